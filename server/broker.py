@@ -95,6 +95,8 @@ class Broker:
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
         self.http_address: tuple[str, int] | None = None
+        self.http_token = ""
+        """What opens the console, if it is not open to everybody and the operator has to be told."""
         self.long_answers = LongAnswers()
         self.deadlines = Deadlines()
         self.throttles = ReplicationThrottles(

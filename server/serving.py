@@ -97,11 +97,12 @@ async def _serve_bound(
         broker.register(bound)
         async with trio.open_nursery() as sessions:
             if http is not None:
-                from ottla.server.http.endpoint import serve_http  # here, because most brokers do without
+                from ottla.server.console.console import add_console  # here, because most brokers do without
+                from ottla.server.http.endpoint import serve_http
 
                 # From now on, because a load may take long, and somebody may want to know how it goes.
                 broker.http_address = http.getsockname()[:2]
-                sessions.start_soon(serve_http, broker, http, stop)
+                sessions.start_soon(serve_http, broker, http, stop, [add_console])
             # A signal during a long recovery ends the start.
             if await stop.unless(stop.asked, partial(broker.open, sessions)):
                 listen_all(bound, config.server.socket_listen_backlog_size)

@@ -18,6 +18,8 @@ want node nodejs
 want npm npm
 want go golang-go
 want systemd-analyze systemd
+want chromium chromium
+want chromedriver chromium-driver
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
 

@@ -50,7 +50,7 @@ examples:
   ottla start --override log.dirs=/srv/ottla     set one, over the file
   ottla start --override listeners=PLAINTEXT://127.0.0.1:0
                                                  take any free port and print it
-  ottla start --http :9644                       health and metrics on http://127.0.0.1:9644
+  ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
   ottla start server.properties --add-scram @users
                                                  begin with the SCRAM users of a file, one a line:
                                                  SCRAM-SHA-512=[name=admin,password=...]
@@ -74,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings-from-environment",
         action="store_true",
         help="as in a container: OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's",
+    )
+    parser.add_argument(
+        "--console-write",
+        action="store_true",
+        help="let the console, which --http serves, produce records and change settings; http.console.write",
     )
     parser.add_argument(
         "--add-scram",
@@ -110,6 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _given(options: argparse.Namespace) -> dict[str, str]:
     http = [] if options.http is None else [f"http.listener={options.http}"]
+    http += ["http.console.write=true"] if options.console_write else []
     return given_texts(options.file, [*options.override, *http], with_environment=options.settings_from_environment)
 
 
@@ -188,7 +194,9 @@ def announce(broker: Broker) -> None:
         f"  try             kcat -b {_address(first.host, first.port)} -L",
     ]
     if broker.http_address is not None:
-        lines.append(f"  http            http://{_address(*broker.http_address)}/")
+        # After the # it reaches neither the log of a proxy nor another site.
+        fragment = f"#token={broker.http_token}" if broker.http_token else ""
+        lines.append(f"  console         http://{_address(*broker.http_address)}/{fragment}")
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
     lines.append(f"listening on {_address(bound[0].host or '0.0.0.0', bound[0].port)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.http")
 
 
-async def serve_http(broker: Broker, sock: socket.socket, stop: Stop) -> None:
-    """Serve a listening socket until cancelled."""
+async def serve_http(
+    broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Callable[[Routes, Broker], None]] = ()
+) -> None:
+    """Serve a listening socket until cancelled. `more`: what adds other paths."""
     routes, pace, lag = Routes(), Pace(), LoopLag()
     server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
+    for add in more:
+        add(routes, broker)
     add_health(routes, broker, stop)
     Metrics(broker, stop, pace, lag, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass
 
-from ottla.wire.settings import setting
+from ottla.wire.settings import PASSWORD, setting
 
 _LISTENER = re.compile(r"(?:\[([0-9A-Za-z:%.]+)\]|([^/:\[\]\s]*)):([0-9]{1,5})")
 LOOPBACK = "127.0.0.1"
+TOKEN_LENGTH_MIN = 16
 
 
 def parse_http_listener(text: str) -> tuple[str, int] | None:
@@ -19,6 +20,13 @@ def parse_http_listener(text: str) -> tuple[str, int] | None:
 
 def _listener_problem(text: str) -> str | None:
     return None if parse_http_listener(text) else "must be HOST:PORT, or :PORT on loopback"
+
+
+def _token_problem(text: str | None) -> str | None:
+    # It goes into a header, so it is ASCII without spaces.
+    if text is None or (len(text) >= TOKEN_LENGTH_MIN and text.isascii() and text.isprintable() and " " not in text):
+        return None
+    return f"must have {TOKEN_LENGTH_MIN} characters at least, all of them ASCII, and no spaces"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +43,18 @@ class HttpConfig:
         (),
         internal=True,
         doc="Names beside those of the listeners by which browsers and scrapers may ask the HTTP endpoint.",
+    )
+    http_console_write: bool = setting(
+        False,
+        internal=True,
+        doc="Whether the console may produce records, change settings and start the small load of its Learn tab.",
+    )
+    http_console_token: str | None = setting(
+        None,
+        kind=PASSWORD,
+        check=_token_problem,
+        internal=True,
+        doc="What opens the console where it is not open to everybody on this machine; without it each start makes one.",
     )
 
     @property

@@ -1,0 +1,110 @@
+"""The system's Chromium without a window, and what tests ask of it. Its driver speaks to it on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+WIDE, NARROW = (1200, 900), (390, 844)
+FAR_S = 60
+_ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en")
+
+T = TypeVar("T")
+
+
+class Browser:
+    """One window. Everything is waited for; each wait is long, because the machine may be busy."""
+
+    def __init__(self, pictures: Path) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM or ""
+        for each in _ARGUMENTS:
+            options.add_argument(each)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        # The path of the driver is given, so nothing is looked up or downloaded.
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={**os.environ, "SE_OFFLINE": "true"}))
+        self._pictures = pictures
+        self.look()
+
+    def close(self) -> None:
+        self.driver.quit()
+
+    def look(self, size: tuple[int, int] = WIDE, scheme: str = "light") -> None:
+        """The size of the window, and whether the user likes it dark."""
+        width, height = size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
+    def open(self, address: str) -> None:
+        """A page as if it were asked for the first time."""
+        self.driver.get("about:blank")
+        self.driver.get(address)
+
+    def picture(self, name: str) -> bytes:
+        """Keep what is seen as a PNG."""
+        self._pictures.mkdir(parents=True, exist_ok=True)
+        data = self.driver.get_screenshot_as_png()
+        (self._pictures / f"{name}.png").write_bytes(data)
+        return data
+
+    def until(self, probe: Callable[[], T], what: str) -> T:
+        """The probe's first true answer; an element that was just replaced is looked for again."""
+        deadline = time.monotonic() + FAR_S
+        while True:
+            try:
+                if answer := probe():
+                    return answer
+            except (StaleElementReferenceException, WebDriverException) as error:
+                if not isinstance(error, StaleElementReferenceException) and "no such element" not in str(error):
+                    raise
+            assert time.monotonic() < deadline, f"not within {FAR_S} s: {what}; the page says {self.text!r}"
+            time.sleep(0.05)
+
+    @property
+    def text(self) -> str:
+        """All that is seen of the view."""
+        return str(self.driver.execute_script("return document.body.innerText"))
+
+    def see(self, *texts: str) -> None:
+        self.until(lambda: all(each in self.text for each in texts), f"the page shows {texts}")
+
+    def find(self, selector: str) -> WebElement:
+        return self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, selector), selector)
+
+    def click(self, selector: str, text: str | None = None) -> None:
+        """Click the first such element that has this text."""
+
+        def clicked() -> bool:
+            for each in self.driver.find_elements(By.CSS_SELECTOR, selector):
+                if (text is None or each.text.strip() == text) and each.is_enabled():
+                    each.click()
+                    return True
+            return False
+
+        self.until(clicked, f"{selector} {text or ''} can be clicked")
+
+    def fill(self, selector: str, text: str) -> None:
+        field = self.find(selector)
+        field.clear()
+        field.send_keys(text)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def complaints(self) -> list[str]:
+        """What the browser has logged since it was last asked: errors of scripts, and what the policy forbade."""
+        return [json.dumps(each) for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]

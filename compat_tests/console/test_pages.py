@@ -1,0 +1,146 @@
+"""The console in Chromium: each view, wide and narrow, light and dark, by keyboard, and with records that mean harm.
+
+Each test leaves pictures of what it saw in OTTLA_SCREENSHOTS, or in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+selenium = pytest.importorskip("selenium")
+
+from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, WIDE, Browser
+from selenium.webdriver.common.keys import Keys
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not on this machine")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaProcess]:
+    settings = {
+        "http.listener": ":0",
+        "http.console.write": "true",
+        "num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "2",
+    }
+    broker = OttlaProcess(tmp_path_factory.mktemp("console"), settings)
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([NewTopic("orders", 12), NewTopic("hostile", 1), NewTopic("busy", 2)]).values():
+        future.result(60)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(Path(os.environ.get("OTTLA_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots")))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    chromium.look()
+    chromium.complaints()
+    yield chromium
+    assert chromium.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def console(broker: OttlaProcess) -> str:
+    found = re.search(r"console +(http://\S+)", broker.log)
+    assert found is not None
+    return found[1]
+
+
+def produce(broker: OttlaProcess, topic: str, *values: str | bytes, **more: object) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for each in values:
+        producer.produce(topic, each, **more)
+    assert producer.flush(60) == 0
+
+
+def test_topics_and_one_topic_as_a_picture(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    browser.open(console)
+    browser.see("orders", "hostile", "1 broker, all partitions in sync")
+    browser.picture("topics")
+    browser.click("main a", "orders")
+    browser.see("Replicas", "Partitions")
+    assert browser.run("return document.querySelectorAll('.picture .cell.leader').length") == 12
+    assert "leader is broker " in browser.run("return document.querySelector('.picture li').textContent")
+    browser.picture("topic")
+    produce(broker, "orders", *[f"order {number}" for number in range(20)])
+    browser.until(lambda: browser.run("return document.querySelector('.facts').textContent").find("here20") > 0, "20 records")
+
+
+def test_only_the_topics_asked_for_are_listed(browser: Browser, console: str) -> None:
+    browser.open(console)
+    browser.see("orders", "hostile")
+    browser.fill("#contains", "HOST")
+    browser.until(lambda: "orders" not in browser.text and "hostile" in browser.text, "one topic is left")
+    browser.fill("#contains", "no such name")
+    browser.see("No such topic")
+
+
+def test_brokers(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/brokers")
+    browser.see("controller", "this one", "Log directories", "PLAINTEXT://127.0.0.1")
+    browser.picture("brokers")
+
+
+VIEWS = ("topics", "topic/orders", "brokers")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_in_the_dark_shows_each_view_without_scrolling_sideways(browser: Browser, console: str, view: str) -> None:
+    browser.look(NARROW, "dark")
+    browser.open(f"{console}#/{view}")
+    browser.until(lambda: browser.run("return document.querySelector('main').childElementCount") > 1, "the view is there")
+    browser.picture(f"narrow-dark-{view.replace('/', '-')}")
+    assert browser.run("return document.documentElement.scrollWidth") <= NARROW[0]
+    colour = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", colour)[:3])) < 60
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_screen_reader_finds_its_way(browser: Browser, console: str, view: str) -> None:
+    browser.look(WIDE)
+    browser.open(f"{console}#/{view}")
+    browser.until(lambda: browser.run("return document.querySelector('main h1')") is not None, "the view is there")
+    assert browser.run("return document.querySelectorAll('header, nav[aria-label], main, footer').length") == 4
+    assert browser.run("return document.querySelectorAll('nav [aria-current=page]').length") == 1
+    assert browser.run("return document.querySelectorAll('h1').length") == 1
+    unnamed = (
+        "return [...document.querySelectorAll('input, select, textarea')].filter(each => !each.labels.length)"
+        ".concat([...document.querySelectorAll('button, a')].filter(each => !each.textContent.trim()))"
+        ".map(each => each.outerHTML)"
+    )
+    assert browser.run(unnamed) == []
+
+
+def test_a_keyboard_is_enough(browser: Browser, console: str) -> None:
+    browser.open(console)
+    browser.see("orders")
+
+    def press_until(text: str) -> None:
+        for _ in range(40):
+            browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+            if browser.run("return document.activeElement.textContent").strip() == text:
+                return
+        raise AssertionError(f"no way to {text!r} by keyboard")
+
+    press_until("Skip to content")
+    press_until("Brokers")
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    browser.see("Log directories")
+    assert browser.run("return document.activeElement.id") == "main"

@@ -1,0 +1,178 @@
+"""Brokers, topics and partitions as the console shows them. Sizes and offsets are known of what this broker holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from ottla import __version__
+from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
+from ottla.replication.slices import Slices
+from ottla.server.console import questions
+from ottla.server.console.asking import refusal
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.console.access import Access
+    from ottla.server.http.messages import Request
+
+TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
+
+
+class ClusterView:
+    """See the module's docstring. Handlers give what becomes JSON."""
+
+    def __init__(self, broker: Broker, access: Access) -> None:
+        self._broker = broker
+        self._access = access
+        self._counted_at = -1
+        self._counts: dict[str, int] = {}
+
+    async def overview(self, request: Request) -> dict[str, Any]:
+        """What the page shows on every tab, and what it may do."""
+        cluster = self._broker.cluster
+        write = {"writeToken": self._access.token} if self._access.may_write else {}
+        return {
+            "version": __version__,
+            "clusterId": cluster.cluster_id,
+            "nodeId": self._broker.node_id,
+            "controllerId": self._broker.member.controller_id,
+            "isAlone": not self._broker.is_in_cluster,
+            "brokers": len(cluster.brokers),
+            "topics": len(cluster.topics),
+            "nowMs": self._broker.now_ms(),
+            "canWrite": self._access.may_write,
+            **write,
+            **await self._partition_counts(),
+        }
+
+    async def _partition_counts(self) -> dict[str, int]:
+        # The picture changes seldom, and may be of a million partitions.
+        version = self._broker.cluster.version
+        if self._counted_at != version:
+            slices = Slices()
+            total = under_replicated = offline = 0
+            for topic in list(self._broker.cluster.topics.values()):
+                counted = _health(topic)
+                total += len(topic.partitions)
+                under_replicated += counted["underReplicated"]
+                offline += counted["offline"]
+                await slices.give_way()
+            self._counts = {"partitions": total, "underReplicated": under_replicated, "offline": offline}
+            self._counted_at = version
+        return self._counts
+
+    async def brokers(self, request: Request) -> dict[str, Any]:
+        """All live brokers; how many partitions each leads and holds is counted in slices."""
+        cluster, slices = self._broker.cluster, Slices()
+        leads = dict.fromkeys(cluster.brokers, 0)
+        holds = dict(leads)
+        for topic in list(cluster.topics.values()):
+            for state in topic.partitions:
+                if state.leader in leads:
+                    leads[state.leader] += 1
+                for replica in state.replicas:
+                    if replica in holds:
+                        holds[replica] += 1
+                await slices.give_way()
+        return {
+            "controllerId": self._broker.member.controller_id,
+            "brokers": [
+                {
+                    "id": each.node_id,
+                    "rack": each.rack,
+                    "isHere": each.node_id == self._broker.node_id,
+                    "endpoints": [f"{name}://{end.host}:{end.port}" for name, end in each.endpoints.items()],
+                    "leads": leads.get(each.node_id, 0),
+                    "holds": holds.get(each.node_id, 0),
+                }
+                for each in sorted(cluster.brokers.values(), key=lambda each: each.node_id)
+            ],
+            "logDirectories": [
+                {"path": each.path, "isOnline": each.is_online} for each in self._broker.replicas.log_directories
+            ],
+        }
+
+    async def topics(self, request: Request) -> dict[str, Any]:
+        """A page of topics in the order of their names. `after`: the name before it; `contains`: what names have to contain."""
+        after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
+        names = self._broker.cluster.topic_names()
+        slices, following = Slices(), None
+        found: list[dict[str, Any]] = []
+        for index in range(bisect_right(names, after) if after else 0, len(names)):
+            await slices.give_way()
+            topic = self._broker.cluster.topic(names[index])
+            if topic is None or wanted not in names[index].lower():
+                continue
+            if len(found) == TOPICS_PER_PAGE:
+                following = found[-1]["name"]
+                break
+            found.append(await self._summary(topic, slices))
+        return {"topics": found, "next": following}
+
+    async def _summary(self, topic: TopicState, slices: Slices) -> dict[str, Any]:
+        size = records = 0
+        for index in range(len(topic.partitions)):
+            partition = self._broker.replicas.partition(topic.name, index)
+            if partition is not None:
+                size += partition.log.size_in_bytes
+                records += max(0, partition.high_watermark - partition.log_start_offset)
+            await slices.give_way()
+        return {
+            "name": topic.name,
+            "isInternal": topic.is_internal,
+            "partitions": len(topic.partitions),
+            "replicationFactor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+            "size": size,
+            "records": records,
+            **_health(topic),
+        }
+
+    async def topic(self, request: Request) -> dict[str, Any]:
+        """A page of one topic's partitions, from number `from` on."""
+        name, start = questions.text(request, "name"), questions.number(request, "from", 0)
+        topic = self._broker.cluster.topic(name)
+        if topic is None:
+            raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        end = min(start + PARTITIONS_PER_PAGE, len(topic.partitions))
+        slices, partitions = Slices(), []
+        for index in range(start, end):
+            partitions.append(self._partition(name, index, topic.partitions[index]))
+            await slices.give_way()
+        return {
+            "name": name,
+            "topicId": topic.topic_id.hex(),
+            "isInternal": topic.is_internal,
+            "partitionCount": len(topic.partitions),
+            "liveBrokers": sorted(self._broker.cluster.brokers),
+            "partitions": partitions,
+            "next": end if end < len(topic.partitions) else None,
+        }
+
+    def _partition(self, topic: str, index: int, state: PartitionState) -> dict[str, Any]:
+        held = self._broker.replicas.partition(topic, index)
+        here: dict[str, Any] = {"isHere": held is not None}
+        if held is not None:
+            here |= {
+                "start": held.log_start_offset,
+                "highWatermark": held.high_watermark,
+                "end": held.log_end_offset,
+                "size": held.log.size_in_bytes,
+                "segments": len(held.log.segments),
+            }
+        return {
+            "index": index,
+            "leader": state.leader,
+            "leaderEpoch": state.leader_epoch,
+            "replicas": state.replicas,
+            "isr": state.isr,
+            **here,
+        }
+
+
+def _health(topic: TopicState) -> dict[str, int]:
+    return {
+        "underReplicated": sum([len(each.isr) < len(each.replicas) for each in topic.partitions]),
+        "offline": sum([each.leader == NO_LEADER for each in topic.partitions]),
+    }

@@ -1,0 +1,54 @@
+"""The paths of the console, put together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.console.access import Access
+from ottla.server.console.asking import refusal
+from ottla.server.console.cluster_view import ClusterView
+from ottla.server.console.pages import Pages
+from ottla.server.http.messages import JSON, Request, Response
+from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.http.messages import Handler
+    from ottla.server.http.routes import Routes
+
+Asked = Callable[[Request], Awaitable[Any]]
+"""What answers a question of the page: with something that becomes JSON, with JSON in bytes, or with a whole response."""
+
+
+def add_console(routes: Routes, broker: Broker) -> None:
+    """Add the page and what it asks. The broker's HTTP address is known by now."""
+    access = Access.of(broker)
+    if not access.is_open and access.is_generated:
+        broker.http_token = access.token
+    Pages().add_to(routes)
+    cluster = ClusterView(broker, access)
+    reads: dict[str, Asked] = {
+        "overview": cluster.overview,
+        "brokers": cluster.brokers,
+        "topics": cluster.topics,
+        "topic": cluster.topic,
+    }
+    for name, handler in reads.items():
+        routes.get(f"/api/{name}", _answered(access, handler))
+
+
+def _answered(access: Access, handler: Asked) -> Handler:
+    async def answer(request: Request) -> Response:
+        access.check(request)
+        try:
+            found = await handler(request)
+        except KafkaError as error:
+            raise refusal(error.code, error.message) from None
+        if isinstance(found, Response):
+            return found
+        body = found if isinstance(found, bytes) else json.dumps(found, separators=(",", ":")).encode()
+        return Response(body, content_type=JSON)
+
+    return answer

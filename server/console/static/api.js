@@ -1,0 +1,62 @@
+// What the page asks of the broker. The token comes in the fragment of the address, which no server and no other site is told.
+
+const KEPT = "ottla-token";
+let writeToken = "";
+
+export class Refusal extends Error {
+  constructor(status, text) { super(text); this.status = status; }
+}
+
+export function takeToken() {
+  const match = /^#token=([^&/]+)/.exec(location.hash);
+  if (match) {
+    keepToken(decodeURIComponent(match[1]));
+    history.replaceState(null, "", "#/topics");
+  }
+}
+
+export function keepToken(token) { sessionStorage.setItem(KEPT, token); }
+export function takeWriteToken(token) { writeToken = token || ""; }
+
+function headers(token) { return token ? { Authorization: "Bearer " + token } : {}; }
+const readToken = () => sessionStorage.getItem(KEPT) || "";
+
+async function answered(request) {
+  let response;
+  try {
+    response = await request;
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal(0, "The broker does not answer.");
+  }
+  if (!response.ok) throw new Refusal(response.status, (await response.text()).trim());
+  return response;
+}
+
+const address = (name, parameters) => {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return `/api/${name}` + (given.length ? "?" + new URLSearchParams(given) : "");
+};
+
+export async function get(name, parameters = {}, signal = undefined) {
+  return (await answered(fetch(address(name, parameters), { headers: headers(readToken()), signal }))).json();
+}
+
+export async function post(name, body) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers(writeToken || readToken()) } };
+  return (await answered(fetch(address(name, {}), { ...options, body: JSON.stringify(body) }))).json();
+}
+
+// Server-sent events, read by fetch because EventSource sends no token.
+export async function* events(name, parameters, signal) {
+  const response = await answered(fetch(address(name, parameters), { headers: headers(readToken()), signal }));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  while (true) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) if (part.startsWith("data: ")) yield JSON.parse(part.slice(6));
+  }
+}

@@ -1,0 +1,88 @@
+// Where the page begins: the tabs, the view that the address names, and what is told on every tab.
+
+import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
+import { every, h, many, refill } from "./dom.js";
+import { showBrokers } from "./brokers.js";
+import { showTopic, showTopics } from "./topics.js";
+
+const TABS = [["topics", "Topics"], ["brokers", "Brokers"]];
+const VIEWS = { topics: showTopics, topic: showTopic, brokers: showBrokers };
+const TAB_OF = { topic: "topics" };
+const main = document.getElementById("main");
+export const state = { overview: null };
+let leave = new AbortController();
+
+function tell(problem) { refill(document.getElementById("notice"), problem); }
+
+async function tried(work) {
+  try {
+    await work();
+    tell("");
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (error instanceof Refusal && error.status === 401) askForToken();
+    else tell(error instanceof Refusal ? error.message : `The console has a bug: ${error.message}`);
+    if (!(error instanceof Refusal)) console.error(error);
+  }
+}
+
+function askForToken() {
+  leave.abort();
+  const field = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
+  const submit = (event) => { event.preventDefault(); keepToken(field.value); start(); };
+  refill(main, h("h1", {}, "This console is locked"),
+    h("p", { class: "lead" }, "The start of the broker has printed an address with a token, or its operator has set http.console.token."),
+    h("form", { class: "bar", onsubmit: submit }, h("label", { for: "token" }, "Token", field), h("button", { class: "main" }, "Open")));
+  field.focus();
+}
+
+function route() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return [VIEWS[name] ? name : "topics", rest];
+}
+
+async function navigate(isFirst = false) {
+  leave.abort();
+  leave = new AbortController();
+  const [name, parameters] = route();
+  const tab = TAB_OF[name] || name;
+  refill(document.getElementById("nav"), TABS.map(([key, title]) =>
+    h("li", {}, h("a", { href: "#/" + key, "aria-current": key === tab ? "page" : null, "data-key": key }, title))));
+  document.title = `${parameters[0] || TABS.find(([key]) => key === tab)[1]} · Ottla`;
+  refill(main);
+  // Who navigates by keyboard or screen reader begins at the top of the new view.
+  if (!isFirst) main.focus();
+  const signal = leave.signal;
+  await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work)) }));
+}
+
+function tellHealth(overview) {
+  const wrong = [];
+  if (overview.offline) wrong.push(`${many(overview.offline, "partition")} offline`);
+  if (overview.underReplicated) wrong.push(`${many(overview.underReplicated, "partition")} under-replicated`);
+  const health = document.getElementById("health");
+  health.className = wrong.length ? "wrong" : "";
+  const text = wrong.length ? wrong.join(", ") : `${many(overview.brokers, "broker")}, all partitions in sync`;
+  if (health.textContent !== text) refill(health, text);
+  refill(document.getElementById("about"),
+    `ottla ${overview.version} · broker ${overview.nodeId} of cluster ${overview.clusterId}` +
+    (overview.canWrite ? "" : " · read-only: start with --console-write to produce records and change settings"));
+}
+
+async function look() {
+  state.overview = await get("overview");
+  takeWriteToken(state.overview.writeToken);
+  tellHealth(state.overview);
+}
+
+async function start() {
+  await tried(async () => {
+    await look();
+    await navigate(true);
+  });
+}
+
+takeToken();
+window.addEventListener("hashchange", () => navigate());
+start();
+every(3000, new AbortController().signal, async () => { if (state.overview) await tried(look); });

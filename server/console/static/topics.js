@@ -1,0 +1,105 @@
+// Topics, and one topic with its picture: a column for each partition, a cell for each replica.
+
+import { get } from "./api.js";
+import { bytes, count, empty, facts, h, link, many, refill, table } from "./dom.js";
+
+const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
+
+export async function showTopics({ main, signal, poll }) {
+  const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const internal = h("input", { type: "checkbox", id: "internal" });
+  const list = h("div", { "aria-live": "off" });
+  const pages = [""];
+  let shown = "";
+  refill(main, h("h1", {}, "Topics"),
+    h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
+      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), list);
+
+  async function look() {
+    const found = await get("topics", { after: pages.at(-1), contains: field.value }, signal);
+    const text = JSON.stringify([found, internal.checked, pages]);
+    if (text !== shown) { shown = text; draw(found); }
+  }
+
+  function draw(found) {
+    const topics = found.topics.filter((each) => internal.checked || !each.isInternal);
+    const turn = (title, isThere, go) => isThere && h("button", { onclick: () => { go(); look(); }, "data-key": title }, title);
+    refill(list,
+      topics.length ? table("Topics", [["Topic"], ["Partitions", "number"], ["Replicas", "number"], ["Records", "number"], ["Size", "number"], ["State"]],
+        topics.map((each) => [link(each.name, "topic", each.name), count(each.partitions), each.replicationFactor,
+          count(each.records), bytes(each.size), condition(each)])) : nothing(field.value),
+      h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More topics", found.next, () => pages.push(found.next))));
+  }
+
+  field.addEventListener("input", () => { pages.splice(1); look().catch(() => {}); });
+  internal.addEventListener("change", () => look().catch(() => {}));
+  await poll(2000, look);
+}
+
+function nothing(wanted) {
+  if (wanted) return empty("No such topic", h("p", {}, `No name here contains “${wanted}”.`));
+  return empty("No topics yet", h("p", {}, "They appear as soon as a client writes to one, for example:"), h("pre", {}, START));
+}
+
+function condition(topic) {
+  if (topic.offline) return h("span", { class: "tag wrong" }, `${topic.offline} offline`);
+  if (topic.underReplicated) return h("span", { class: "tag wrong" }, `${topic.underReplicated} under-replicated`);
+  return h("span", { class: "soft" }, topic.isInternal ? "internal" : "in sync");
+}
+
+export async function showTopic({ main, parameters, signal, poll }) {
+  const [name] = parameters;
+  const body = h("div");
+  let from = 0, shown = "";
+  refill(main, h("h1", {}, name), body);
+  await poll(2000, async () => {
+    const topic = await get("topic", { name, from }, signal);
+    const text = JSON.stringify([topic, from]);
+    if (text === shown) return;
+    shown = text;
+    const go = (title, where) => h("button", { "data-key": title, onclick: () => { from = where; shown = ""; } }, title);
+    refill(body, factsOf(topic), h("h2", {}, "Replicas"), picture(topic.partitions), legend(), h("h2", {}, "Partitions"), partitionTable(topic),
+      h("div", { class: "bar" }, from > 0 && go("First partitions", 0), topic.next && go("More partitions", topic.next)));
+  });
+}
+
+function factsOf(topic) {
+  const here = topic.partitions.filter((each) => each.isHere);
+  const sum = (name) => here.reduce((total, each) => total + each[name], 0);
+  return facts(["Partitions", count(topic.partitionCount)], ["Records here", count(sum("highWatermark") - sum("start"))], ["Size here", bytes(sum("size"))]);
+}
+
+export function picture(partitions) {
+  return h("ul", { class: "picture" }, partitions.map((each) => h("li", {},
+    h("span", { class: "unseen" }, sentence(each)),
+    order(each).map((replica) => h("span", { class: "cell " + kind(each, replica), "aria-hidden": "true", title: `broker ${replica}` }, replica)),
+    h("span", { "aria-hidden": "true" }, each.index))));
+}
+
+// The leader first, so that all leaders stand in one row.
+const order = (partition) => [...partition.replicas].sort((a, b) => (b === partition.leader) - (a === partition.leader));
+
+function kind(partition, replica) {
+  if (replica === partition.leader) return "leader";
+  return partition.isr.includes(replica) ? "synced" : "behind";
+}
+
+function sentence(partition) {
+  const behind = partition.replicas.filter((each) => !partition.isr.includes(each));
+  const leader = partition.leader < 0 ? "no leader" : `leader is broker ${partition.leader}`;
+  return `Partition ${partition.index}: ${leader}, in sync ${partition.isr.join(", ") || "nobody"}` + (behind.length ? `, not in sync ${behind.join(", ")}` : "");
+}
+
+export function legend() {
+  const each = (name, text) => h("span", {}, h("i", { class: "cell " + name, "aria-hidden": "true" }), text);
+  return h("p", { class: "legend" }, each("leader", "leader"), each("synced", "in sync"), each("behind", "not in sync"),
+    "A column is a partition, a cell the broker that holds a replica.");
+}
+
+function partitionTable(topic) {
+  const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"]];
+  return table("Partitions", columns, topic.partitions.map((each) => [
+    String(each.index),
+    each.leader < 0 ? h("span", { class: "tag wrong" }, "none") : each.leader, each.leaderEpoch, each.isr.join(", "),
+    ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size)] : [h("span", { class: "soft" }, "not here"), "", ""])]));
+}
