@@ -98,7 +98,65 @@ def test_brokers(browser: Browser, console: str) -> None:
     browser.picture("brokers")
 
 
-VIEWS = ("topics", "topic/orders", "brokers")
+HOSTILE = (
+    "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 2'>",
+    '{"html": "</pre><b>bold</b>", "number": 12345678901234567890}',
+    "\x1b[31mred\x1b[0m \u202egnp.exe \u200b",
+    "javascript:alert(1)",
+)
+
+
+def test_records_that_mean_harm_are_shown_and_never_run(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    produce(broker, "hostile", *HOSTILE, headers=[("<i>name</i>", b"<svg onload='window.harmed = 3'>")])
+    produce(broker, "hostile", b"\xff\xfe\x00", b"v" * 100_000, key="<u>key</u>")
+    browser.open(f"{console}#/records/hostile/0")
+    browser.see("<script>window.harmed = 1</script>", "12345678901234567890", "</pre><b>bold</b>", "<i>name</i>", "ff fe 00")
+    assert "\x1b" not in browser.text and "\u202e" not in browser.text
+    browser.see("ESC[31mred", "U+202E", "<u>key</u>", "cut, 98 KiB in all")
+    browser.picture("records")
+    browser.click(".record button", "Show more")
+    browser.until(lambda: browser.text.count("v" * 5000), "the value is shown whole")
+    assert browser.run("return window.harmed") is None
+    assert browser.run("return document.querySelectorAll('main b, main i, main u, main svg, main script, main img').length") == 0
+
+
+def test_records_by_offset_search_and_page(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    produce(broker, "busy", *[f"busy {number}" for number in range(120)], partition=0)
+    browser.open(f"{console}#/records/busy/0")
+    browser.see("busy 119", "Offsets 70 to 119")
+    browser.click(".bar button", "Older")
+    browser.see("busy 20", "Offsets 20 to 69")
+    browser.fill("#contains", "BUSY 11")
+    browser.click("form button", "Show")
+    browser.see("No match")
+    browser.fill("#contains", "busy 11")
+    browser.click("form button", "Show")
+    browser.see("11 matches in 120 records")
+    browser.fill("#contains", "")
+    browser.find("#from").send_keys("an offset")
+    browser.fill("#offset", "100")
+    browser.click("form button", "Show")
+    browser.see("Offsets 100 to 119")
+
+
+def test_records_are_followed_live(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    browser.open(f"{console}#/records/busy/1")
+    browser.click("form button", "Follow live")
+    browser.see("Following all partitions")
+    browser.until(lambda: browser.run("return document.querySelector('p[role=status] .live') !== null"), "it follows")
+
+    def news() -> bool:
+        # The broker may not have begun to follow when the first of these is written.
+        produce(broker, "busy", "news", partition=1)
+        return "news" in browser.text
+
+    browser.until(news, "a new record is shown")
+    browser.picture("live")
+    browser.click("form button", "Stop following")
+    browser.see("Follow live")
+
+
+VIEWS = ("topics", "topic/orders", "records/hostile/0", "brokers")
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -6,6 +6,7 @@
     questions.py     parameters of a request, checked
     asking.py        asks handlers of the broker as any client does, without a socket
     cluster_view.py  brokers, topics, partitions
+    records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins
 

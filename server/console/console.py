@@ -10,6 +10,7 @@ from ottla.server.console.access import Access
 from ottla.server.console.asking import refusal
 from ottla.server.console.cluster_view import ClusterView
 from ottla.server.console.pages import Pages
+from ottla.server.console.records import Records
 from ottla.server.http.messages import JSON, Request, Response
 from ottla.wire.errors import KafkaError
 
@@ -28,12 +29,14 @@ def add_console(routes: Routes, broker: Broker) -> None:
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
     Pages().add_to(routes)
-    cluster = ClusterView(broker, access)
+    cluster, records = ClusterView(broker, access), Records(broker)
     reads: dict[str, Asked] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
         "topics": cluster.topics,
         "topic": cluster.topic,
+        "records": records.page,
+        "live": records.live,
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(access, handler))

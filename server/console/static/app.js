@@ -3,11 +3,12 @@
 import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
 import { every, h, many, refill } from "./dom.js";
 import { showBrokers } from "./brokers.js";
+import { showRecords } from "./records.js";
 import { showTopic, showTopics } from "./topics.js";
 
 const TABS = [["topics", "Topics"], ["brokers", "Brokers"]];
-const VIEWS = { topics: showTopics, topic: showTopic, brokers: showBrokers };
-const TAB_OF = { topic: "topics" };
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, brokers: showBrokers };
+const TAB_OF = { topic: "topics", records: "topics" };
 const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();

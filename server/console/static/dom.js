@@ -44,6 +44,8 @@ export async function every(milliseconds, signal, work) {
 
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
+const NAMES = "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US".split(" ");
+
 // Text as nodes in which characters are seen that would be unseen, or would turn the text around.
 export function visible(text) {
   const nodes = [];
@@ -51,8 +53,7 @@ export function visible(text) {
   for (const match of text.matchAll(UNSEEN)) {
     if (match.index > end) nodes.push(text.slice(end, match.index));
     const code = match[0].charCodeAt(0);
-    const picture = code < 32 ? String.fromCharCode(0x2400 + code) : "U+" + code.toString(16).toUpperCase().padStart(4, "0");
-    nodes.push(h("span", { class: "shown", title: "U+" + code.toString(16).toUpperCase().padStart(4, "0") }, picture));
+    nodes.push(h("span", { class: "shown" }, NAMES[code] || "U+" + code.toString(16).toUpperCase().padStart(4, "0")));
     end = match.index + match[0].length;
   }
   nodes.push(text.slice(end));
@@ -78,7 +79,7 @@ export function time(milliseconds) {
     `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}.${pad(date.getMilliseconds(), 3)}`;
 }
 
-export const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+export const many = (number, noun, nouns = noun + "s") => `${count(number)} ${number === 1 ? noun : nouns}`;
 
 export function table(label, columns, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },

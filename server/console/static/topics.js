@@ -1,7 +1,7 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
 import { get } from "./api.js";
-import { bytes, count, empty, facts, h, link, many, refill, table } from "./dom.js";
+import { bytes, count, empty, facts, h, link, refill, table } from "./dom.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
@@ -51,7 +51,7 @@ export async function showTopic({ main, parameters, signal, poll }) {
   const [name] = parameters;
   const body = h("div");
   let from = 0, shown = "";
-  refill(main, h("h1", {}, name), body);
+  refill(main, h("h1", {}, name), h("p", {}, link("Records", "records", name)), body);
   await poll(2000, async () => {
     const topic = await get("topic", { name, from }, signal);
     const text = JSON.stringify([topic, from]);
@@ -99,7 +99,7 @@ export function legend() {
 function partitionTable(topic) {
   const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"]];
   return table("Partitions", columns, topic.partitions.map((each) => [
-    String(each.index),
+    each.isHere ? link(String(each.index), "records", topic.name, String(each.index)) : String(each.index),
     each.leader < 0 ? h("span", { class: "tag wrong" }, "none") : each.leader, each.leaderEpoch, each.isr.join(", "),
     ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size)] : [h("span", { class: "soft" }, "not here"), "", ""])]));
 }

@@ -1,0 +1,140 @@
+"""Finds the records of a page in the bytes of batches. It runs in a thread: to decompress and to search takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.console.cells import cell, header_cells
+from ottla.wire.compression import TooLargeDecompressed
+from ottla.wire.control_batches import control_type_id
+from ottla.wire.errors import KafkaError
+from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.threads import paced
+
+if TYPE_CHECKING:
+    from ottla.wire.records import BatchHeader, Record
+
+DECODED_BYTES_MAX = 32 * 1024 * 1024  # a batch that becomes larger is shown as a whole, without its records
+SHOWN_BYTES_MAX = 1024 * 1024  # of keys, values and headers in one answer
+RECORDS_SCANNED_MAX = 200_000  # in one answer
+PIECE_BYTES = 256 * 1024
+_MARKERS = {0: "abort", 1: "commit"}
+
+
+@dataclass
+class Page:
+    """What is looked for, and what was found so far. `position`: the offset to read on from."""
+
+    position: int
+    until: int
+    limit: int
+    cut: int
+    form: str = "auto"
+    contains: bytes = b""
+    """What a key, a value or a header has to contain; without capital letters it means both."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    scanned: int = 0
+    shown_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self.records) >= self.limit
+            or self.shown_bytes >= SHOWN_BYTES_MAX
+            or self.scanned >= RECORDS_SCANNED_MAX
+            or self.position >= self.until
+        )
+
+    def take(self, data: bytes) -> None:
+        """Look at the batches of a slice of the log, until the page is full."""
+        for header, start, end in iter_batches(data):
+            if self.is_full:
+                return
+            if header.last_offset >= self.position:
+                self._take_batch(header, data[start:end])
+
+    def _take_batch(self, header: BatchHeader, batch: bytes) -> None:
+        try:
+            records = decode_records(batch, limit=DECODED_BYTES_MAX, in_place=True, header=header)
+        except TooLargeDecompressed:
+            self.show_whole(header, f"its records take more than {DECODED_BYTES_MAX >> 20} MiB")
+            return
+        except KafkaError as error:
+            self.show_whole(header, error.message or error.code.name)
+            return
+        self._take_records(header, records)
+
+    def _take_records(self, header: BatchHeader, records: Iterator[Record]) -> None:
+        give_way = paced()
+        for record in records:
+            give_way()
+            if record.offset < self.position:
+                continue
+            if record.offset >= self.until:
+                break
+            self.scanned += 1
+            if not self.contains or self._matches(record):
+                self._show(header, record)
+            self.position = record.offset + 1
+            if self.is_full:
+                return
+        # Compaction may have taken the last records of the batch.
+        self.position = min(max(self.position, header.next_offset), self.until)
+
+    def _matches(self, record: Record) -> bool:
+        parts = [record.key, record.value, *(each for pair in record.headers for each in pair)]
+        return any(_is_in(self.contains, each) for each in parts if each)
+
+    def _show(self, header: BatchHeader, record: Record) -> None:
+        shown: dict[str, Any] = {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": cell(record.key, self.cut, self.form),
+            "value": cell(record.value, self.cut, self.form),
+        }
+        if record.headers:
+            shown |= {"headers": header_cells(record.headers, self.form), "headerCount": len(record.headers)}
+        if header.is_log_append_time:
+            shown["isAppendTime"] = True
+        if header.is_transactional:
+            shown["isTransactional"] = True
+        if header.is_control:
+            shown["marker"] = _marker(record)
+        self.records.append(shown)
+        self.shown_bytes += _length(shown)
+
+    def show_whole(self, header: BatchHeader, reason: str) -> None:
+        """A batch that cannot be shown by its records is one line, and the reader goes on behind it."""
+        self.records.append(
+            {
+                "offset": max(header.base_offset, 0),
+                "timestamp": header.max_timestamp,
+                "batch": {"last": header.last_offset, "size": header.size_in_bytes, "reason": reason[:500]},
+            }
+        )
+        self.scanned += 1
+        self.position = min(max(self.position + 1, header.next_offset), self.until)
+
+
+def _is_in(wanted: bytes, value: bytes | memoryview) -> bool:
+    is_exact = wanted.lower() != wanted
+    # Piece by piece, because no other thread runs while bytes are copied. Pieces overlap, so nothing lies between two.
+    for start in range(0, len(value), PIECE_BYTES):
+        piece = bytes(value[start : start + PIECE_BYTES + len(wanted)])
+        if wanted in (piece if is_exact else piece.lower()):
+            return True
+    return False
+
+
+def _marker(record: Record) -> str:
+    try:
+        return _MARKERS.get(control_type_id(None if record.key is None else bytes(record.key)), "other")
+    except KafkaError:
+        return "other"
+
+
+def _length(shown: dict[str, Any]) -> int:
+    cells = [shown["key"], shown["value"], *(each for pair in shown.get("headers", ()) for each in pair)]
+    return sum(len(each["text"]) for each in cells if each is not None)
