@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_tests.support.brokers import OttlaProcess
-from confluent_kafka import Producer
+from compat_tests.support.brokers import OttlaProcess, wait_until
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 selenium = pytest.importorskip("selenium")
@@ -156,7 +156,42 @@ def test_records_are_followed_live(browser: Browser, console: str, broker: Ottla
     browser.see("Follow live")
 
 
-VIEWS = ("topics", "topic/orders", "records/hostile/0", "brokers")
+@pytest.fixture(scope="module")
+def reader(broker: OttlaProcess) -> Iterator[Consumer]:
+    """The only member of a group that is three records behind."""
+    produce(broker, "orders", "one", "two", "three", partition=0)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "shop <b>", "enable.auto.commit": False})
+    consumer.subscribe(["orders"])
+    wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), "partitions are assigned", 60)
+    _, end = consumer.get_watermark_offsets(TopicPartition("orders", 0), 60)
+    consumer.commit(offsets=[TopicPartition("orders", 0, end - 3)], asynchronous=False)
+    yield consumer
+    consumer.close()
+
+
+def test_a_group_with_its_lag_and_its_last_rebalance(browser: Browser, console: str, reader: Consumer) -> None:
+    browser.open(f"{console}#/groups")
+    browser.see("shop <b>", "Stable")
+    browser.picture("groups")
+    browser.click("main a", "shop <b>")
+    browser.see("Last rebalance", "new member", "orders 0, 1, 2", "Records behind: 3 now")
+    browser.picture("group")
+    assert browser.run("return document.querySelector('svg[role=img]').getAttribute('aria-label')").startswith("Records behind")
+
+
+def test_settings_with_what_they_mean(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/settings")
+    browser.fill("#contains", "num.partitions")
+    browser.until(lambda: "offsets.topic.num.partitions" in browser.text and "log.dirs" not in browser.text, "few are left")
+    browser.click("summary")
+    browser.see("changed by a restart")
+    browser.picture("settings")
+    browser.find("#contains").clear()
+    browser.click("#changed")
+    browser.see("listeners", "log.dirs")
+
+
+VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings")
 
 
 @pytest.mark.parametrize("view", VIEWS)

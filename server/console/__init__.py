@@ -7,6 +7,8 @@
     asking.py        asks handlers of the broker as any client does, without a socket
     cluster_view.py  brokers, topics, partitions
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
+    groups_view.py   groups: members, offsets, lag, the last rebalance
+    settings_view.py settings with their documentation
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins
 

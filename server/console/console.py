@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.console.access import Access
 from ottla.server.console.asking import refusal
 from ottla.server.console.cluster_view import ClusterView
+from ottla.server.console.groups_view import GroupsView
 from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
+from ottla.server.console.settings_view import SettingsView
 from ottla.server.http.messages import JSON, Request, Response
 from ottla.wire.errors import KafkaError
 
@@ -29,7 +31,7 @@ def add_console(routes: Routes, broker: Broker) -> None:
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
     Pages().add_to(routes)
-    cluster, records = ClusterView(broker, access), Records(broker)
+    cluster, records, groups = ClusterView(broker, access), Records(broker), GroupsView(broker)
     reads: dict[str, Asked] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
@@ -37,6 +39,9 @@ def add_console(routes: Routes, broker: Broker) -> None:
         "topic": cluster.topic,
         "records": records.page,
         "live": records.live,
+        "groups": groups.groups,
+        "group": groups.group,
+        "settings": SettingsView(broker).settings,
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(access, handler))

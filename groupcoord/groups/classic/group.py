@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Self
+from typing import NamedTuple, Self
 
 from ottla.groupcoord.groups.classic.members import Member, Members
 from ottla.groupcoord.groups.classic.records import (
@@ -56,6 +56,14 @@ ENTERED_FROM = {
 }
 
 
+class LastRebalance(NamedTuple):
+    """When a group began to gather its members, by the time of day; after which generation, and why."""
+
+    timestamp_ms: int
+    after_generation: int
+    reason: str
+
+
 class Group:
     """State, generation and members of one group."""
 
@@ -66,6 +74,7 @@ class Group:
         "generation_id",
         "group_id",
         "is_ending",
+        "last_rebalance",
         "members",
         "protocol_name",
         "state",
@@ -84,6 +93,7 @@ class Group:
         self._subscriptions: list[bytes] | None = None  # of the members of this generation; None: nothing is known
         self._subscribed_topics: frozenset[str] | None = None  # what they say, once somebody asked
         self.is_ending = False  # its tombstone is appended
+        self.last_rebalance: LastRebalance | None = None  # for people; None: none since this broker coordinates it
 
     # ------------------------------------------------------------------ state and timers
 

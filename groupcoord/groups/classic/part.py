@@ -7,7 +7,7 @@ record: that is replayed at load only. The end of a group comes into force when 
 from __future__ import annotations
 
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
-from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
+from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC, LastRebalance
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.classic.records import FORMATS, GroupMetadataKey, GroupMetadataRecord
 from ottla.groupcoord.groups.group import Group
@@ -34,6 +34,15 @@ class DescribeGroup:
         self.api_version = api_version
 
 
+class AskLastRebalance:
+    """The question why a group has rebalanced last."""
+
+    __slots__ = ("group_id",)
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+
 class ClassicGroups(Part):
     """See the module's docstring."""
 
@@ -45,7 +54,11 @@ class ClassicGroups(Part):
         self._effects = host.effects
         self._groups = host.groups
         self.requests = {JoinGroupRequest: self._join, SyncGroupRequest: self._sync, LeaveGroupRequest: self._leave}
-        self.reads = {HeartbeatRequest: self._heartbeat, DescribeGroup: self._describe}
+        self.reads = {
+            HeartbeatRequest: self._heartbeat,
+            DescribeGroup: self._describe,
+            AskLastRebalance: self._last_rebalance,
+        }
         self.loads = {GroupMetadataKey: self._load}
         self.commits = {GroupMetadataKey: self._end_if_ending}
         self._oversized: dict[str, None] = {}  # found while loading, in the order of the log
@@ -142,6 +155,10 @@ class ClassicGroups(Part):
     def _heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         group = self._group(request.group_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.heartbeat(request)
+
+    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
+        group = self._group(asked.group_id)
+        return None if group is None else group.last_rebalance
 
     def _describe(self, asked: DescribeGroup) -> DescribedGroup:
         """Since version 6 an unknown group is an error; before it is a dead group."""

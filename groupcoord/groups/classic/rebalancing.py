@@ -47,6 +47,7 @@ from ottla.groupcoord.groups.classic.group import (
     STABLE,
     SYNC,
     Group,
+    LastRebalance,
 )
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.groups.effects import Effects
@@ -64,6 +65,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
 
 PROTOCOLS_MAX = 100
+REASON_LENGTH_MAX = 500
 PENDING_MEMBERS_MAX = 10_000
 GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 """Limits on what a group keeps of its members' words; no real group comes near them."""
@@ -331,6 +333,8 @@ class ClassicGroup(Group):
         is_initial = self.state is EMPTY
         self._transition_to(PREPARING_REBALANCE)
         self._reason, self._lost_count = reason, 0
+        told = reason[:REASON_LENGTH_MAX]
+        self.last_rebalance = LastRebalance(self._effects.timestamp_ms, self.generation_id, told)
         timeout_ms = self.members.rebalance_timeout_ms
         if is_initial:
             # Even if all have joined, time has to pass: when an application starts, its members come one after the

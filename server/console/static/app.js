@@ -3,12 +3,14 @@
 import { get, keepToken, Refusal, takeToken, takeWriteToken } from "./api.js";
 import { every, h, many, refill } from "./dom.js";
 import { showBrokers } from "./brokers.js";
+import { showGroup, showGroups } from "./groups.js";
 import { showRecords } from "./records.js";
+import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
 
-const TABS = [["topics", "Topics"], ["brokers", "Brokers"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, brokers: showBrokers };
-const TAB_OF = { topic: "topics", records: "topics" };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["brokers", "Brokers"], ["settings", "Settings"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, brokers: showBrokers, settings: showSettings };
+const TAB_OF = { topic: "topics", records: "topics", group: "groups" };
 const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();

@@ -51,7 +51,7 @@ export async function showTopic({ main, parameters, signal, poll }) {
   const [name] = parameters;
   const body = h("div");
   let from = 0, shown = "";
-  refill(main, h("h1", {}, name), h("p", {}, link("Records", "records", name)), body);
+  refill(main, h("h1", {}, name), h("p", {}, link("Records", "records", name), " · ", link("Settings", "settings", "topic", name)), body);
   await poll(2000, async () => {
     const topic = await get("topic", { name, from }, signal);
     const text = JSON.stringify([topic, from]);

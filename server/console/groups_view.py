@@ -1,0 +1,162 @@
+"""Groups that this broker coordinates: members, what they are assigned, offsets with lag, and why they rebalanced last.
+
+Lag is the high watermark less the committed offset; it is known where this broker holds the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.slices import Slices
+from ottla.server.console import questions
+from ottla.server.console.asking import ask, refusal
+from ottla.wire.errors import ProtocolViolation
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.http.messages import Request
+
+GROUPS_PER_PAGE = 100
+MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
+ASSIGNMENT_BYTES_MAX = 64 * 1024  # a longer one is not read
+CONSUMER = "consumer"
+OFFSETS_VERSION = 9  # names topics
+
+
+class GroupsView:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def groups(self, request: Request) -> dict[str, Any]:
+        """A page of groups in the order of their names, as `ClusterView.topics`."""
+        after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
+        listed = await finished(self._broker.groups.administration.list_groups(ListGroupsRequest()))
+        if listed.error_code:
+            # Partitions of the offsets topic are being loaded.
+            raise refusal(listed.error_code)
+        named = sorted([each for each in listed.groups if wanted in each.group_id.lower()], key=lambda each: each.group_id)
+        rest = [each for each in named if each.group_id > after] if after else named
+        page = rest[:GROUPS_PER_PAGE]
+        return {
+            "groups": [
+                {"id": each.group_id, "type": each.group_type, "state": each.group_state, "protocol": each.protocol_type}
+                for each in page
+            ],
+            "next": page[-1].group_id if len(rest) > len(page) else None,
+        }
+
+    async def group(self, request: Request) -> dict[str, Any]:
+        """One group. `type` as it is listed."""
+        group_id, kind = questions.text(request, "id"), questions.text(request, "type", "classic")
+        described = await self._described(group_id, kind)
+        if described.error_code:
+            raise refusal(described.error_code, described.error_message)
+        slices, members = Slices(), []
+        for each in described.members[:MEMBERS_SHOWN_MAX]:
+            members.append(_member(each, is_classic=kind == "classic" and described.protocol_type == CONSUMER))
+            await slices.give_way()
+        rebalance = self._broker.groups.classic.last_rebalance(group_id) if kind == "classic" else None
+        return {
+            "id": group_id,
+            "type": kind,
+            "state": described.group_state,
+            "protocol": described.protocol_data if kind == "classic" else getattr(described, "assignor_name", ""),
+            "epoch": getattr(described, "group_epoch", None),
+            "members": members,
+            "memberCount": len(described.members),
+            "lastRebalance": None
+            if rebalance is None
+            else {"timestamp": rebalance.timestamp_ms, "after": rebalance.after_generation, "reason": rebalance.reason},
+            **await self._offsets(group_id),
+        }
+
+    async def _described(self, group_id: str, kind: str) -> Any:
+        if kind == "classic":
+            return (await ask(self._broker, DescribeGroupsRequest(groups=[group_id]), 6)).groups[0]
+        request: Any
+        if kind == "share":
+            from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest  # few brokers have any
+
+            request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+        elif kind == "streams":
+            from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+
+            request = StreamsGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+        else:
+            from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+        return (await ask(self._broker, request, request.versions.last)).groups[0]
+
+    async def _offsets(self, group_id: str) -> dict[str, Any]:
+        """What is committed, topic by topic, and how far that is behind."""
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=OFFSETS_VERSION))
+        slices, count, lag = Slices(), 0, 0
+        offsets: list[dict[str, Any]] = []
+        for topic in fetched.groups[0].topics:
+            for each in topic.partitions:
+                await slices.give_way()
+                if each.committed_offset < 0:
+                    continue
+                count += 1
+                held = self._broker.replicas.partition(topic.name, each.partition_index)
+                end = None if held is None else held.high_watermark
+                behind = None if end is None else max(0, end - each.committed_offset)
+                lag += behind or 0
+                if len(offsets) < PARTITIONS_SHOWN_MAX:
+                    offsets.append(
+                        {
+                            "topic": topic.name,
+                            "partition": each.partition_index,
+                            "committed": each.committed_offset,
+                            "end": end,
+                            "lag": behind,
+                        }
+                    )
+        offsets.sort(key=lambda each: (each["topic"], each["partition"]))
+        return {"offsets": offsets, "offsetCount": count, "lag": lag}
+
+
+def _member(member: Any, *, is_classic: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"id": member.member_id, "client": member.client_id, "host": member.client_host}
+    if is_classic:
+        assigned = _classic_assignment(member.member_assignment)
+    else:
+        assignment = getattr(member, "assignment", None)
+        assigned = [(each.topic_name, each.partitions) for each in getattr(assignment, "topic_partitions", ())]
+    told["assigned"] = _shown(assigned)
+    told["assignedCount"] = sum([len(partitions) for _, partitions in assigned])
+    return told
+
+
+def _shown(assigned: Iterable[tuple[str, Sequence[int]]]) -> list[list[Any]]:
+    """The first of them."""
+    shown, left = [], ASSIGNED_SHOWN_MAX
+    for topic, partitions in assigned:
+        if left > 0:
+            shown.append([topic, sorted(partitions)[:left]])
+            left -= len(partitions)
+    return shown
+
+
+def _classic_assignment(blob: bytes) -> list[tuple[str, Sequence[int]]]:
+    """What a leader has sent for a member; nothing if it cannot be read."""
+    if not 2 < len(blob) <= ASSIGNMENT_BYTES_MAX:
+        return []
+    try:
+        # Newer versions only append fields, so version 0 finds the partitions of all of them.
+        found = ConsumerProtocolAssignment.decode(blob, 0, start=2)
+    except ProtocolViolation:
+        return []
+    return [(each.topic, each.partitions) for each in found.assigned_partitions]
+
+

@@ -1,0 +1,77 @@
+"""Settings of this broker, of a topic or of a group, with their documentation: what DescribeConfigs tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.replication.slices import Slices
+from ottla.server.console import questions
+from ottla.server.console.asking import ask, refusal
+from ottla.server.http.messages import Refused
+from ottla.server.settings.repository import DEFAULT_CONFIG, described_setting, topic_settings
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.settings import SettingType
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.http.messages import Request
+    from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
+
+KINDS = {"topic": 2, "broker": 4, "group": 32}
+SOURCES = {
+    1: "this topic",
+    2: "this broker, at run time",
+    3: "all brokers, at run time",
+    4: "its start",
+    5: "default",
+    6: "its loggers",
+    8: "this group",
+}
+"""Kafka's ConfigSource."""
+LATEST = 4
+
+
+class SettingsView:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def settings(self, request: Request) -> dict[str, Any]:
+        """`kind`: broker, topic or group; `name`: of the topic or group."""
+        kind = questions.text(request, "kind", "broker")
+        if kind not in KINDS:
+            raise Refused(400, f"The parameter kind must be one of {', '.join(KINDS)}.")
+        name = str(self._broker.node_id) if kind == "broker" else questions.text(request, "name")
+        asked = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=KINDS[kind], resource_name=name, configuration_keys=None)],
+            include_synonyms=False,
+            include_documentation=True,
+        )
+        [result] = (await ask(self._broker, asked, LATEST)).results
+        if result.error_code:
+            raise refusal(result.error_code, result.error_message)
+        slices, settings = Slices(), []
+        for each in sorted(result.configs, key=lambda each: each.name):
+            settings.append(_told(each, has_effect=self._has_effect(kind, each.name)))
+            await slices.give_way()
+        return {"kind": kind, "name": name, "settings": settings}
+
+    def _has_effect(self, kind: str, name: str) -> bool:
+        known = topic_settings() if kind == "topic" else self._broker.configs.known
+        declared = known.get(name) if kind == "topic" else described_setting(known, name)
+        return declared is None or declared.effective
+
+
+def _told(entry: DescribeConfigsResourceResult, *, has_effect: bool) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "isDefault": entry.config_source == DEFAULT_CONFIG,
+        "source": SOURCES.get(entry.config_source, "elsewhere"),
+        "isReadOnly": entry.read_only,
+        "isSensitive": entry.is_sensitive,
+        "hasEffect": has_effect,
+        "type": SettingType(entry.config_type).name.lower() if entry.config_type else "",
+        "documentation": entry.documentation or "",
+    }

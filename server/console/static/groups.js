@@ -1,0 +1,92 @@
+// Groups, and one group with its lag over time. The page keeps the history: it begins when a group is first looked at.
+
+import { get } from "./api.js";
+import { lineChart } from "./chart.js";
+import { count, empty, facts, h, link, many, refill, table, time } from "./dom.js";
+
+const PERIOD_MS = 2000, POINTS_MAX = 900, GROUPS_KEPT = 50;
+const history = new Map();
+
+export async function showGroups({ main, signal, poll }) {
+  const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const list = h("div"), pages = [""];
+  let shown = "";
+  refill(main, h("h1", {}, "Groups"), h("p", { class: "lead" }, "Consumers that share the work of reading. Listed are the groups that this broker coordinates."),
+    h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field)), list);
+  async function look() {
+    const found = await get("groups", { after: pages.at(-1), contains: field.value }, signal);
+    const text = JSON.stringify([found, pages]);
+    if (text === shown) return;
+    shown = text;
+    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look().catch(() => {}); } }, title);
+    refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Protocol"]], found.groups.map((each) => [
+      link(each.id, "group", each.type, each.id), each.type, state(each.state), each.protocol])) : nothing(field.value),
+    h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More groups", found.next, () => pages.push(found.next))));
+  }
+  field.addEventListener("input", () => { pages.splice(1); look().catch(() => {}); });
+  await poll(PERIOD_MS, look);
+}
+
+function nothing(wanted) {
+  return wanted ? empty("No such group", h("p", {}, `No name here contains “${wanted}”.`))
+    : empty("No groups yet", h("p", {}, "A group appears when a consumer with a group.id subscribes. The Learn tab explains how."));
+}
+
+const state = (text) => h("span", { class: text === "Stable" ? "tag on" : "tag" }, text);
+
+export async function showGroup({ main, parameters, signal, poll }) {
+  const [type, id] = parameters;
+  const head = h("div"), chart = h("div"), body = h("div");
+  let shown = "";
+  refill(main, h("h1", {}, id), head, h("h2", {}, "Lag over time"), chart, body);
+  await poll(PERIOD_MS, async () => {
+    const group = await get("group", { id, type }, signal);
+    lineChart(chart, remember(type, id, group.lag), "Records behind");
+    const text = JSON.stringify(group);
+    if (text === shown) return;
+    shown = text;
+    refill(head, facts(["State", state(group.state)], ["Members", count(group.memberCount)], ["Lag", count(group.lag)],
+      ...(group.epoch === null ? [] : [["Epoch", count(group.epoch)]]), ...(group.protocol ? [["Assignor", group.protocol]] : [])));
+    refill(body, h("h2", {}, "Last rebalance"), reason(group), h("h2", {}, "Members"), members(group), h("h2", {}, "Offsets"), offsets(group));
+  });
+}
+
+function remember(type, id, lag) {
+  const key = type + "/" + id;
+  const points = history.get(key) || [];
+  history.delete(key);
+  history.set(key, points);
+  if (history.size > GROUPS_KEPT) history.delete(history.keys().next().value);
+  points.push([Date.now(), lag]);
+  if (points.length > POINTS_MAX) points.shift();
+  return points;
+}
+
+export function reason(group) {
+  const last = group.lastRebalance;
+  if (last) return h("p", { class: "reason" }, `${time(last.timestamp)}, after generation ${count(last.after)}: ${last.reason}.`);
+  if (group.type !== "classic") return h("p", { class: "soft" }, "Members of this kind of group take over partitions one by one, so there is no moment at which all stop. The epoch counts the changes.");
+  return h("p", { class: "soft" }, "None since this broker has been coordinating the group.");
+}
+
+export function members(group) {
+  if (!group.members.length) return empty("Nobody is in the group", h("p", {}, "Its offsets are kept, and the next member goes on from there."));
+  const told = (each) => each.assigned.map(([topic, partitions]) => `${topic} ${partitions.join(", ")}`).join("; ") || "nothing";
+  return [table("Members", [["Member"], ["Client"], ["Host"], ["Reads"]], group.members.map((each) => [
+    h("span", { class: "mono" }, each.id), each.client, each.host, told(each)])),
+  group.memberCount > group.members.length && h("p", { class: "soft" }, `and ${many(group.memberCount - group.members.length, "member")} more`)];
+}
+
+function offsets(group) {
+  if (!group.offsets.length) return empty("Nothing is committed yet");
+  const most = Math.max(1, ...group.offsets.map((each) => each.lag || 0));
+  return [table("Offsets", [["Topic"], ["Partition", "number"], ["Committed", "number"], ["End", "number"], ["Lag", "number"], [""]], group.offsets.map((each) => [
+    link(each.topic, "topic", each.topic), each.partition, count(each.committed), each.end === null ? "elsewhere" : count(each.end), each.lag === null ? "" : count(each.lag), meter(each.lag, most)])),
+  group.offsetCount > group.offsets.length && h("p", { class: "soft" }, `and ${many(group.offsetCount - group.offsets.length, "partition")} more`)];
+}
+
+function meter(lag, most) {
+  const bar = h("i");
+  bar.style.width = `${((lag || 0) / most) * 100}%`;
+  return h("span", { class: "meter", "aria-hidden": "true" }, bar);
+}

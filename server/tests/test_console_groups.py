@@ -1,0 +1,124 @@
+"""Groups and settings in the console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from ottla.server.broker import Broker
+from ottla.server.console import groups_view
+from ottla.server.console.asking import ask as ask_handler
+from ottla.server.tests.console_asking import ask, make_topic, running, write
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.records import Record
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path) as broker:
+        await broker.ensure_internal_topic("__consumer_offsets")
+        # The coordinator loads its partitions first.
+        with trio.fail_after(60):
+            while (await ask(broker, "/api/groups")).status != 200:
+                await trio.sleep(0.01)
+        yield broker
+
+
+async def joined(broker: Broker, group_id: str, assignment: bytes) -> JoinGroupResponse:
+    """The only member of a group, which has this assignment."""
+    request = JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    member: JoinGroupResponse = await ask_handler(broker, request, 3)
+    assert member.error_code == 0
+    synced = SyncGroupRequest(
+        group_id=group_id,
+        generation_id=member.generation_id,
+        member_id=member.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment)],
+    )
+    assert (await ask_handler(broker, synced, 3)).error_code == 0
+    return member
+
+
+async def commit(broker: Broker, group_id: str, member: JoinGroupResponse, topic: str, offset: int) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=member.generation_id,
+        member_id=member.member_id,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+    assert (await ask_handler(broker, request, 7)).topics[0].partitions[0].error_code == 0
+
+
+def assignment_of(topic: str, *partitions: int) -> bytes:
+    assigned = [TopicPartition(topic=topic, partitions=list(partitions))]
+    return b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=assigned).encode(0)
+
+
+async def test_a_group_has_members_lag_and_a_reason_for_its_last_rebalance(broker: Broker) -> None:
+    await make_topic(broker, "t", 2)
+    write(broker, "t", [Record(0, 1, None, b"v")] * 10)
+    member = await joined(broker, "readers <b>", assignment_of("t", 1, 0))
+    await commit(broker, "readers <b>", member, "t", 4)
+    [listed] = (await ask(broker, "/api/groups")).json["groups"]
+    assert listed == {"id": "readers <b>", "type": "classic", "state": "Stable", "protocol": "consumer"}
+    group = (await ask(broker, "/api/group?id=readers+%3Cb%3E&type=classic")).json
+    assert (group["lag"], group["offsets"][0]["lag"], group["offsets"][0]["end"]) == (6, 6, 10)
+    assert group["members"][0]["assigned"] == [["t", [0, 1]]]
+    assert "new member" in group["lastRebalance"]["reason"]
+    assert abs(group["lastRebalance"]["timestamp"] - broker.now_ms()) < 600_000
+
+
+@pytest.mark.parametrize("assignment", [b"", b"\0", b"\0\0\xff\xff\xff\xff", b"\0\0" + bytes(100_000)])
+async def test_an_assignment_that_cannot_be_read_is_shown_as_none(broker: Broker, assignment: bytes) -> None:
+    await joined(broker, "g", assignment)
+    group = (await ask(broker, "/api/group?id=g")).json
+    assert (group["memberCount"], group["members"][0]["assigned"]) == (1, [])
+
+
+async def test_groups_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_view, "GROUPS_PER_PAGE", 2)
+    for name in ("b", "a", "c", "other"):
+        await joined(broker, f"group-{name}", b"")
+    first = (await ask(broker, "/api/groups?contains=group")).json
+    assert ([each["id"] for each in first["groups"]], first["next"]) == (["group-a", "group-b"], "group-b")
+    second = (await ask(broker, f"/api/groups?contains=group&after={first['next']}")).json
+    assert [each["id"] for each in second["groups"]] == ["group-c", "group-other"]
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer", "share", "streams", "nonsense"])
+async def test_an_unknown_group_is_not_found(broker: Broker, kind: str) -> None:
+    assert (await ask(broker, f"/api/group?id=none&type={kind}")).status == 404
+
+
+async def test_settings_come_with_what_they_mean_and_without_secrets(tmp_path: Path) -> None:
+    secret = "a-token-of-an-operator"
+    async with running(tmp_path, http_console_token=secret, num_partitions="7") as broker:
+        await make_topic(broker, "t", 1, retention_ms="5000")
+        answer = await ask(broker, "/api/settings")
+        assert secret.encode() not in answer.body
+        settings = {each["name"]: each for each in answer.json["settings"]}
+        assert (settings["num.partitions"]["value"], settings["num.partitions"]["source"]) == ("7", "its start")
+        assert settings["log.retention.ms"]["documentation"]
+        assert settings["num.partitions"]["hasEffect"] and not settings["background.threads"]["hasEffect"]
+        of_topic = {each["name"]: each for each in (await ask(broker, "/api/settings?kind=topic&name=t")).json["settings"]}
+        assert (of_topic["retention.ms"]["value"], of_topic["retention.ms"]["isDefault"]) == ("5000", False)
+        assert (await ask(broker, "/api/settings?kind=topic&name=none")).status == 404
+        assert (await ask(broker, "/api/settings?kind=cluster")).status == 400
