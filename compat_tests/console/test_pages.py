@@ -191,6 +191,39 @@ def test_settings_with_what_they_mean(browser: Browser, console: str) -> None:
     browser.see("listeners", "log.dirs")
 
 
+def test_a_record_is_produced_where_java_and_librdkafka_would_put_it(
+    browser: Browser, console: str, broker: OttlaProcess
+) -> None:
+    placed = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
+    producer.produce("orders", b"by librdkafka", key="a key", on_delivery=lambda _, message: placed.append(message.partition()))
+    assert producer.flush(60) == 0
+    browser.open(f"{console}#/records/orders/{placed[0]}")
+    browser.click("#produce summary")
+    browser.fill("#key", "a key")
+    browser.fill("#value", "by the console <b>")
+    browser.fill("#headers", "trace: 1")
+    browser.picture("produce")
+    browser.click("#produce button", "Produce")
+    browser.see(f"Written to partition {placed[0]} at offset", "by librdkafka", "by the console <b>", "trace")
+
+
+def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/settings/topic/busy")
+    browser.fill("#contains", "retention.ms")
+    browser.click("summary .mono", "retention.ms")
+    browser.fill("[id='set-retention.ms']", "soon")
+    browser.click("details[open] button", "Set")
+    browser.until(lambda: "retention.ms" in browser.find("#notice").text, "the broker's refusal is told")
+    browser.fill("[id='set-retention.ms']", "123456")
+    browser.click("details[open] button", "Set")
+    browser.see("retention.ms is changed", "123456", "this topic")
+    browser.click("summary .mono", "retention.ms")
+    browser.click("details[open] button", "Back to the default")
+    browser.see("retention.ms is as by default")
+    assert all("409" in each for each in browser.complaints())  # the refusal
+
+
 VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings")
 
 

@@ -9,6 +9,7 @@
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
     groups_view.py   groups: members, offsets, lag, the last rebalance
     settings_view.py settings with their documentation
+    writing.py       produces a record, changes a setting; partitioning.py finds the partition of a key
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins
 

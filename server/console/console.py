@@ -13,6 +13,7 @@ from ottla.server.console.groups_view import GroupsView
 from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
+from ottla.server.console.writing import BODY_BYTES_MAX, Writing
 from ottla.server.http.messages import JSON, Request, Response
 from ottla.wire.errors import KafkaError
 
@@ -45,6 +46,11 @@ def add_console(routes: Routes, broker: Broker) -> None:
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(access, handler))
+    if access.may_write:
+        writing = Writing(broker)
+        changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter}
+        for name, handler in changes.items():
+            routes.post(f"/api/{name}", _answered(access, handler), body_bytes_max=BODY_BYTES_MAX)
 
 
 def _answered(access: Access, handler: Asked) -> Handler:

@@ -1,6 +1,6 @@
 // Records of one topic: a page of a partition, a search, or live.
 
-import { events, get } from "./api.js";
+import { events, get, post } from "./api.js";
 import { bytes, count, empty, h, link, many, refill, time, visible } from "./dom.js";
 
 const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200;
@@ -33,8 +33,26 @@ export async function showRecords(view) {
     h("form", { class: "bar", role: "search", onsubmit: (event) => { event.preventDefault(); page.show(); } },
       field("partition", "Partition", controls.partition), field("from", "Begin with", controls.from), offset, when,
       field("contains", "Contains", controls.contains), field("form", "Show as", controls.form), h("button", { class: "main" }, "Show"), live),
-    said, list, turns);
+    said, list, turns, view.state.overview.canWrite && produceForm(view, topic, numbers, () => page.show("latest")));
   await page.show();
+}
+
+function produceForm(view, topic, numbers, then) {
+  const key = h("input", { autocomplete: "off", spellcheck: "false" }), value = h("textarea", { spellcheck: "false" });
+  const partition = choice(["", "by the key"], ...numbers), form = choice(["text", "text"], ["hex", "hex"]);
+  const headers = h("textarea", { spellcheck: "false", placeholder: "name: value, one a line" }), said = h("p", { role: "status" });
+  const pairs = () => headers.value.split("\n").filter((line) => line.trim()).map((line) => [line.split(":", 1)[0].trim(), line.includes(":") ? line.slice(line.indexOf(":") + 1).trim() : null]);
+  const submit = (event) => {
+    event.preventDefault();
+    return view.tried(async () => {
+      const done = await post("produce", { topic, partition: partition.value === "" ? null : Number(partition.value), key: key.value || null, value: value.value, isHex: form.value === "hex", headers: pairs() });
+      refill(said, `Written to partition ${done.partition} at offset ${count(done.offset)}.`);
+      await then();
+    });
+  };
+  return h("details", { class: "setting", id: "produce" }, h("summary", {}, h("span", {}, "Produce a record")),
+    h("form", { class: "fields", onsubmit: submit }, field("key", "Key, none if empty", key), field("value", "Value", value), field("headers", "Headers", headers),
+      h("div", { class: "bar" }, field("to", "Partition", partition), field("as", "Given as", form), h("button", { class: "main" }, "Produce")), said));
 }
 
 class Pages {

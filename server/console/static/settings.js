@@ -1,11 +1,18 @@
 // Settings with what they mean.
 
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { empty, h, many, refill } from "./dom.js";
 
 export async function showSettings(view) {
   const [kind = "broker", name] = view.parameters;
-  const found = await get("settings", { kind, name }, view.signal);
+  let found = await get("settings", { kind, name }, view.signal);
+  const change = (setting, text) => view.tried(async () => {
+    await post("alter", { kind, name, setting, value: text });
+    found = await get("settings", { kind, name }, view.signal);
+    draw();
+    refill(said, text === null ? `${setting} is as by default.` : `${setting} is changed.`);
+  });
+  const edit = view.state.overview.canWrite ? change : null;
   const wanted = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const changed = h("input", { type: "checkbox", id: "changed" });
   const said = h("p", { class: "soft", role: "status" }), list = h("div");
@@ -16,7 +23,7 @@ export async function showSettings(view) {
     const text = wanted.value.toLowerCase();
     const shown = found.settings.filter((each) => (!changed.checked || !each.isDefault) && (each.name + " " + each.documentation).toLowerCase().includes(text));
     refill(said, many(shown.length, "setting"));
-    refill(list, shown.length ? shown.map((each) => entry(each)) : empty("No such setting"));
+    refill(list, shown.length ? shown.map((each) => entry(each, edit)) : empty("No such setting"));
   };
   wanted.addEventListener("input", draw);
   changed.addEventListener("change", draw);
@@ -25,10 +32,19 @@ export async function showSettings(view) {
 
 const value = (each) => (each.isSensitive ? "hidden" : each.value === null ? "not set" : each.value === "" ? "empty" : each.value);
 
-function entry(each) {
+function entry(each, edit) {
   return h("details", { class: "setting" },
     h("summary", {}, h("span", { class: each.isDefault ? "mono" : "mono changed" }, each.name), h("span", { class: "mono value" }, value(each)),
       h("span", { class: "soft" }, each.hasEffect ? each.source : "without effect")),
     h("p", {}, each.documentation || "Apache Kafka documents it."),
-    h("p", { class: "soft" }, [each.type, each.isReadOnly ? "changed by a restart" : "can be changed at run time", each.hasEffect ? "" : "accepted, but it has no effect here"].filter(Boolean).join(" · ")));
+    h("p", { class: "soft" }, [each.type, each.isReadOnly ? "changed by a restart" : "can be changed at run time", each.hasEffect ? "" : "accepted, but it has no effect here"].filter(Boolean).join(" · ")),
+    edit && !each.isReadOnly && editor(each, edit));
+}
+
+function editor(each, edit) {
+  const id = "set-" + each.name;
+  const input = h("input", { id, value: each.isSensitive ? "" : each.value ?? "", autocomplete: "off", spellcheck: "false", type: each.isSensitive ? "password" : "text" });
+  return h("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); edit(each.name, input.value); } },
+    h("label", { for: id }, `New value of ${each.name}`, input), h("button", { class: "main" }, "Set"),
+    h("button", { type: "button", onclick: () => edit(each.name, null) }, "Back to the default"));
 }
