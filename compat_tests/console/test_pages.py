@@ -224,7 +224,31 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     assert all("409" in each for each in browser.complaints())  # the refusal
 
 
-VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings")
+def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/learn")
+    browser.see("A topic is a named stream", "Here and now")
+    browser.click("button", "Start a small load")
+    browser.see("Writing to ottla-learn, 1 reader", "the newest record")
+    browser.picture("learn-topic")
+    for word in ("Partition", "Offset", "Key", "Replication", "Leader", "ISR", "Acks", "Group"):
+        browser.click(".lesson a", f"{word} →")
+        browser.until(lambda word=word: browser.find("#lesson").text == word, word)
+        browser.until(lambda: len(browser.find(".shown-here").text) > len("Here and now") + 10, f"{word} is shown")
+    browser.see("ottla-learn-readers")
+    browser.click(".lesson a", "Rebalance →")
+    browser.click("button", "Add a reader")
+    browser.see("2 readers", "Stable")
+    browser.until(lambda: browser.find(".reason").text.count("new member") == 1, "why it was is told")
+    browser.picture("learn-rebalance")
+    browser.click("button", "Remove a reader")
+    browser.see("1 reader;")
+    browser.click(".lesson a", "Retention →")
+    browser.see("retention.ms", "600000")
+    browser.click("button", "Stop the load")
+    browser.see("Start a small load")
+
+
+VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings", "learn/9")
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -243,7 +267,7 @@ def test_a_screen_reader_finds_its_way(browser: Browser, console: str, view: str
     browser.look(WIDE)
     browser.open(f"{console}#/{view}")
     browser.until(lambda: browser.run("return document.querySelector('main h1')") is not None, "the view is there")
-    assert browser.run("return document.querySelectorAll('header, nav[aria-label], main, footer').length") == 4
+    assert browser.run("return document.querySelectorAll('header, header nav[aria-label], main, footer').length") == 4
     assert browser.run("return document.querySelectorAll('nav [aria-current=page]').length") == 1
     assert browser.run("return document.querySelectorAll('h1').length") == 1
     unnamed = (

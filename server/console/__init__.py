@@ -10,6 +10,7 @@
     groups_view.py   groups: members, offsets, lag, the last rebalance
     settings_view.py settings with their documentation
     writing.py       produces a record, changes a setting; partitioning.py finds the partition of a key
+    learning.py      the small load of the Learn tab; learning_reader.py is a member of its group
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins
 

@@ -10,6 +10,7 @@ from ottla.server.console.access import Access
 from ottla.server.console.asking import refusal
 from ottla.server.console.cluster_view import ClusterView
 from ottla.server.console.groups_view import GroupsView
+from ottla.server.console.learning import Learning
 from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
@@ -20,19 +21,21 @@ from ottla.wire.errors import KafkaError
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.http.messages import Handler
+    from ottla.server.http.metrics.loop_lag import LoopLag
     from ottla.server.http.routes import Routes
 
 Asked = Callable[[Request], Awaitable[Any]]
 """What answers a question of the page: with something that becomes JSON, with JSON in bytes, or with a whole response."""
 
 
-def add_console(routes: Routes, broker: Broker) -> None:
-    """Add the page and what it asks. The broker's HTTP address is known by now."""
+def add_console(routes: Routes, broker: Broker, lag: LoopLag) -> Callable[[], Awaitable[None]]:
+    """Add the page and what it asks; returns the work behind it. The broker's HTTP address is known by now."""
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
     Pages().add_to(routes)
     cluster, records, groups = ClusterView(broker, access), Records(broker), GroupsView(broker)
+    learning = Learning(broker, records, may_start=access.may_write)
     reads: dict[str, Asked] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
@@ -43,14 +46,16 @@ def add_console(routes: Routes, broker: Broker) -> None:
         "groups": groups.groups,
         "group": groups.group,
         "settings": SettingsView(broker).settings,
+        "load": learning.told,
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(access, handler))
     if access.may_write:
         writing = Writing(broker)
-        changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter}
+        changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
         for name, handler in changes.items():
             routes.post(f"/api/{name}", _answered(access, handler), body_bytes_max=BODY_BYTES_MAX)
+    return learning.run
 
 
 def _answered(access: Access, handler: Asked) -> Handler:

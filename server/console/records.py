@@ -64,7 +64,7 @@ class Records:
         partition = self._broker.partition(topic, index)
         until = min(questions.number(request, "until", partition.high_watermark), partition.high_watermark)
         page = Page(start, until, limit, cut, form, contains)
-        bytes_read = await self._fill(topic, index, page)
+        bytes_read = await self.fill(topic, index, page)
         return await trio.to_thread.run_sync(_encoded, self._told(topic, index, page, start, bytes_read), limiter=_threads)
 
     def _told(self, topic: str, index: int, page: Page, start: int, bytes_read: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Records:
             search = found
             await trio.to_thread.run_sync(search.run, limiter=_threads)
 
-    async def _fill(self, topic: str, index: int, page: Page) -> int:
+    async def fill(self, topic: str, index: int, page: Page) -> int:
         """Read on until the page is full or the request has done its share; returns how many bytes were read."""
         bytes_read = 0
         while not page.is_full and bytes_read < SCANNED_BYTES_MAX:
@@ -183,7 +183,7 @@ class Records:
         end = self._broker.partition(topic, index).high_watermark
         start = max(positions[index], end - LIVE_RECORDS_MAX)
         page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT)
-        await self._fill(topic, index, page)
+        await self.fill(topic, index, page)
         skipped, positions[index] = start - positions[index], max(page.position, start)
         told = {"partition": index, "records": page.records, "skipped": skipped}
         return b"data: " + await trio.to_thread.run_sync(_encoded, told, limiter=_threads) + b"\n\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.http")
 
+Work = Callable[[], Awaitable[None]]
+
 
 async def serve_http(
-    broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Callable[[Routes, Broker], None]] = ()
+    broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Callable[[Routes, Broker, LoopLag], Work]] = ()
 ) -> None:
-    """Serve a listening socket until cancelled. `more`: what adds other paths."""
+    """Serve a listening socket until cancelled. `more`: what adds other paths, and gives the work that is behind them."""
     routes, pace, lag = Routes(), Pace(), LoopLag()
     server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
-    for add in more:
-        add(routes, broker)
+    works = [add(routes, broker, lag) for add in more]
     add_health(routes, broker, stop)
     Metrics(broker, stop, pace, lag, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lag.run)
+        for work in works:
+            nursery.start_soon(work)
         nursery.start_soon(server.run, sock)
 
 
