@@ -17,6 +17,9 @@ export async function showLearn(view) {
       h("section", { class: "lesson", "aria-labelledby": "lesson" }, h("h2", { id: "lesson" }, lesson.title), text,
         h("div", { class: "shown-here", "aria-live": "off" }, h("h3", {}, "Here and now"), shown), tries,
         h("div", { class: "bar" }, step > 1 && place(step - 1, `← ${LESSONS[step - 2].title}`, "back"), step < LESSONS.length && place(step + 1, `${LESSONS[step].title} →`, "on")))));
+  // On a phone the steps stand in one line, which may be longer than the screen.
+  const current = view.main.querySelector("ol [aria-current]");
+  current.closest("ol").scrollLeft = current.offsetLeft - 60;
   let before = "", said = "", taught = false;
   const act = (action) => view.tried(async () => { await post("load", { action }); await look(); });
   const button = (action, title, kind) => h("button", { type: "button", class: kind || null, "data-key": action, onclick: () => act(action) }, title);

@@ -50,7 +50,7 @@ export const LESSONS = [
   {
     title: "Replication",
     text: (data) => [p("Each partition is kept by several brokers, its replicas. When one is lost with its disk, the others have all that was acknowledged."),
-      p(data.overview.brokers === 1 ? "This broker is alone, so each partition has one replica. With `ottla cluster --brokers 3` you see three." : `This cluster has ${data.overview.brokers} brokers. Each cell below is a replica, with the number of the broker that holds it.`)],
+      p(data.overview.brokers === 1 ? ["This broker is alone, so each partition has one replica. With ", h("code", {}, "ottla cluster --brokers 3"), " you see three."] : `This cluster has ${data.overview.brokers} brokers. Each cell below is a replica, with the number of the broker that holds it.`)],
     show: (data) => [picture(data.topic.partitions), legend()],
   },
   {
