@@ -11,6 +11,10 @@ class Slices:
     """Lets a long loop give way: `await slices.give_way()` after each piece of work."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Others had their turn, however long that was: another slice begins."""
         # Real time and not trio's clock: what counts is how long the event loop is really held.
         self._until = time.perf_counter() + SLICE_S
 
@@ -21,6 +25,5 @@ class Slices:
     async def give_way(self) -> None:
         """Let others run if this slice is used up."""
         if self.is_used_up():
-            # The next slice begins after the others had their turn, however long that was.
             await trio.lowlevel.checkpoint()
-            self._until = time.perf_counter() + SLICE_S
+            self.begin()

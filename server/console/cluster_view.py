@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
-from ottla.replication.slices import Slices
 from ottla.server.console import questions
 from ottla.server.console.asking import refusal
+from ottla.server.console.turns import PacedSlices
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.console.access import Access
     from ottla.server.http.messages import Request
+    from ottla.server.http.pace import Pace
 
 TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
 
@@ -23,8 +24,8 @@ TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
 class ClusterView:
     """See the module's docstring. Handlers give what becomes JSON."""
 
-    def __init__(self, broker: Broker, access: Access) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, access: Access, pace: Pace) -> None:
+        self._broker, self._pace = broker, pace
         self._access = access
         self._counted_at = -1
         self._counts: dict[str, int] = {}
@@ -51,7 +52,7 @@ class ClusterView:
         # The picture changes seldom, and may be of a million partitions.
         version = self._broker.cluster.version
         if self._counted_at != version:
-            slices = Slices()
+            slices = PacedSlices(self._pace)
             total = under_replicated = offline = 0
             for topic in list(self._broker.cluster.topics.values()):
                 counted = _health(topic)
@@ -65,7 +66,7 @@ class ClusterView:
 
     async def brokers(self, request: Request) -> dict[str, Any]:
         """All live brokers; how many partitions each leads and holds is counted in slices."""
-        cluster, slices = self._broker.cluster, Slices()
+        cluster, slices = self._broker.cluster, PacedSlices(self._pace)
         leads = dict.fromkeys(cluster.brokers, 0)
         holds = dict(leads)
         for topic in list(cluster.topics.values()):
@@ -98,7 +99,7 @@ class ClusterView:
         """A page of topics in the order of their names. `after`: the name before it; `contains`: what names have to contain."""
         after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
-        slices, following = Slices(), None
+        slices, following = PacedSlices(self._pace), None
         found: list[dict[str, Any]] = []
         for index in range(bisect_right(names, after) if after else 0, len(names)):
             await slices.give_way()
@@ -111,7 +112,7 @@ class ClusterView:
             found.append(await self._summary(topic, slices))
         return {"topics": found, "next": following}
 
-    async def _summary(self, topic: TopicState, slices: Slices) -> dict[str, Any]:
+    async def _summary(self, topic: TopicState, slices: PacedSlices) -> dict[str, Any]:
         size = records = 0
         for index in range(len(topic.partitions)):
             partition = self._broker.replicas.partition(topic.name, index)
@@ -136,7 +137,7 @@ class ClusterView:
         if topic is None:
             raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         end = min(start + PARTITIONS_PER_PAGE, len(topic.partitions))
-        slices, partitions = Slices(), []
+        slices, partitions = PacedSlices(self._pace), []
         for index in range(start, end):
             partitions.append(self._partition(name, index, topic.partitions[index]))
             await slices.give_way()

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.http.messages import Handler
     from ottla.server.http.metrics.loop_lag import LoopLag
+    from ottla.server.http.pace import Pace
     from ottla.server.http.routes import Routes
 
 Asked = Callable[[Request], Awaitable[Any]]
 """What answers a question of the page: with something that becomes JSON, with JSON in bytes, or with a whole response."""
 
 
-def add_console(routes: Routes, broker: Broker, lag: LoopLag) -> Callable[[], Awaitable[None]]:
+def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
     """Add the page and what it asks; returns the work behind it. The broker's HTTP address is known by now."""
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token
     Pages().add_to(routes)
-    cluster, records, groups = ClusterView(broker, access), Records(broker), GroupsView(broker)
+    cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
     reads: dict[str, Asked] = {
         "overview": cluster.overview,
@@ -45,7 +46,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag) -> Callable[[], Aw
         "live": records.live,
         "groups": groups.groups,
         "group": groups.group,
-        "settings": SettingsView(broker).settings,
+        "settings": SettingsView(broker, pace).settings,
         "load": learning.told,
     }
     for name, handler in reads.items():

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.replication.slices import Slices
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
+from ottla.server.console.turns import PacedSlices
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -21,6 +21,7 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequ
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.http.messages import Request
+    from ottla.server.http.pace import Pace
 
 GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
@@ -32,8 +33,8 @@ OFFSETS_VERSION = 9  # names topics
 class GroupsView:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, pace: Pace) -> None:
+        self._broker, self._pace = broker, pace
 
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
@@ -59,7 +60,7 @@ class GroupsView:
         described = await self._described(group_id, kind)
         if described.error_code:
             raise refusal(described.error_code, described.error_message)
-        slices, members = Slices(), []
+        slices, members = PacedSlices(self._pace), []
         for each in described.members[:MEMBERS_SHOWN_MAX]:
             members.append(_member(each, is_classic=kind == "classic" and described.protocol_type == CONSUMER))
             await slices.give_way()
@@ -100,7 +101,7 @@ class GroupsView:
         """What is committed, topic by topic, and how far that is behind."""
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
         fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=OFFSETS_VERSION))
-        slices, count, lag = Slices(), 0, 0
+        slices, count, lag = PacedSlices(self._pace), 0, 0
         offsets: list[dict[str, Any]] = []
         for topic in fetched.groups[0].topics:
             for each in topic.partitions:

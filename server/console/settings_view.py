@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.slices import Slices
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
+from ottla.server.console.turns import PacedSlices
 from ottla.server.http.messages import Refused
 from ottla.server.settings.repository import DEFAULT_CONFIG, described_setting, topic_settings
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -15,6 +15,7 @@ from ottla.wire.settings import SettingType
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.http.messages import Request
+    from ottla.server.http.pace import Pace
     from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
 
 KINDS = {"topic": 2, "broker": 4, "group": 32}
@@ -34,8 +35,8 @@ LATEST = 4
 class SettingsView:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, pace: Pace) -> None:
+        self._broker, self._pace = broker, pace
 
     async def settings(self, request: Request) -> dict[str, Any]:
         """`kind`: broker, topic or group; `name`: of the topic or group."""
@@ -51,7 +52,7 @@ class SettingsView:
         [result] = (await ask(self._broker, asked, LATEST)).results
         if result.error_code:
             raise refusal(result.error_code, result.error_message)
-        slices, settings = Slices(), []
+        slices, settings = PacedSlices(self._pace), []
         for each in sorted(result.configs, key=lambda each: each.name):
             settings.append(_told(each, has_effect=self._has_effect(kind, each.name)))
             await slices.give_way()

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.http")
 
-Work = Callable[[], Awaitable[None]]
+Add = Callable[[Routes, "Broker", LoopLag, Pace], Callable[[], Awaitable[None]]]
+"""What adds paths, and gives the work that is behind them."""
 
 
-async def serve_http(
-    broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Callable[[Routes, Broker, LoopLag], Work]] = ()
-) -> None:
-    """Serve a listening socket until cancelled. `more`: what adds other paths, and gives the work that is behind them."""
+async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add] = ()) -> None:
+    """Serve a listening socket until cancelled."""
     routes, pace, lag = Routes(), Pace(), LoopLag()
     server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
-    works = [add(routes, broker, lag) for add in more]
+    works = [add(routes, broker, lag, pace) for add in more]
     add_health(routes, broker, stop)
     Metrics(broker, stop, pace, lag, server).add_to(routes)
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])

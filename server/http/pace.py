@@ -26,9 +26,13 @@ class Pace:
 
     async def request(self) -> None:
         """Return when another request may be read and answered; what that costs is paid in advance."""
+        await self.pay(REQUEST_S)
+
+    async def pay(self, worked_s: float) -> None:
+        """Return when the endpoint may work again, and let it rest for work of so many seconds."""
         async with self._turn:
             await self._until_rested()
-            self._rested_at = trio.current_time() + REQUEST_S * REST
+            self._rested_at = trio.current_time() + min(worked_s * REST, REST_MAX_S)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
