@@ -250,7 +250,13 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     browser.see("Start a small load")
 
 
-VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings", "learn/9")
+def test_the_log_and_the_event_loop(browser: Browser, console: str) -> None:
+    browser.open(f"{console}#/log")
+    browser.see("ottla.", "Microseconds late on average")
+    browser.picture("log")
+
+
+VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings", "log", "learn/9")
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -11,6 +11,8 @@
     settings_view.py settings with their documentation
     writing.py       produces a record, changes a setting; partitioning.py finds the partition of a key
     learning.py      the small load of the Learn tab; learning_reader.py is a member of its group
+    log_tail.py      the last lines of the log, and how late the event loop is
+    turns.py         the time that all of them may take
 
     static/          plain HTML, CSS and ES modules, served as they are; `app.js` is where the page begins
 

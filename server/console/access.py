@@ -45,8 +45,11 @@ class Access:
 
     def check(self, request: Request) -> None:
         """Raises Refused if the request lacks the token that it needs."""
-        if request.method in ("GET", "HEAD") and self.is_open:
-            return
+        if not (request.method in ("GET", "HEAD") and self.is_open):
+            self.check_token(request)
+
+    def check_token(self, request: Request) -> None:
+        """Raises Refused if the request does not have the token."""
         given = request.headers.get("authorization", "")
         is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
         # In a time that tells nothing of how much of it is right.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import trio
 
 from ottla.server.console.access import Access
 from ottla.server.console.asking import refusal
 from ottla.server.console.cluster_view import ClusterView
 from ottla.server.console.groups_view import GroupsView
 from ottla.server.console.learning import Learning
+from ottla.server.console.log_tail import LogTail
 from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
@@ -37,6 +41,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     Pages().add_to(routes)
     cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
+    tail = LogTail(access, lag)
     reads: dict[str, Asked] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
@@ -48,6 +53,8 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "group": groups.group,
         "settings": SettingsView(broker, pace).settings,
         "load": learning.told,
+        "log": tail.lines,
+        "loop": tail.loop,
     }
     for name, handler in reads.items():
         routes.get(f"/api/{name}", _answered(access, handler))
@@ -56,7 +63,13 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
         for name, handler in changes.items():
             routes.post(f"/api/{name}", _answered(access, handler), body_bytes_max=BODY_BYTES_MAX)
-    return learning.run
+    return partial(_work, learning, tail)
+
+
+async def _work(learning: Learning, tail: LogTail) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(learning.run)
+        nursery.start_soon(tail.run)
 
 
 def _answered(access: Access, handler: Asked) -> Handler:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
-from ottla.server.console import cluster_view, questions
+from ottla.server.console import cluster_view, log_tail, questions
 from ottla.server.console.access import Access
 from ottla.server.http.messages import Refused, Request
+from ottla.server.http.metrics.loop_lag import LoopLag
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.tests.console_asking import ask, make_topic, running, write
 from ottla.wire.records import Record
@@ -148,3 +151,40 @@ async def test_long_lists_come_in_pages(broker: Broker, monkeypatch: pytest.Monk
     assert ([each["index"] for each in page["partitions"]], page["next"]) == ([0, 1], 2)
     rest = (await ask(broker, "/api/topic?name=b&from=2")).json
     assert ([each["index"] for each in rest["partitions"]], rest["next"]) == ([2], None)
+
+
+# ---------------------------------------------------------------------- the log and the event loop
+
+
+async def test_the_log_is_told_only_to_who_has_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_tail, "LINES_PER_PAGE", 3)
+    async with running(tmp_path, http_console_token=TOKEN) as broker:
+        assert (await ask(broker, "/api/overview")).status == 200
+        assert (await ask(broker, "/api/log")).status == 401
+        logger = logging.getLogger("ottla.test")
+        for number in range(5):
+            logger.warning("line %d of \x1b[31m<b>", number)
+        lines = (await ask(broker, "/api/log", token=TOKEN)).json["lines"]
+        assert [each["message"] for each in lines] == [f"line {number} of \x1b[31m<b>" for number in (2, 3, 4)]
+        assert (lines[0]["level"], lines[0]["logger"]) == ("WARNING", "ottla.test")
+        logger.error("x" * 10_000)
+        rest = (await ask(broker, f"/api/log?after={lines[-1]['number']}", token=TOKEN)).json["lines"]
+        assert [each["message"] for each in rest] == ["x" * log_tail.LINE_LENGTH_MAX]
+    handlers = logging.getLogger("ottla").handlers
+    assert not any(isinstance(each, log_tail.LogTail) for each in handlers)
+
+
+def test_a_line_that_cannot_be_formatted_is_kept_as_it_is_and_the_oldest_go() -> None:
+    tail = log_tail.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
+    for each in range(log_tail.LINES_KEPT + 10):
+        tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, f"{each} %d", ("no number",), None))
+    assert len(tail._lines) == log_tail.LINES_KEPT
+    assert tail._lines[0]["message"] == "10 %d"
+
+
+async def test_the_event_loop_is_looked_at(broker: Broker) -> None:
+    with trio.fail_after(60):
+        while not (loop := (await ask(broker, "/api/loop")).json)["looks"]:
+            await trio.sleep(0.02)
+    assert len(loop["buckets"]) == len(loop["bounds"]) + 1
+    assert loop["seconds"] >= 0

@@ -19,7 +19,7 @@ export function keepToken(token) { sessionStorage.setItem(KEPT, token); }
 export function takeWriteToken(token) { writeToken = token || ""; }
 
 function headers(token) { return token ? { Authorization: "Bearer " + token } : {}; }
-const readToken = () => sessionStorage.getItem(KEPT) || "";
+const readToken = () => sessionStorage.getItem(KEPT) || writeToken;
 
 async function answered(request) {
   let response;
@@ -43,7 +43,7 @@ export async function get(name, parameters = {}, signal = undefined) {
 }
 
 export async function post(name, body) {
-  const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers(writeToken || readToken()) } };
+  const options = { method: "POST", headers: { "Content-Type": "application/json", ...headers(readToken()) } };
   return (await answered(fetch(address(name, {}), { ...options, body: JSON.stringify(body) }))).json();
 }
 

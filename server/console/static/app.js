@@ -5,12 +5,13 @@ import { every, h, many, refill } from "./dom.js";
 import { showBrokers } from "./brokers.js";
 import { showGroup, showGroups } from "./groups.js";
 import { showLearn } from "./learn.js";
+import { showLog } from "./log.js";
 import { showRecords } from "./records.js";
 import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
 
-const TABS = [["topics", "Topics"], ["groups", "Groups"], ["brokers", "Brokers"], ["settings", "Settings"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, brokers: showBrokers, settings: showSettings, learn: showLearn };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
 const TAB_OF = { topic: "topics", records: "topics", group: "groups" };
 const main = document.getElementById("main");
 export const state = { overview: null };
