@@ -20,6 +20,7 @@ selenium = pytest.importorskip("selenium")
 from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, Browser
 from selenium.webdriver.common.keys import Keys
 
+FOR_README = (1000, 740)
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not on this machine")
 
 
@@ -241,7 +242,9 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     rows = "return document.querySelectorAll('.shown-here tbody tr').length"
     browser.until(lambda: browser.run(rows) == 2 and "ottla-learn 1" in browser.text, "both have their share")
     browser.see("after generation 1: new member")
-    browser.picture("learn-rebalance")
+    browser.look(FOR_README)
+    browser.picture("learn-rebalance")  # which docs/console.png is
+    browser.look()
     browser.click("button", "Remove a reader")
     browser.see("1 reader;")
     browser.click(".lesson a", "Retention →")

@@ -37,7 +37,7 @@ PARTITIONS, REPLICAS_MAX, READERS_MAX = 3, 3, 3
 RECORDS_PER_S, LOAD_S, PATIENCE_S = 4, 600.0, 30.0
 GROUP_NAMES_TRIED = 500
 CONFIGS = {"retention.ms": "600000", "segment.ms": "60000"}
-KEYS = ("apple", "banana", "cherry", "date", "elder", "fig", "grape")
+KEYS = ("apple", "banana", "cherry", "fig", "grape", "lemon", "lime", "mango", "pear")  # three of each partition
 
 
 class Learning:
