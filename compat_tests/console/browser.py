@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +57,7 @@ class Browser:
     def picture(self, name: str) -> bytes:
         """Keep what is seen as a PNG."""
         self._pictures.mkdir(parents=True, exist_ok=True)
-        data = packed(self.driver.get_screenshot_as_png())
+        data = bytes(self.driver.get_screenshot_as_png())
         (self._pictures / f"{name}.png").write_bytes(data)
         return data
 
@@ -110,19 +108,3 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the browser has logged since it was last asked: errors of scripts, and what the policy forbade."""
         return [json.dumps(each) for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
-
-
-def packed(png: bytes) -> bytes:
-    """The same picture, compressed as far as zlib can; Chromium is in a hurry."""
-    chunks, pixels, position = [], bytearray(), 8
-    while position < len(png):
-        (length,) = struct.unpack_from(">I", png, position)
-        kind, data = png[position + 4 : position + 8], png[position + 8 : position + 8 + length]
-        if kind == b"IDAT":
-            pixels += data
-        elif kind in (b"IHDR", b"IEND"):
-            chunks.append((kind, data))
-        position += length + 12
-    chunks.insert(1, (b"IDAT", zlib.compress(zlib.decompress(pixels), 9)))
-    parts = [struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks]
-    return b"".join((png[:8], *parts))

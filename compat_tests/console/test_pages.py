@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 selenium = pytest.importorskip("selenium")
 
 from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, Browser
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 FOR_README = (1000, 740)
@@ -235,6 +236,11 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
         browser.click(".lesson a", f"{word} →")
         browser.until(lambda word=word: browser.find("#lesson").text == word, word)
         browser.until(lambda: len(browser.find(".shown-here").text) > len("Here and now") + 10, f"{word} is shown")
+        if word == "Offset":
+            browser.until(lambda: len(browser.driver.find_elements(By.CSS_SELECTOR, ".tape .cell")) > 12, "some records")
+            browser.look(FOR_README)
+            browser.picture("learn-offset")  # which docs/console.png is
+            browser.look()
     browser.see("ottla-learn-readers")
     browser.click(".lesson a", "Rebalance →")
     browser.click("button", "Add a reader")
@@ -242,9 +248,7 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     rows = "return document.querySelectorAll('.shown-here tbody tr').length"
     browser.until(lambda: browser.run(rows) == 2 and "ottla-learn 1" in browser.text, "both have their share")
     browser.see("after generation 1: new member")
-    browser.look(FOR_README)
-    browser.picture("learn-rebalance")  # which docs/console.png is
-    browser.look()
+    browser.picture("learn-rebalance")
     browser.click("button", "Remove a reader")
     browser.see("1 reader;")
     browser.click(".lesson a", "Retention →")
