@@ -15,7 +15,7 @@ from ottla.server.console.turns import PacedSlices
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
 ASSIGNMENT_BYTES_MAX = 64 * 1024  # a longer one is not read
+ID_MAX, TEXT_SHOWN_MAX = questions.TEXT_LENGTH_MAX, 300
+SORTED_AT_ONCE = 1_000
 CONSUMER = "consumer"
 OFFSETS_VERSION = 9  # names topics
 
@@ -43,15 +45,29 @@ class GroupsView:
         if listed.error_code:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
-        named = sorted([each for each in listed.groups if wanted in each.group_id.lower()], key=lambda each: each.group_id)
-        rest = [each for each in named if each.group_id > after] if after else named
-        page = rest[:GROUPS_PER_PAGE]
+        slices = PacedSlices(self._pace)
+        first: list[ListedGroup] = []
+        for each in listed.groups:
+            await slices.give_way()
+            # Those with very long ids could not be asked for.
+            if after < each.group_id and len(each.group_id) <= ID_MAX and wanted in each.group_id.lower():
+                first.append(each)
+            # There may be a million, which are not sorted in one step.
+            if len(first) > SORTED_AT_ONCE:
+                first = _first(first)
+        first = _first(first)
+        page = first[:GROUPS_PER_PAGE]
         return {
             "groups": [
-                {"id": each.group_id, "type": each.group_type, "state": each.group_state, "protocol": each.protocol_type}
+                {
+                    "id": each.group_id,
+                    "type": each.group_type,
+                    "state": each.group_state,
+                    "protocol": each.protocol_type[:TEXT_SHOWN_MAX],
+                }
                 for each in page
             ],
-            "next": page[-1].group_id if len(rest) > len(page) else None,
+            "next": page[-1].group_id if len(first) > len(page) else None,
         }
 
     async def group(self, request: Request) -> dict[str, Any]:
@@ -127,8 +143,14 @@ class GroupsView:
         return {"offsets": offsets, "offsetCount": count, "lag": lag}
 
 
+def _first(groups: list[ListedGroup]) -> list[ListedGroup]:
+    """A page of them, and one more if there are more."""
+    return sorted(groups, key=lambda each: each.group_id)[: GROUPS_PER_PAGE + 1]
+
+
 def _member(member: Any, *, is_classic: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": member.member_id, "client": member.client_id, "host": member.client_host}
+    texts = {"id": member.member_id, "client": member.client_id, "host": member.client_host}
+    told: dict[str, Any] = {name: text[:TEXT_SHOWN_MAX] for name, text in texts.items()}
     if is_classic:
         assigned = _classic_assignment(member.member_assignment)
     else:

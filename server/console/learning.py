@@ -91,8 +91,9 @@ class Learning:
         """`action`: start, stop, add-reader, remove-reader, lose-reader."""
         action = questions.posted(request).get("action")
         if action == "start":
-            self._ends_at = trio.current_time() + LOAD_S
-            self._started.set()
+            if not self._started.is_set():
+                self._ends_at = trio.current_time() + LOAD_S
+                self._started.set()
         elif action in ("stop", "add-reader", "remove-reader", "lose-reader"):
             if self._nursery is None:
                 raise Refused(409, "The load does not run.")

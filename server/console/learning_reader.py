@@ -13,7 +13,7 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.console.asking import ask, refusal
 from ottla.server.console.batches import Page
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -116,8 +116,7 @@ class Reader:
 
     async def _take_up(self, assignment: bytes) -> None:
         """Go on where the group has committed, or at the beginning."""
-        found = ConsumerProtocolAssignment.decode(assignment, 0, start=2)
-        wanted = {index for each in found.assigned_partitions for index in each.partitions}
+        wanted = self._assigned(assignment)
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
         fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=FETCH_VERSION))
         committed = {
@@ -127,6 +126,17 @@ class Reader:
             for each in topic.partitions
         }
         self._positions = {index: max(0, committed.get(index, 0)) for index in wanted}
+
+    def _assigned(self, assignment: bytes) -> set[int]:
+        """The leader may be a client that somebody else has started, and then has sent what it liked."""
+        try:
+            found = ConsumerProtocolAssignment.decode(assignment, 0, start=2)
+        except ProtocolViolation:
+            return set()
+        topic = self._broker.cluster.topic(self._topic)
+        count = 0 if topic is None else len(topic.partitions)
+        given = (index for each in found.assigned_partitions if each.topic == self._topic for index in each.partitions)
+        return {index for index in given if 0 <= index < count}
 
     async def _leave(self) -> None:
         leave = LeaveGroupRequest(group_id=self._group_id, member_id=self.member_id)

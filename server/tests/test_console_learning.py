@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ottla.replication.cluster.state import UNKNOWN_STATE, ClusterState, TopicState
 from ottla.server.broker import Broker
 from ottla.server.console import learning, learning_reader
 from ottla.server.tests.console_asking import ask, running
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
 
 @pytest.fixture
@@ -96,6 +101,16 @@ async def test_without_the_option_nobody_starts_it(tmp_path: Path) -> None:
     async with running(tmp_path, http_console_token="a-token-of-an-operator") as broker:
         assert (await ask(broker, "/api/load")).json["mayStart"] is False
         assert (await ask(broker, "/api/load", body={"action": "start"}, token="a-token-of-an-operator")).status == 405
+
+
+@given(st.binary(max_size=60))
+def test_whatever_another_leader_assigns_a_reader_reads_only_what_there_is(assignment: bytes) -> None:
+    broker = SimpleNamespace(cluster=ClusterState())
+    broker.cluster.put_topic(TopicState("t", bytes(16), (UNKNOWN_STATE,) * 2))
+    reader = learning_reader.Reader(broker, None, "g", "t")  # type: ignore[arg-type]
+    assert reader._assigned(assignment) <= {0, 1}
+    whole = [TopicPartition(topic="t", partitions=[1, 2, -1]), TopicPartition(topic="other", partitions=[0])]
+    assert reader._assigned(b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=whole).encode(0)) == {1}
 
 
 def test_a_key_is_always_in_the_same_partition_and_all_partitions_get_records() -> None:
