@@ -40,6 +40,7 @@ NOT_ASKED_FOR = (
     "ottla.server.coordinators.share_coordinators",
     "ottla.server.coordinators.transaction_markers",
     "ottla.server.coordinators.transaction_verification",
+    "ottla.server.console",
     "ottla.server.handlers.alter_",
     "ottla.server.handlers.consumer_group_",
     "ottla.server.handlers.create_partitions",

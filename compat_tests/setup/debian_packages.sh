@@ -19,6 +19,7 @@ want npm npm
 want go golang-go
 want systemd-analyze systemd
 want chromium chromium
+want chromium "chromium fonts-dejavu-core"
 want chromedriver chromium-driver
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
