@@ -13,6 +13,7 @@
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
     pidfd_open          lets the event loop wait for the end of a process. Without it a thread waits.
+    /proc               tells of memory and disks, and has short paths. Without it both are unknown, and long paths are refused.
     memfd_create        files in memory, by their names in /proc. Without it temporary files that only their user can read.
     kernel TLS          lets sendfile encrypt. Without it OpenSSL does.
     connect to nobody   ends a TCP connection from any thread. Without it a peer that sends too much is noticed later.
@@ -147,6 +148,32 @@ def file_in_memory() -> tuple[int, str] | None:
         return descriptor, path
     os.close(descriptor)
     return None
+
+
+def path_in_folder(folder: int, name: str) -> str | None:
+    """A short path of a file in a folder that is open; None: there is no such thing."""
+    return f"/proc/self/fd/{folder}/{name}" if IS_LINUX else None
+
+
+def memory_bytes() -> tuple[int, int] | None:
+    """What this process has in memory, and what it has reserved; None: the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            virtual, resident = map(int, file.read().split()[:2])
+    except OSError:
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return (resident * page, virtual * page) if IS_LINUX else None
+
+
+def disk_bytes() -> tuple[int, int] | None:
+    """What this process has read from disks, and written to them; None: the system does not tell."""
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:
+            counts = dict(line.split(": ") for line in file)
+        return (int(counts["read_bytes"]), int(counts["write_bytes"])) if IS_LINUX else None
+    except (OSError, KeyError, ValueError):  # some systems keep this to themselves
+        return None
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:

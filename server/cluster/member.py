@@ -121,8 +121,7 @@ class ClusterMember:
         self._background: trio.Nursery | None = None
         self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
-        self.broker_epoch = NO_BROKER_EPOCH
-        self.session = ClusterSession()
+        self.broker_epoch, self.session = NO_BROKER_EPOCH, ClusterSession()
         self.fetchers = ReplicaFetchers(
             broker.node_id,
             connect=lambda leader, number: self.peer(leader, purpose=f"broker-{broker.node_id}-fetcher-{number}"),

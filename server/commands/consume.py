@@ -42,7 +42,7 @@ format fields:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which records, and how they are printed."""
     add_connection(parser)
-    parser.add_argument("topics", nargs="*", metavar="TOPIC")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records are read")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same; repeatable")
     parser.add_argument("-p", "--partitions", metavar="N,N", help="only these partitions")
     parser.add_argument(

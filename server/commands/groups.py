@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     add_json(parser)
     parser.set_defaults(act=_list)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: list)")
     _action(actions, "list", "list the groups", _list)
     describing = _action(actions, "describe", "tell members, offsets and lag of groups", _describe)
     describing.add_argument("names", nargs="+", metavar="GROUP")

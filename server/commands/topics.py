@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     add_json(parser)
     parser.set_defaults(act=_list, internal=False)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: list)")
     listing = _action(actions, "list", "list the topics", _list)
     listing.add_argument("--internal", action="store_true", help="list the cluster's own topics, too")
     creating = _action(actions, "create", "create topics", _create)

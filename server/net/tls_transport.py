@@ -31,7 +31,6 @@ import functools
 import os
 import socket
 import ssl
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication import system
@@ -232,7 +231,7 @@ def kernel_may_encrypt(context: ssl.SSLContext) -> bool:
 
 @functools.cache
 def _kernel_has_tls() -> bool:
-    if sys.platform != "linux":
+    if not system.IS_LINUX:
         return False
     with socket.socket() as probe:
         try:

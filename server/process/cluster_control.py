@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
+from ottla.replication import system
+
 SOCKET: Final = ".control"
 STATUS, START_BROKER = "status", "start-broker"
 REQUEST_BYTES_MAX: Final = 1_000
@@ -101,7 +103,7 @@ def _short(folder: Path) -> Iterator[str]:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+        yield system.path_in_folder(descriptor, SOCKET) or path
     finally:
         os.close(descriptor)
 

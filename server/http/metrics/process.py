@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.replication import system
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition
 
 if TYPE_CHECKING:
@@ -31,33 +32,13 @@ class Figures(NamedTuple):
 
 def figures() -> Figures:
     """Ask the system. With very many descriptors it takes milliseconds, so a thread does it."""
-    resident, virtual = _memory()
+    resident, virtual = system.memory_bytes() or (-1, -1)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     open_files_max = -1 if limit == resource.RLIM_INFINITY else limit
-    return Figures(resident, virtual, _open_files(), open_files_max, *_disk())
-
-
-def _memory() -> tuple[int, int]:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            virtual, resident = map(int, file.read().split()[:2])
-    except OSError:  # no Linux
-        return -1, -1
-    page = os.sysconf("SC_PAGE_SIZE")
-    return resident * page, virtual * page
-
-
-def _disk() -> tuple[int, int]:
-    try:
-        with open("/proc/self/io", encoding="ascii") as file:
-            counts = dict(line.split(": ") for line in file)
-        return int(counts["read_bytes"]), int(counts["write_bytes"])
-    except (OSError, KeyError, ValueError):  # no Linux, or a system that keeps this to itself
-        return -1, -1
+    return Figures(resident, virtual, _open_files(), open_files_max, *(system.disk_bytes() or (-1, -1)))
 
 
 def _open_files() -> int:
-    # Also where there is no /proc.
     try:
         return len(os.listdir("/dev/fd"))
     except OSError:
