@@ -82,7 +82,7 @@ async def test_a_group_has_members_lag_and_a_reason_for_its_last_rebalance(broke
     group = (await ask(broker, "/api/group?id=readers+%3Cb%3E&type=classic")).json
     assert (group["lag"], group["offsets"][0]["lag"], group["offsets"][0]["end"]) == (6, 6, 10)
     assert group["members"][0]["assigned"] == [["t", [0, 1]]]
-    assert "new member" in group["lastRebalance"]["reason"]
+    assert "is new" in group["lastRebalance"]["reason"]
     assert abs(group["lastRebalance"]["timestamp"] - broker.now_ms()) < 600_000
 
 

@@ -56,7 +56,7 @@ async def test_readers_come_and_go_and_share_the_partitions(broker: Broker) -> N
     await until(broker, path, lambda group: assigned(group) == [[0, 1, 2]])
     await change(broker, "add-reader")
     group = await until(broker, path, lambda group: assigned(group) == [[0, 2], [1]])
-    assert "new member" in group["lastRebalance"]["reason"]
+    assert "is new" in group["lastRebalance"]["reason"]
     await change(broker, "remove-reader")
     await until(broker, path, lambda group: assigned(group) == [[0, 1, 2]])
     for _ in range(2):

@@ -37,7 +37,7 @@ from ottla.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.wire.settings import PASSWORD, setting
 
-MARKER = "hunter2-marker"
+MARKER = "hunter2-the-marker"
 PASSWORDS = sorted(name for name, declared in settings_of_member().items() if declared.kind is PASSWORD)
 OF_BROKERS = sorted(set(PASSWORDS) & set(broker_settings()))
 CHANGEABLE = [name for name in OF_BROKERS if not broker_settings()[name].is_read_only]

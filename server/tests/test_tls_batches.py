@@ -338,7 +338,7 @@ def test_whether_the_kernel_may_encrypt(code: int | None, expected: bool, monkey
     tls_transport._kernel_has_tls.cache_clear()
     monkeypatch.setattr(tls_transport, "KERNEL_TLS", 8)
     monkeypatch.setattr(tls_transport.socket, "socket", Probe)
-    monkeypatch.setattr(tls_transport.sys, "platform", "linux")
+    monkeypatch.setattr(tls_transport.system, "IS_LINUX", True)
     try:
         assert tls_transport.kernel_may_encrypt(SimpleNamespace(options=8)) is expected  # type: ignore[arg-type]
         assert not tls_transport.kernel_may_encrypt(SimpleNamespace(options=1))  # type: ignore[arg-type]
