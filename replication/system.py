@@ -150,9 +150,9 @@ def file_in_memory() -> tuple[int, str] | None:
     return None
 
 
-def path_in_folder(folder: int, name: str) -> str | None:
-    """A short path of a file in a folder that is open; None: there is no such thing."""
-    return f"/proc/self/fd/{folder}/{name}" if IS_LINUX else None
+def path_of_open(folder: int) -> str | None:
+    """A short path of a folder that is open; None: there is no such thing."""
+    return f"/proc/self/fd/{folder}" if IS_LINUX else None
 
 
 def memory_bytes() -> tuple[int, int] | None:

@@ -103,7 +103,8 @@ def _short(folder: Path) -> Iterator[str]:
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield system.path_in_folder(descriptor, SOCKET) or path
+        short = system.path_of_open(descriptor)
+        yield path if short is None else f"{short}/{SOCKET}"
     finally:
         os.close(descriptor)
 
