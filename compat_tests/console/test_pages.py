@@ -176,7 +176,7 @@ def test_a_group_with_its_lag_and_its_last_rebalance(browser: Browser, console: 
     browser.see("shop <b>", "Stable")
     browser.picture("groups")
     browser.click("main a", "shop <b>")
-    browser.see("Last rebalance", "new member", "orders 0, 1, 2", "Records behind: 3 now")
+    browser.see("Last rebalance", "is new", "orders 0, 1, 2", "Records behind: 3 now")
     browser.picture("group")
     assert browser.run("return document.querySelector('svg[role=img]').getAttribute('aria-label')").startswith("Records behind")
 
@@ -247,7 +247,7 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
     browser.see("2 readers", "Stable")
     rows = "return document.querySelectorAll('.shown-here tbody tr').length"
     browser.until(lambda: browser.run(rows) == 2 and "ottla-learn 1" in browser.text, "both have their share")
-    browser.see("after generation 1: new member")
+    browser.see("after generation 1: member", "is new")
     browser.picture("learn-rebalance")
     browser.click("button", "Remove a reader")
     browser.see("1 reader;")
