@@ -27,7 +27,7 @@ class Scraped(OttlaProcess):
 
     @property
     def http(self):
-        found = re.search(r"http +http://([\d.]+):(\d+)/", self.log)
+        found = re.search(r"console +http://([\d.]+):(\d+)/", self.log)
         return found[1], int(found[2])
 
     def get(self, path, **headers):

@@ -13,7 +13,7 @@ from ottla.wire.messages.incremental_alter_configs import (
 )
 from ottla.wire.settings import PASSWORD
 
-MARKER = "hunter2-marker"
+MARKER = "hunter2-the-marker"
 
 
 def test_no_password_is_in_the_log(tmp_path: Path) -> None:
