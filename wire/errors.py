@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Self, TypeVar
 
-MESSAGE_LENGTH_MAX = 8_000  # characters, of at most four bytes each; a string has 32,767 bytes at most
+MESSAGE_LENGTH_MAX = 1_000  # characters: an answer may have one for each of tens of thousands of elements
 
 
 class ErrorCode(IntEnum):
@@ -341,7 +341,7 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """An error of Kafka's table on its way to the response. `message` goes to the client, if there is one.
 
-    It may quote the client's own text, so it is cut to the length of a string of the protocol.
+    It may quote the client's own text, whose names may have 32,767 bytes. No name that exists comes near where it is cut.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
