@@ -87,7 +87,8 @@ class TlsSession:
         """Take out what OpenSSL has left. Whoever was inside OpenSSL calls this before anything else."""
         incoming, outgoing = self.bios.incoming, self.bios.outgoing
         if incoming.pending:
-            self.unread = incoming.read()
+            # It came before what was not handed over at all.
+            self.unread = incoming.read() + self.unread
         if outgoing.pending:
             self.unsent = b"".join((self.unsent, outgoing.read())) if self.unsent else outgoing.read()
 

@@ -96,6 +96,44 @@ def test_sessions_that_share_buffers_do_not_mix(talk: list[tuple[int, bool, int,
         assert sent == got
 
 
+@VERSIONS
+@settings(max_examples=60, deadline=None)
+@given(
+    records=st.lists(st.integers(1, 400), min_size=1, max_size=20), rooms=st.lists(st.integers(1, 600), min_size=1, max_size=40)
+)
+def test_what_there_was_no_room_for_is_received_later(version: ssl.TLSVersion, records: list[int], rooms: list[int]) -> None:
+    """However large the records are and the rooms that they are received into, one after the other."""
+    pieces = Pieces()
+    with pair(pieces, maximum_version=version) as (transport, client):
+        data = os.urandom(sum(records))
+        stream = memoryview(data)
+        for size in records:
+            client.sendall(stream[:size])
+            stream = stream[size:]
+        # As if it had come together with the end of the handshake.
+        transport._session.unread = transport.socket.recv(1 << 16)
+        got = b""
+        for room in [*rooms, len(data)]:
+            got += received(transport, room) if len(got) < len(data) else b""
+            assert are_empty(pieces.bios)
+        while transport.holds_input and len(got) < len(data):
+            got += received(transport, len(data))
+        assert got == data
+
+
+def test_a_short_room_behind_a_full_one_loses_nothing() -> None:
+    """The rest of a frame has little room, and the beginning of the next one has come with it."""
+    with pair(Pieces()) as (transport, client):
+        data = os.urandom(15_400 + 10 * 50)
+        client.sendall(data[:15_400])
+        for start in range(15_400, len(data), 50):
+            client.sendall(data[start : start + 50])
+        got = received(transport, 15_400)
+        for _ in range(10):
+            got += received(transport, 50)
+        assert got == data
+
+
 @settings(max_examples=60, deadline=None)
 @given(noise=st.binary(min_size=1, max_size=400), is_record=st.booleans())
 def test_noise_breaks_the_connection_that_sent_it_and_no_other(noise: bytes, is_record: bool) -> None:
