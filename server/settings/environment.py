@@ -34,7 +34,9 @@ NO_SETTINGS = frozenset(
         "OTTLA_PURE_PYTHON",
     )
 )
-_OF_KUBERNETES = re.compile(r"[A-Z]+_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+# Of a service that is called kafka, kafka-ui, ottla-0 and so on.
+_OF_KUBERNETES = re.compile(r"[A-Z0-9_]+_SERVICE_(HOST|PORT(_\w+)?)|[A-Z0-9_]+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?|[A-Z]+_PORT")
+_SERVICE_PORT, _SERVICE_HOST = "_PORT", "_SERVICE_HOST"
 _UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
 
 HOST_LISTENER = "HOST"
@@ -52,13 +54,16 @@ def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for prefix in PREFIXES:
         for variable in sorted(environment):
-            if variable.startswith(prefix) and variable != prefix and _is_setting(variable):
+            if variable.startswith(prefix) and variable != prefix and _is_setting(variable, environment):
                 found[_name(variable.removeprefix(prefix))] = environment[variable]
     return found
 
 
-def _is_setting(variable: str) -> bool:
-    return variable not in NO_SETTINGS and _OF_KUBERNETES.fullmatch(variable) is None
+def _is_setting(variable: str, environment: Mapping[str, str]) -> bool:
+    if variable in NO_SETTINGS or _OF_KUBERNETES.fullmatch(variable) is not None:
+        return False
+    # KAFKA_UI_PORT could be a setting, were there no KAFKA_UI_SERVICE_HOST beside it.
+    return not (variable.endswith(_SERVICE_PORT) and variable.removesuffix(_SERVICE_PORT) + _SERVICE_HOST in environment)
 
 
 def _name(text: str) -> str:
