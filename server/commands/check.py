@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -109,22 +110,35 @@ def _node_id(folders: Sequence[Path]) -> int:
     return 1
 
 
-class _NoLock:
+class _Lock:
+    """What keeps brokers from starting on a directory meanwhile. -1: nobody can have it, or nothing tells."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
     def release(self) -> None:
-        """Nobody can have a directory that has no lock file, or that cannot be written."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
-def _lock(folder: Path) -> Any:
-    """The lock of a directory, so that no broker starts on it meanwhile; None: a broker has it."""
+def _lock(folder: Path) -> _Lock | None:
+    """The lock of a directory; None: a broker has it. A shared lock needs no right to write, and makes no file."""
+    import fcntl
+
     from ottla.replication.log.names import LOCK
-    from ottla.replication.log.storage import OsStorage
 
-    if not (folder / LOCK).exists():
-        return _NoLock()
     try:
-        return OsStorage().lock(str(folder / LOCK))
+        # Not blocking, as whatever lies there under that name may be a pipe.
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return _NoLock()
+        return _Lock(-1)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            os.close(descriptor)
+            return None
+    return _Lock(descriptor)
 
 
 def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:

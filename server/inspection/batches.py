@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +32,12 @@ class ReadOnlyFile:
     """A file that is opened for reading only, so that a folder may be one that cannot be written."""
 
     def __init__(self, path: Path) -> None:
+        """OSError, also if something else than a file has this name: to open a pipe would wait for somebody who writes."""
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise OSError(errno.EINVAL, "is no file", str(path))
 
     def __enter__(self) -> Self:
         return self

@@ -258,8 +258,8 @@ def _transaction_index(path: Path, complain: Complain) -> Rows:
 
 def read_small(path: Path) -> bytes:
     """The whole of a file that is never large, or as much of it as it could be."""
-    with path.open("rb") as file:
-        return file.read(SMALL_FILE_BYTES_MAX)
+    with ReadOnlyFile(path) as file:
+        return file.read_at(0, SMALL_FILE_BYTES_MAX)
 
 
 def _snapshot(path: Path, complain: Complain) -> Rows:

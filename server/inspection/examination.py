@@ -5,7 +5,7 @@ Only what a broker could stumble over is damage. What nobody knows, such as a fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -86,23 +86,34 @@ class Examined:
 
 def log_bytes(directory: Path) -> int:
     """The size of all `.log` files, to tell how far an examination is."""
-    return sum(each.stat().st_size for each in directory.glob(f"*/*{LOG_SUFFIX}"))
+    return sum(map(_size, directory.glob(f"*/*{LOG_SUFFIX}")))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a link that leads nowhere; the examination tells of it
+        return 0
 
 
 def examine(directory: Path, examined: Examined) -> None:
     """Look through one data directory. OSError: it cannot be read."""
     for path in sorted(directory.iterdir()):
-        parsed = parse_partition_directory(path.name)
-        if path.is_dir() and parsed is not None:
-            # What is to be removed may be as it likes.
-            if parsed.mark != DELETE_MARK and parsed.topic not in NOT_OURS:
-                _guarded(_examine_partition, path, examined)
-        elif path.name in CHECKPOINTS:
-            _guarded(partial(_examine_small, read=_read_checkpoint), path, examined)
-        elif path.name == META_PROPERTIES:
-            _guarded(partial(_examine_small, read=decode_meta_properties), path, examined)
-        elif path.name not in _KNOWN and not path.name.endswith(TEMPORARY_SUFFIX):
-            examined.note(path, "nobody knows what this is; a broker leaves it alone", is_damage=False)
+        _guarded(_examine_one, path, examined)
+
+
+def _examine_one(path: Path, examined: Examined) -> None:
+    parsed = parse_partition_directory(path.name)
+    if parsed is not None and path.is_dir():
+        # What is to be removed may be as it likes.
+        if parsed.mark != DELETE_MARK and parsed.topic not in NOT_OURS:
+            _examine_partition(path, examined)
+    elif path.name in CHECKPOINTS:
+        _examine_small(path, examined, _read_checkpoint)
+    elif path.name == META_PROPERTIES:
+        _examine_small(path, examined, decode_meta_properties)
+    elif path.name not in _KNOWN and not path.name.endswith(TEMPORARY_SUFFIX):
+        examined.note(path, "nobody knows what this is; a broker leaves it alone", is_damage=False)
 
 
 def _guarded(look: Callable[[Path, Examined], None], path: Path, examined: Examined) -> None:
@@ -145,9 +156,9 @@ _SMALL: dict[str, Callable[[bytes], object]] = {
 
 def _examine_partition(directory: Path, examined: Examined) -> None:
     examined.partitions += 1
-    names = sorted(each.name for each in directory.iterdir())
+    names = frozenset(each.name for each in directory.iterdir())
     segments: list[SegmentFile] = []
-    for name in names:
+    for name in sorted(names):
         path, file = directory / name, parse_segment_file(name)
         if name in _SMALL:
             _guarded(partial(_examine_small, read=_SMALL[name]), path, examined)
@@ -174,7 +185,7 @@ def _examine_aborted(path: Path, examined: Examined) -> None:
         pass
 
 
-def _examine_segment(path: Path, names: Sequence[str], expected_offset: int | None, examined: Examined) -> int | None:
+def _examine_segment(path: Path, names: Container[str], expected_offset: int | None, examined: Examined) -> int | None:
     """Look through a segment and its indexes; answers the offset behind its last batch."""
     examined.segments += 1
     base_offset = base_offset_of(path)
@@ -221,7 +232,7 @@ def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
 class _Indexes:
     """Both indexes of a segment, held against its batches while these go by."""
 
-    def __init__(self, log: Path, names: Sequence[str], examined: Examined) -> None:
+    def __init__(self, log: Path, names: Container[str], examined: Examined) -> None:
         self._examined = examined
         self._latest = -1
         self._offsets = self._opened(log.with_suffix(INDEX_SUFFIX), names, offset_entries)
@@ -230,7 +241,7 @@ class _Indexes:
     def _opened(
         self,
         path: Path,
-        names: Sequence[str],
+        names: Container[str],
         entries: Callable[[Path, Callable[[Path, str], None]], Iterator[tuple[int, int]]],
     ) -> _Compared:
         if path.name in names:

@@ -127,7 +127,7 @@ class OverlayFile:
         self._content = content
         self._lock = lock
         if content.source is not None:
-            self._fd = os.open(content.source, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(content.source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def __del__(self) -> None:
         if self._fd >= 0:

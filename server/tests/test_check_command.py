@@ -341,6 +341,45 @@ def test_a_directory_in_use_is_refused(data: Path, capsys: pytest.CaptureFixture
     assert "is in use by a broker" in capsys.readouterr().err
 
 
+def test_nothing_of_a_directory_is_opened_to_be_written(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even its lock, whatever that leads to; so whoever may only read can look as well."""
+    (data / ".lock").unlink(missing_ok=True)
+    (data / ".lock").symlink_to(data.parent / "elsewhere")
+    (data.parent / "elsewhere").touch()
+    torn_end(data)
+    before, opened, really_open = pictured(data), [], os.open
+
+    def noted(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if str(data) in str(path):
+            opened.append(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        return really_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert main(["check", str(data)]) == 1
+    assert set(opened) == {0}
+    assert pictured(data) == before
+
+
+def test_pipes_and_links_that_lead_nowhere_hold_nobody_up(data: Path) -> None:
+    """To open a pipe waits for somebody who writes to it."""
+    pipes = [data / ".lock", data / "replication-offset-checkpoint", log(data), log(data).with_suffix(".timeindex")]
+    pipes += [data / "orders-0" / "partition.metadata"]
+    for path in pipes:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    link = log(data, FIRST, "orders-1")
+    link.unlink()
+    link.symlink_to("nowhere")
+    # A process, so that this test ends even if the command does not.
+    command = [sys.executable, "-m", "ottla", "check", str(data)]
+    done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == ""
+    for path in pipes[1:]:
+        assert f"damaged: {path}: is no file" in done.stdout
+    assert f"damaged: {link}: No such file or directory" in done.stdout
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
