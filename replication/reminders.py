@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 INTERVAL_S = 60.0
 KEPT_MAX = 1_000
+SOURCE_MAX = 20
 MORE = " (%d more like this since the last line)"
 
 Log = Callable[..., Any]
@@ -27,20 +28,26 @@ def log_with_count(untold: int, log: Log, text: str, *arguments: object) -> None
 
 
 class Reminders:
-    """Reminders of many things, such as addresses. Of no more than `kept_max` in a minute; others count as one."""
+    """Reminders of many things, such as addresses. Of no more than `kept_max` in a minute; others count as one.
 
-    __slots__ = ("_clock_s", "_due", "_kept_max", "_others", "_untold")
+    Whoever can make up names without end, such as a client its client ids, is their `source`: of one source no more than
+    SOURCE_MAX are told in a minute, and its others count as one. So it takes no room from those who have something to tell.
+    """
+
+    __slots__ = ("_clock_s", "_due", "_kept_max", "_names_of", "_others", "_source_of", "_untold")
 
     def __init__(self, kept_max: int = KEPT_MAX, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._kept_max = kept_max
         self._clock_s = clock_s
         self._due: dict[Hashable, float] = {}  # the one that was told of longest ago comes first
         self._untold: dict[Hashable, int] = {}
+        self._source_of: dict[Hashable, Hashable] = {}
+        self._names_of: dict[Hashable, dict[Hashable, None]] = {}  # of each source, in the order of `_due`
         self._others: Reminders | None = None
 
-    def tell(self, name: Hashable, log: Log, text: str, *arguments: object) -> None:
+    def tell(self, name: Hashable, log: Log, text: str, *arguments: object, source: Hashable = None) -> None:
         """Log the line, or only count it, if the last one about `name` is not a minute old. `text` is what `log` takes."""
-        untold = self.untold(name)
+        untold = self.untold(name, source)
         if untold is not None:
             log_with_count(untold, log, text, *arguments)
 
@@ -48,27 +55,44 @@ class Reminders:
         """Whether a line about `name` may be logged now, for those that have to do more than that then."""
         return self.untold(name) is not None
 
-    def untold(self, name: Hashable) -> int | None:
+    def untold(self, name: Hashable, source: Hashable = None) -> int | None:
         """How many lines were not logged since the last one, if one is due now; None: it is not, and this one is counted."""
         now = self._clock_s()
-        if name not in self._due and len(self._due) >= self._kept_max and not self._forgets_oldest(now):
+        if name not in self._due:
+            own = self._names_of.get(source, {})
+            if len(own) >= SOURCE_MAX and not self._forgets_oldest(own, now):
+                name, source = ("others of", source), None
+        if name not in self._due and len(self._due) >= self._kept_max and not self._forgets_oldest(self._due, now):
             self._others = self._others or Reminders(1, self._clock_s)
             return self._others.untold(None)
         if now < self._due.get(name, -math.inf):
             self._untold[name] = self._untold.get(name, 0) + 1
             return None
-        self._due.pop(name, None)  # behind all others
+        untold = self._untold.get(name, 0)
+        self._forget(name)  # it goes behind all others
         self._due[name] = now + INTERVAL_S
-        return self._untold.pop(name, 0)
+        if source is not None:
+            self._source_of[name] = source
+            self._names_of.setdefault(source, {})[name] = None
+        return untold
 
-    def _forgets_oldest(self, now: float) -> bool:
-        """Make room for another one, if the minute of the oldest is over."""
-        oldest, due = next(iter(self._due.items()))
-        if due > now:
+    def _forgets_oldest(self, names: Iterable[Hashable], now: float) -> bool:
+        """Make room for another one, if the minute of the oldest of these is over."""
+        oldest = next(iter(names))
+        if self._due[oldest] > now:
             return False
-        del self._due[oldest]
-        self._untold.pop(oldest, None)
+        self._forget(oldest)
         return True
+
+    def _forget(self, name: Hashable) -> None:
+        self._due.pop(name, None)
+        self._untold.pop(name, None)
+        source = self._source_of.pop(name, None)
+        if source is not None:
+            own = self._names_of[source]
+            del own[name]
+            if not own:
+                del self._names_of[source]
 
 
 class Reminder:

@@ -37,6 +37,7 @@ class RefusalLog:
             host.removeprefix("/"),
             resource_type.name,
             _quoted(name),
+            source=(principal, host),
         )
 
 

@@ -26,12 +26,13 @@ class Complaints:
         """A connection is closed because of what its peer has sent."""
         text = "closing the connection of %s (client id %r) to listener %s: %s"
         name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
-        self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason)
+        self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason, source=peer)
 
     def note(self, peer: str, client_id: str, what: str) -> None:
         """A peer does what cannot be right; its connection stays."""
         text = "%s (client id %r) at listener %s: %s"
-        self._reminders.tell((peer, client_id[:TEXT_CHARACTERS_MAX], what), logger.warning, text, peer, client_id, self._listener_name, what)
+        name = (peer, client_id[:TEXT_CHARACTERS_MAX], what[:TEXT_CHARACTERS_MAX])
+        self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, what, source=peer)
 
     async def report_bug(self, error: Exception, peer: str, client_id: str) -> None:
         """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""

@@ -95,8 +95,9 @@ class FloodGate(logging.Filter):
         place = record.name, str(record.msg)[:QUOTED_CHARACTERS_MAX]
         if place not in self._seen and len(self._seen) >= KEPT_MAX:
             place = ("", "")  # texts that are made up anew each time
-        self._seen[place] = self._seen.get(place, 0) + 1
-        if self._seen[place] > LIKE_MAX:
+        # Threads log, too, and one of them may begin another minute just now.
+        self._seen[place] = count = self._seen.get(place, 0) + 1
+        if count > LIKE_MAX:
             return False
         if untold := self._untold.pop(place, 0):
             _add_count(record, untold)

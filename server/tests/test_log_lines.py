@@ -112,6 +112,20 @@ def test_of_like_warnings_so_many_pass_in_a_minute_and_then_their_number() -> No
     assert gate.filter(again) and again.getMessage().count("more like this") == 1
 
 
+def test_another_thread_may_begin_a_minute_at_any_moment() -> None:
+    """To log something never fails."""
+    gate = FloodGate(lambda: 0.0)
+
+    class Interrupted(dict[tuple[str, str], int]):
+        def __setitem__(self, place: tuple[str, str], count: int) -> None:
+            super().__setitem__(place, count)
+            gate._seen = {}
+
+    assert gate.filter(record("%s is full", "it"))
+    gate._seen = Interrupted()
+    assert gate.filter(record("%s is full", "it"))
+
+
 def test_what_is_no_warning_passes_always() -> None:
     gate, line = FloodGate(), record("Topic %s was created", "t")
     line.levelno = logging.INFO
