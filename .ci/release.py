@@ -88,11 +88,14 @@ def changes_of(root: Path, version: str) -> str:
     """The section of the changelog. Raises Refused if there is none, or another one is not released."""
     # What is before the first heading is no section.
     _, *sections = re.split(r"^## ", (root / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
-    texts = {}
+    texts: dict[str, str] = {}
     for section in sections:
         heading, _, text = section.partition("\n")
-        texts[heading.split()[0].strip("[]") if heading.split() else ""] = text.strip()
-    if texts.get("Unreleased"):
+        name = heading.split()[0].strip("[]:").casefold() if heading.split() else ""
+        if name in texts and texts[name] and text.strip():
+            raise Refused(f"CHANGELOG.md has two sections ## {heading}, and one of them would not be told")
+        texts[name] = texts.get(name) or text.strip()
+    if texts.get("unreleased"):
         raise Refused(f"CHANGELOG.md has changes under Unreleased: move them to a section ## {version}")
     if not texts.get(version):
         raise Refused(f"CHANGELOG.md has no section ## {version} that says what has changed")

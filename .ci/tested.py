@@ -1,7 +1,8 @@
 """Remembers the commit on which everything was tested: `tested.py begin` before, `tested.py end` after the tests have passed.
 
-The mark is made only if the work tree held that commit and nothing else, before and after, and if CI=true made every skip a
-failure (`.ci/run`). It is a file named after the commit in .cache/tested/.
+The mark is made only if the work tree held that commit and nothing else, before and after, if CI=true made every skip a
+failure (`.ci/run`), and if neither PYTEST_ADDOPTS nor `make -i` may have left out tests or their failures. It is a file named
+after the commit in .cache/tested/.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,9 +20,17 @@ def main(arguments: list[str]) -> None:
     if arguments == ["begin"]:
         begin(ROOT)
     elif arguments == ["end"]:
-        end(ROOT, has_no_skips=os.environ.get("CI") == "true")
+        end(ROOT, has_no_skips=counts_all(os.environ))
     else:
         sys.exit("tested.py: say begin or end")
+
+
+def counts_all(environment: Mapping[str, str]) -> bool:
+    """Whether `make` would not have come so far, had a test failed or been left out."""
+    # Letters of options without arguments are the first word (GNU make, "Communicating Options to a Sub-make").
+    flags = environment.get("MAKEFLAGS", "").split(" ")[0]
+    ignores_failures = "i" in flags and not flags.startswith("-") and "=" not in flags
+    return environment.get("CI") == "true" and not environment.get("PYTEST_ADDOPTS") and not ignores_failures
 
 
 def begin(root: Path) -> None:
@@ -49,7 +59,10 @@ def is_tested(root: Path, commit: str) -> bool:
 def clean_commit(root: Path) -> str | None:
     """The commit that the work tree holds; None if something in it differs or is not in git, or git does not say."""
     try:
-        return None if git(root, "status", "--porcelain") else git(root, "rev-parse", "HEAD")
+        # Settings of the user and marks in the index may hide what differs.
+        is_dirty = git(root, "status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none")
+        is_hidden = any(not line.startswith("H ") for line in git(root, "ls-files", "-v").splitlines())
+        return None if is_dirty or is_hidden else git(root, "rev-parse", "HEAD")
     except (OSError, subprocess.CalledProcessError):
         return None
 
@@ -63,7 +76,9 @@ def mark(root: Path, commit: str) -> Path:
 
 
 def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], check=True, text=True, capture_output=True, cwd=root)
+    # Of this repository, whatever hook or script has called: its variables may lead to another index or work tree.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    done = subprocess.run(["git", *arguments], check=True, text=True, capture_output=True, cwd=root, env=own)
     return done.stdout.strip()
 
 

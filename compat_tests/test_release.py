@@ -145,6 +145,58 @@ def test_changes_that_would_not_be_told_are_refused(project):
     project.release()
 
 
+@pytest.mark.parametrize("heading", ["## unreleased", "## [Unreleased]", "## Unreleased: soon", "## Unreleased\n\n## Unreleased"])
+def test_changes_are_unreleased_however_that_is_written(project, heading):
+    project.change("CHANGELOG.md", CHANGES.replace("## 1.2.3", f"{heading}\n\n- Forgotten.\n\n## 1.2.3") + "\n## Unreleased\n")
+    assert "under Unreleased" in project.refusal()
+
+
+def test_two_sections_of_one_version_are_refused(project):
+    project.change("CHANGELOG.md", CHANGES + "\n## 1.2.3\n\n- Forgotten.\n")
+    assert "two sections" in project.refusal()
+
+
+def test_what_git_is_told_not_to_show_is_refused(project):
+    project.git("config", "status.showUntrackedFiles", "no")
+    project.write("new.py", "")  # `make dist` would take it
+    assert "not committed" in project.refusal()
+    (project.root / "new.py").unlink()
+    for mark in ("assume-unchanged", "skip-worktree"):
+        project.git("update-index", f"--{mark}", "CHANGELOG.md")
+        project.write("CHANGELOG.md", f"{CHANGES}more\n")
+        assert "not committed" in project.refusal()
+        project.write("CHANGELOG.md", CHANGES)
+        project.git("update-index", f"--no-{mark}", "CHANGELOG.md")
+    assert project.release()
+
+
+def test_another_index_in_the_environment_does_not_count(project, monkeypatch, tmp_path):
+    project.write("new.py", "")
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "no index"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / ".git"))
+    assert project.tested.clean_commit(project.root) is None
+    (project.root / "new.py").unlink()
+    assert project.tested.clean_commit(project.root) is not None
+
+
+@pytest.mark.parametrize(
+    ("environment", "counts"),
+    [
+        ({"CI": "true"}, True),
+        ({"CI": "true", "MAKEFLAGS": ""}, True),
+        ({"CI": "true", "MAKEFLAGS": "k -j2 -- VERSION=i"}, True),
+        ({"CI": "true", "MAKEFLAGS": " -- VERSION=i"}, True),
+        ({"CI": "true", "MAKEFLAGS": "--include-dir=x"}, True),
+        ({}, False),
+        ({"CI": "1"}, False),
+        ({"CI": "true", "MAKEFLAGS": "ik"}, False),
+        ({"CI": "true", "PYTEST_ADDOPTS": "-k one"}, False),
+    ],
+)
+def test_what_may_leave_tests_out_does_not_count(loaded, environment, counts):
+    assert loaded[0].counts_all(environment) is counts
+
+
 def test_another_commit_than_the_tested_one_is_refused(project):
     project.write("new.py", "")
     project.commit()
