@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla import __main__ as command
+
 MOMENTS = 20
 PATIENCE_S = 60.0
 SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
@@ -62,3 +64,24 @@ def test_a_signal_ends_a_start_at_any_moment(tmp_path: Path) -> None:
     told = [json.loads(line)["message"] for line in errors.splitlines()]
     assert [each for each in told if " is ready: PLAINTEXT on port " in each]
     assert told[-1] == "Broker 1 is stopped"
+
+
+@pytest.mark.parametrize(
+    ("words", "ends_cleanly"),
+    [
+        (["start", "--help"], True),
+        (["cluster", "--help"], True),
+        (["cluster", "start-broker", "2", "--help"], False),
+        (["cluster", "--data", "x", "status", "--help"], False),
+        (["topics", "--help"], False),
+    ],
+)
+def test_only_what_runs_until_a_signal_comes_takes_it_for_success(
+    words: list[str], ends_cleanly: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(sys, "argv", ["ottla", *words])
+    monkeypatch.setattr(signal, "signal", lambda number, handler: taken.append(number))
+    with pytest.raises(SystemExit):
+        command.main()
+    assert (signal.SIGTERM in taken) is ends_cleanly

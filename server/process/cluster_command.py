@@ -26,6 +26,7 @@ from typing import IO, Any, Final, NamedTuple
 import trio
 
 from ottla import __version__
+from ottla.replication.log.storage import OsStorage
 from ottla.replication.system import dying_with_this_process, pidfd_open
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
@@ -116,16 +117,24 @@ class Known(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Known:
+        """Raises ClusterFailed if the file is damaged: without it nobody knows whether the cluster was secured."""
         file = folder / "cluster.json"
-        found = json.loads(file.read_text()) if file.exists() else {}
-        return cls(found.get("ports", []), found.get("secure"))
+        try:
+            found = json.loads(file.read_text()) if file.exists() else {}
+            ports, secure = found.get("ports", []), found.get("secure")
+            if all(type(port) is int and 0 <= port < 65536 for port in ports) and isinstance(secure, str | None):
+                return cls(ports, secure)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            pass
+        raise ClusterFailed(f"{file} is damaged; put it right, or remove it and give --brokers and --secure as they were")
 
     @staticmethod
     def write(folder: Path, ports: Sequence[int], secured: Secured | None) -> None:
         kept: dict[str, object] = {"ports": list(ports)}
         if secured is not None:
             kept["secure"] = str(secured.folder)
-        (folder / "cluster.json").write_text(json.dumps(kept) + "\n")
+        # As a whole or not at all: a signal may end this process at any moment.
+        OsStorage().replace(str(folder / "cluster.json"), json.dumps(kept).encode() + b"\n")
 
 
 def _secured(wanted: Path | None, known: Known) -> Secured | None:

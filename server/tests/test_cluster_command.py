@@ -1,8 +1,10 @@
 import fcntl
 import json
+import os
 import ssl
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,30 @@ def test_a_cluster_does_not_shrink(tmp_path: Path, capsys: pytest.CaptureFixture
     code, words = failure(["--data", str(tmp_path), "--brokers", "2"], capsys)
     assert code == 2
     assert "holds a cluster of 3 brokers" in words
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ports": [1, "x"]}', '{"ports": 1}', '{"ports": [70000]}', '{"secure": 1}', "[" * 10_000])
+def test_a_cluster_that_may_have_been_secured_is_not_opened(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left of cluster.json does not say whether it was."""
+    (tmp_path / "cluster.json").write_text(text)
+    code, words = failure(["--data", str(tmp_path)], capsys)
+    assert code == 1
+    assert f"{tmp_path}/cluster.json is damaged" in words
+    assert (tmp_path / "cluster.json").read_text() == text
+
+
+def test_cluster_json_is_written_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal ends this process at any moment until the cluster runs."""
+    cluster_command.Known.write(tmp_path, [1, 2], None)
+    before = (tmp_path / "cluster.json").read_bytes()
+
+    def ended(source: str, target: str) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(os, "replace", ended)  # the last moment
+    with suppress(InterruptedError):
+        cluster_command.Known.write(tmp_path, [3, 4], None)
+    assert (tmp_path / "cluster.json").read_bytes() == before
 
 
 def test_one_command_at_a_time_has_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,12 @@ import signal
 import sys
 
 LONG_RUNNING = ("start", "cluster")
+ASKING = ("status", "--status", "start-broker")  # a cluster that runs: what is interrupted then has come to nothing
 
 
 def main() -> int:
     """Run the command that was given; returns the exit code."""
-    if len(sys.argv) > 1 and sys.argv[1] in LONG_RUNNING:
+    if len(sys.argv) > 1 and sys.argv[1] in LONG_RUNNING and not set(ASKING) & set(sys.argv[2:]):
         signal.signal(signal.SIGTERM, _end)
         # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
