@@ -4,7 +4,8 @@ It is made in four steps: TCP, TLS and a login where the settings have them, and
 requests may be sent. All four have to be done by one deadline, so that a peer that is no broker, or hangs, is told of within
 seconds. What answers in another protocol is named (`stranger`).
 
-A frame may have FRAME_BYTES_MAX bytes, and its buffer grows with what has arrived, not with what a length field claims.
+A frame may have FRAME_BYTES_MAX bytes, and its buffer grows with what has arrived, not with what a length field claims. Until
+the login is done nobody knows who answers: such an answer may have FIRST_BYTES_MAX bytes, as it may become many objects.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ PATIENCE_S = 2.5
 """After which a command says that it is still waiting."""
 
 HTTP_PROBE_S = 0.3
+FIRST_BYTES_MAX = 256 * 1024
 _BUFFER_BYTES = 64 * 1024
 _API_VERSIONS = 3  # understood by all brokers since Kafka 2.4; older ones say what they understand
 _size = struct.Struct(">i")
@@ -72,6 +74,7 @@ class BrokerConnection:
         self.versions: dict[int, VersionRange] = {}
         """Which versions of which request the broker takes, by api key."""
 
+        self.frame_bytes_max = FRAME_BYTES_MAX
         self._buffer = bytearray(_BUFFER_BYTES)
         self._last_id = 0
         self._waiting: deque[tuple[int, type[Message], int]] = deque()
@@ -150,7 +153,7 @@ class BrokerConnection:
         """Receive one frame to the front of the buffer; returns its length."""
         self._receive(0, _size.size, deadline_s)
         (size,) = _size.unpack_from(self._buffer)
-        if not 4 <= size <= FRAME_BYTES_MAX:
+        if not 4 <= size <= self.frame_bytes_max:
             raise HungUp(self.stranger(bytes(self._buffer[: _size.size])))
         self._receive(0, size, deadline_s)
         self._answers += 1
@@ -218,12 +221,14 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
         if security.encryption is not None:
             sock = _encrypted(sock, security.encryption, address, deadline_s)
         connection = BrokerConnection(sock, address)
+        connection.frame_bytes_max = FIRST_BYTES_MAX
         try:
             _learn_versions(connection, deadline_s)
         except NoAnswer as failure:
             raise (HungUp(connection.stranger(b"HTTP")) if _speaks_http(sock) else failure) from None
         if security.login is not None:
             _log_in(connection, security.login, deadline_s)
+        connection.frame_bytes_max = FRAME_BYTES_MAX
         return connection
     except BaseException:
         sock.close()

@@ -230,11 +230,13 @@ class Fetching:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """What was to be read is not there: it was deleted, or is not written yet."""
+        """What was to be read is not there: it was deleted, or is not written yet. NotNow: it seems to be there all the same."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
         wanted = self.positions[place]
+        if earliest <= wanted <= latest:
+            raise NotNow(f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there")
         self.positions[place] = earliest if wanted < earliest else latest
         say(
             f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"

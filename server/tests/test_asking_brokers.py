@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.server.asking import fetching
 from ottla.server.asking.cluster import Cluster
 from ottla.server.asking.connection import Address
 from ottla.server.asking.failures import AskingFailed
@@ -186,16 +187,18 @@ def cluster(world: World) -> Iterator[Cluster]:
 
 def read(cluster: Cluster, begins: dict[Place, int], on_batch: Callable[[], None] = lambda: None) -> list[tuple[Place, int]]:
     """Place and first offset of each batch, up to the ends."""
-    fetching = Fetching(cluster, begins, 1)
+    reader = Fetching(cluster, begins, 1)
     found = []
-    for each in fetching:
-        if isinstance(each, Batch):
-            found.append((each.place, each.header.base_offset))
-            on_batch()
-        else:
-            assert isinstance(each, AtEnd)
-            fetching.close(each.place)
-    fetching.close_all()
+    try:
+        for each in reader:
+            if isinstance(each, Batch):
+                found.append((each.place, each.header.base_offset))
+                on_batch()
+            else:
+                assert isinstance(each, AtEnd)
+                reader.close(each.place)
+    finally:
+        reader.close_all()
     return sorted(found)
 
 
@@ -247,6 +250,25 @@ def test_offsets_that_are_gone_are_passed_over(world, cluster, capsys):
     )
     assert read(cluster, {PLACES[0]: 9}) == []
     assert "offset 9 of topic-0 is not there (0 to 1 are); going on at 1" in capsys.readouterr().err
+
+
+def test_a_broker_that_refuses_what_it_says_is_there_is_given_up(world, cluster, monkeypatch, capsys):
+    """It is not asked again and again without a pause, and without an end."""
+    monkeypatch.setattr(fetching, "ANSWER_TIMEOUT_S", 0.5)
+    world.append(PLACES[0], b"a")
+    asked = []
+
+    def refuse(node_id: int, request: Any, place: Place) -> ErrorCode:
+        if isinstance(request, FetchRequest):
+            asked.append(place)
+            return ErrorCode.OFFSET_OUT_OF_RANGE if len(asked) < 1000 else ErrorCode.NONE
+        return ErrorCode.NONE
+
+    world.refuse = refuse
+    with pytest.raises(AskingFailed, match="offset 0 of topic-0 is refused, although 0 to 1 are there; given up"):
+        read(cluster, {PLACES[0]: 0})
+    assert len(asked) < 100
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_what_a_leader_refuses_for_the_moment_is_written_in_its_order(world, cluster):

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.server.asking.cluster import Cluster, parse_bootstrap
-from ottla.server.asking.connection import Address, BrokerConnection, connect
+from ottla.server.asking.connection import FIRST_BYTES_MAX, Address, BrokerConnection, connect
 from ottla.server.asking.failures import AskingFailed, HungUp, WrongUse
 from ottla.server.asking.releases import release_of
 from ottla.server.asking.security import Security, read_properties, security_of
@@ -72,6 +72,8 @@ def waits_for_a_line(sock: socket.socket) -> None:
         (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "does not speak Kafka's protocol"),
         (says(struct.pack(">ii", 4, 77)), "another request"),
         (says(struct.pack(">iih", 6, 1, 0)), "cannot be read"),
+        # Of what a broker may send later a stranger could make millions of objects.
+        (says(struct.pack(">ii", FIRST_BYTES_MAX + 1, 1) + bytes(FIRST_BYTES_MAX)), "does not speak Kafka's protocol"),
         (lambda sock: None, "without an answer"),
         (lambda sock: sock.recv(1), "without an answer"),
     ],
