@@ -10,13 +10,14 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.replication.reminders import INTERVAL_S, KEPT_MAX, MORE
 from ottla.server.settings.log_levels import LEVELS, level_name
 
 LIKE_MAX = 200
+INFO_LIKE_MAX = 1_000
 QUOTED_CHARACTERS_MAX = 300  # longer than any name that a topic can have
 MESSAGE_CHARACTERS_MAX = 2_000
 LINE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -71,10 +72,11 @@ class JsonFormatter(logging.Formatter):
 
 
 class FloodGate(logging.Filter):
-    """A last limit on warnings and errors: of those that one place in the code logs, LIKE_MAX a minute, and their number.
+    """A last limit on what one place in the code logs in a minute: LIKE_MAX warnings and errors, or INFO_LIKE_MAX other lines.
 
-    Places that strangers or a broken disk can make talk without end have reminders of their own (`replication/reminders.py`),
-    which say more about whom; this holds for all others.
+    The next line that passes tells how many did not. Places that strangers or a broken disk can make talk without end have
+    reminders of their own (`replication/reminders.py`), which say more about whom; this holds for all others, such as those
+    that tell of each rebalance. Who asks for the levels below INFO wants all of it.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -82,26 +84,30 @@ class FloodGate(logging.Filter):
         self._clock_s = clock_s
         self._minute_end_s = -math.inf
         self._seen: dict[tuple[str, str], int] = {}  # in this minute
-        self._untold: dict[tuple[str, str], int] = {}  # in the one before
+        self._untold: dict[tuple[str, str], int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.INFO:
             return True
         now_s = self._clock_s()
         if now_s >= self._minute_end_s:
             self._minute_end_s = now_s + INTERVAL_S
-            self._untold = {place: count - LIKE_MAX for place, count in self._seen.items() if count > LIKE_MAX}
             self._seen = {}
-        place = record.name, str(record.msg)[:QUOTED_CHARACTERS_MAX]
-        if place not in self._seen and len(self._seen) >= KEPT_MAX:
-            place = ("", "")  # texts that are made up anew each time
+        place = _kept(self._seen, (record.name, str(record.msg)[:QUOTED_CHARACTERS_MAX]))
         # Threads log, too, and one of them may begin another minute just now.
         self._seen[place] = count = self._seen.get(place, 0) + 1
-        if count > LIKE_MAX:
+        if count > (LIKE_MAX if record.levelno >= logging.WARNING else INFO_LIKE_MAX):
+            place = _kept(self._untold, place)
+            self._untold[place] = self._untold.get(place, 0) + 1
             return False
         if untold := self._untold.pop(place, 0):
             _add_count(record, untold)
         return True
+
+
+def _kept(places: Mapping[tuple[str, str], int], place: tuple[str, str]) -> tuple[str, str]:
+    """The place, or that of all others if there are too many: texts may be made up anew each time."""
+    return place if place in places or len(places) < KEPT_MAX else ("", "")
 
 
 def _add_count(record: logging.LogRecord, untold: int) -> None:

@@ -13,6 +13,7 @@ from ottla.replication.reminders import KEPT_MAX
 from ottla.server.commands.start import LOG_FORMATS, LOG_LEVELS
 from ottla.server.process.log_lines import (
     FORMS,
+    INFO_LIKE_MAX,
     LIKE_MAX,
     MESSAGE_CHARACTERS_MAX,
     FloodGate,
@@ -126,10 +127,25 @@ def test_another_thread_may_begin_a_minute_at_any_moment() -> None:
     assert gate.filter(record("%s is full", "it"))
 
 
-def test_what_is_no_warning_passes_always() -> None:
-    gate, line = FloodGate(), record("Topic %s was created", "t")
+def test_of_other_lines_more_pass_and_below_info_all() -> None:
+    """Each rebalance is a line, and a stranger can make groups rebalance without end."""
+    gate, line = FloodGate(lambda: 0.0), record("Rebalance of group %s", "g")
     line.levelno = logging.INFO
-    assert all(gate.filter(line) for _ in range(LIKE_MAX + 1))
+    assert [gate.filter(line) for _ in range(INFO_LIKE_MAX + 7)] == [True] * INFO_LIKE_MAX + [False] * 7
+    line.levelno = logging.DEBUG
+    assert all(gate.filter(line) for _ in range(INFO_LIKE_MAX + 7))
+
+
+def test_how_many_did_not_pass_is_told_however_late() -> None:
+    now_s = [0.0]
+    gate = FloodGate(lambda: now_s[0])
+    for _ in range(LIKE_MAX + 7):
+        gate.filter(record("%s is full", "it"))
+    for now_s[0] in (60.0, 120.0):
+        assert gate.filter(record("%s is empty", "it"))
+    now_s[0] = 180.0
+    late = record("%s is full", "it")
+    assert gate.filter(late) and late.getMessage() == "it is full (7 more like this since the last line)"
 
 
 @given(st.lists(st.text(max_size=3), max_size=50), st.booleans())
@@ -141,4 +157,4 @@ def test_any_texts_are_counted_within_bounds(texts: list[str], with_arguments: b
         line = record("%s", text) if with_arguments else record(text)
         if gate.filter(line):
             assert line.getMessage().startswith(text)
-        assert len(gate._seen) <= KEPT_MAX + 1
+        assert len(gate._seen) <= KEPT_MAX + 1 and len(gate._untold) <= KEPT_MAX + 1
