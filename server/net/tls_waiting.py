@@ -29,6 +29,11 @@ class TlsWaiting(ABC):
     def holds_input(self) -> bool:
         """Whether there is something to receive that the socket does not tell of."""
 
+    @property
+    def _may_receive(self) -> bool:
+        # What is held while a receive waits for room to send would be asked for in vain, again and again.
+        return self._receive_waits_for is WAIT_READABLE and self.holds_input
+
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
         """Whoever receives has no use for fewer bytes than `count`."""
 
@@ -42,7 +47,7 @@ class TlsWaiting(ABC):
             def encrypted_step() -> Any:
                 result = step()
                 if result is WAIT_READABLE:
-                    if self.holds_input:
+                    if self._may_receive:
                         readiness.poke(self.socket)  # not called at once: others have their turn, too
                     elif missing is not None:
                         self._expect(missing())
@@ -61,7 +66,7 @@ class TlsWaiting(ABC):
         """The same in a task that is woken each time."""
         result: Any = WAIT_READABLE
         while type(result) is Wait:
-            if result is WAIT_READABLE and self.holds_input:
+            if result is WAIT_READABLE and self._may_receive:
                 await trio.lowlevel.checkpoint()
             else:
                 await self._until(self._receive_waits_for if result is WAIT_READABLE else self._send_waits_for)

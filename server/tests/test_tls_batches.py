@@ -321,6 +321,43 @@ async def test_a_frame_of_small_records_wakes_few_times(buffer_bytes: int | None
         readiness.close()
 
 
+@pytest.mark.parametrize("is_inside_the_wait", [True, False])
+async def test_what_is_held_while_the_socket_is_full_is_not_asked_for_again_and_again(is_inside_the_wait: bool) -> None:
+    """A peer that sends and does not read would keep the event loop busy."""
+    with pair(Pieces()) as (transport, client):
+        transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        answer = os.urandom(1 << 20)
+        with pytest.raises(BlockingIOError):
+            while True:
+                transport.send(answer)
+        client.send(b"question")
+        transport._session.unread = transport.socket.recv(1 << 16)  # as a receive leaves it that had no room for it
+        readiness = Readiness()
+        steps = 0
+
+        def step() -> Any:
+            nonlocal steps
+            steps += 1
+            return received(transport, 100) or WAIT_READABLE
+
+        async def look() -> None:
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            assert steps < 10
+            while True:  # until the question has come
+                await trio.lowlevel.checkpoint()
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.recv(1 << 16)
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(look)
+                serve = transport.serving(readiness) if is_inside_the_wait else transport.serve_in_task
+                assert await serve(step) == b"question"
+                nursery.cancel_scope.cancel()
+        readiness.close()
+
+
 def ours_low_water(transport: BatchedTlsTransport) -> int:
     return transport.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
