@@ -72,6 +72,7 @@ class Partition:
     """A partition this broker has a log of; see the module's docstring."""
 
     __slots__ = (
+        "_has_begun_epoch",
         "_is_eligible",
         "_lag_ms",
         "_local_id",
@@ -119,8 +120,8 @@ class Partition:
         self._is_eligible = is_eligible
         self._watchers: Watchers | None = None
         self.leader_id = NO_LEADER
-        self.leader_epoch = -1
-        self.leader_epoch_start_offset = -1
+        self.leader_epoch = self.leader_epoch_start_offset = -1
+        self._has_begun_epoch = False  # since the log was loaded
         self.doubts_unknown_until_ms = 0
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
@@ -165,6 +166,10 @@ class Partition:
         """Whether this broker leads."""
         return self.leader_id == self._local_id and not self.is_deleted
 
+    def has_led_since(self, leader_epoch: int) -> bool:
+        """Whether this broker leads, and has had all records of this epoch ever since it began: a crash may have cost some."""
+        return self.is_leader and self.leader_epoch == leader_epoch and self._has_begun_epoch
+
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
@@ -207,6 +212,7 @@ class Partition:
         self._set_followers()
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
+            self._has_begun_epoch = self.log.latest_leader_epoch < leader_epoch
             # The epoch is noted before its first record: a follower may ask at once where the epoch before it ended.
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)

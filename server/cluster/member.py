@@ -228,7 +228,7 @@ class ClusterMember:
 
     def _leads(self, partition: TopicPartition, leader_epoch: int) -> bool:
         found = self._broker.replicas.partition(*partition)
-        return found is not None and found.is_leader and found.leader_epoch == leader_epoch
+        return found is not None and found.has_led_since(leader_epoch)
 
     # ------------------------------------------------------------------ ways to brokers
 
