@@ -131,13 +131,16 @@ class Producing:
         self._under_way.popleft()
         if self._on_answer is not None:
             self._on_answer(time.monotonic() - sent.since_s)
+        told = {each.index: each for topic in answer.responses for each in topic.partition_responses}
         again = {}
-        for topic in answer.responses:
-            for each in topic.partition_responses:
-                if each.index in sent.batches and self._has_to_be_sent_again(each.index, each.error_code, each.error_message):
-                    again[each.index] = sent.batches[each.index]
-                elif each.index in sent.batches:
-                    self.acknowledged += sent.batches[each.index][1]
+        for partition, batch in sent.batches.items():
+            if partition not in told:
+                reason = HungUp(f"{sent.connection.address} does not say what became of records for {self.topic}-{partition}")
+                raise self._lost(reason, batch[1])
+            if self._has_to_be_sent_again(partition, told[partition].error_code, told[partition].error_message):
+                again[partition] = batch
+            else:
+                self.acknowledged += batch[1]
         return again
 
     def _has_to_be_sent_again(self, partition: int, code: int, message: str | None) -> bool:

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from io import FileIO
+from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
 from ottla.server.asking.failures import AskingFailed, WrongUse
@@ -119,7 +119,7 @@ def _source(files: list[str], options: argparse.Namespace, producing: Producing)
 
     if files:
         for path in files:
-            with _opened(path) as file:
+            with BufferedReader(_opened(path)) as file:  # a pipe gives it piece by piece
                 data = file.read(RECORD_BYTES_MAX + 1)
             if len(data) > RECORD_BYTES_MAX:
                 raise AskingFailed(f"{path} has more than {RECORD_BYTES_MAX:,} bytes, too many for a record")

@@ -1,5 +1,6 @@
 """Commands and two brokers that are made up: leaders that move, connections that are lost, partitions that are not well."""
 
+import os
 import socket
 import struct
 import threading
@@ -41,7 +42,7 @@ from ottla.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.wire.records import Record, encode_batch, read_header
+from ottla.wire.records import Record, decode_records, encode_batch, read_header
 
 REQUESTS = {each.api_key: each for each in (ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest)}
 PATIENT_S = 60.0
@@ -308,6 +309,26 @@ def test_what_is_refused_for_good_or_lost_is_counted(world, cluster):
     with pytest.raises(AskingFailed, match="2 records are acknowledged, and 3 may or may not be written"):
         producing.settle()
     producing.close()
+
+
+def test_records_of_which_a_broker_says_nothing_are_not_lost_in_silence(world, cluster):
+    world._ProduceRequest = lambda node_id, request: ProduceResponse(responses=[])
+    producing = Producing(cluster, "topic", acks=-1)
+    producing.write({0: (encode_batch([Record(0, 0, None, b"a")]), 1)})
+    with pytest.raises(AskingFailed, match="does not say what became of records for topic-0; .* and 1 may or may not be written"):
+        producing.settle()
+    producing.close()
+
+
+def test_a_record_that_comes_through_a_pipe_is_whole(world, tmp_path):
+    pipe, value = tmp_path / "pipe", bytes(range(256)) * 1200  # a pipe holds 64 KiB
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(value,), daemon=True)
+    writer.start()
+    assert main(["produce", "topic", str(pipe), "-p", "0", "-b", str(world.address(1))]) == 0
+    writer.join(PATIENT_S)
+    [batch] = world.log[PLACES[0]]
+    assert [record.value for record in decode_records(batch)] == [value]
 
 
 def test_nothing_is_said_to_be_written_that_was_not_sent(world, cluster):
