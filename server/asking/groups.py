@@ -148,12 +148,10 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
         answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
         found = answer.groups[0] if answer.groups else answer
         cluster.check(f"the offsets of group {group}", found.error_code)
-        return {
-            (topic.name, each.partition_index): each.committed_offset
-            for topic in found.topics
-            for each in topic.partitions
-            if each.committed_offset >= 0
-        }
+        told = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
+        for (topic_name, number), each in told.items():
+            cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code)
+        return {place: each.committed_offset for place, each in told.items() if each.committed_offset >= 0}
 
     return cluster.patiently(ask)
 
@@ -191,10 +189,13 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
 
     def ask() -> None:
         answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if each.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
-                    raise AskingFailed(f"group {group} has members: stop them first")
-                cluster.check(f"{topic.name}-{each.partition_index} of group {group}", each.error_code)
+        told = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
+        for place in offsets:
+            what = f"{place[0]}-{place[1]} of group {group}"
+            if place not in told:
+                raise AskingFailed(f"{what}: the broker does not say what became of its offset; is it a Kafka broker?")
+            if told[place] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
+                raise AskingFailed(f"group {group} has members: stop them first")
+            cluster.check(what, told[place])
 
     cluster.patiently(ask)
