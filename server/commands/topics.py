@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     topics = [topic_summary(each) for each in cluster.metadata(None).topics if options.internal or not each.is_internal]
-    topics.sort(key=lambda each: each["name"])
+    topics.sort(key=lambda each: each["name"] or "")
     if wants_json(options):
         print_json(topics)
         return EXIT_OK

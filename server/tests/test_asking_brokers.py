@@ -350,6 +350,16 @@ def test_partitions_that_are_not_well_are_named(world, cluster, capsys):
     assert "under-replicated  1 (topic-1)" in told and "offline           1 (topic-0)" in told
 
 
+def test_topics_without_names_are_listed_all_the_same(world, capsys):
+    """The field may be null, and a broker may say so of several."""
+    nameless = [MetadataResponseTopic(error_code=0, name=name, partitions=[]) for name in (None, "t", None)]
+    brokers = [MetadataResponseBroker(node_id=1, **world.address(1)._asdict())]
+    world._MetadataRequest = lambda node_id, request: MetadataResponse(brokers=brokers, controller_id=1, topics=nameless)
+    for command in ("topics", "status"):
+        assert main([command, "-b", str(world.address(1))]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_another_broker_is_asked_when_the_first_is_gone(world, cluster):
     world.hang_up = lambda node_id, request: node_id == 1
     assert [each.name for each in cluster.topics(["topic"])] == ["topic"]
