@@ -72,7 +72,6 @@ class Partition:
     """A partition this broker has a log of; see the module's docstring."""
 
     __slots__ = (
-        "_has_begun_epoch",
         "_is_eligible",
         "_lag_ms",
         "_local_id",
@@ -81,6 +80,7 @@ class Partition:
         "doubts_unknown_until_ms",
         "durability_limit",
         "followers",
+        "has_begun_epoch",
         "high_watermark",
         "index",
         "is_deleted",
@@ -120,10 +120,9 @@ class Partition:
         self._is_eligible = is_eligible
         self._watchers: Watchers | None = None
         self.leader_id = NO_LEADER
-        self.leader_epoch = self.leader_epoch_start_offset = -1
-        self._has_begun_epoch = False  # since the log was loaded
+        self.leader_epoch = self.leader_epoch_start_offset = self.partition_epoch = -1
+        self.has_begun_epoch = False  # as its leader, since the log was loaded: then no crash has cost records of it
         self.doubts_unknown_until_ms = 0
-        self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.followers: Followers | None = None  # where this broker leads and is not the only replica
@@ -165,10 +164,6 @@ class Partition:
     def is_leader(self) -> bool:
         """Whether this broker leads."""
         return self.leader_id == self._local_id and not self.is_deleted
-
-    def has_led_since(self, leader_epoch: int) -> bool:
-        """Whether this broker leads, and has had all records of this epoch ever since it began: a crash may have cost some."""
-        return self.is_leader and self.leader_epoch == leader_epoch and self._has_begun_epoch
 
     @property
     def log_start_offset(self) -> int:
@@ -212,7 +207,7 @@ class Partition:
         self._set_followers()
         if leader_epoch > self.leader_epoch:
             self.leader_epoch = leader_epoch
-            self._has_begun_epoch = self.log.latest_leader_epoch < leader_epoch
+            self.has_begun_epoch = self.log.latest_leader_epoch < leader_epoch
             # The epoch is noted before its first record: a follower may ask at once where the epoch before it ended.
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch(leader_epoch, self.leader_epoch_start_offset)

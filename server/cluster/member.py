@@ -228,7 +228,9 @@ class ClusterMember:
 
     def _leads(self, partition: TopicPartition, leader_epoch: int) -> bool:
         found = self._broker.replicas.partition(*partition)
-        return found is not None and found.has_led_since(leader_epoch)
+        if found is None or not found.is_leader:
+            return False
+        return found.leader_epoch == leader_epoch and found.has_begun_epoch
 
     # ------------------------------------------------------------------ ways to brokers
 

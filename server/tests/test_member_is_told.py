@@ -99,3 +99,18 @@ async def test_a_member_does_not_wait_for_its_topics_for_ever(autojump_clock: tr
     tell_of_brokers(cluster)
     await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).until_told()
     assert trio.current_time() == pytest.approx(TOPICS_WORD_S)
+
+
+@pytest.mark.parametrize(
+    ("is_leader", "leader_epoch", "has_begun_epoch", "leads"),
+    [(True, 3, True, True), (True, 3, False, False), (True, 2, True, False), (False, 3, True, False)],
+)
+def test_a_member_keeps_only_the_epochs_that_it_has_begun(
+    is_leader: bool, leader_epoch: int, has_begun_epoch: bool, leads: bool
+) -> None:
+    """What it led before a crash gets another one, by which clients hear of records that the crash has cost."""
+    found = SimpleNamespace(is_leader=is_leader, leader_epoch=leader_epoch, has_begun_epoch=has_begun_epoch)
+    replicas = SimpleNamespace(partition=lambda *name: found if name == ("t", 0) else None)
+    member: Any = SimpleNamespace(_broker=SimpleNamespace(replicas=replicas))
+    assert ClusterMember._leads(member, ("t", 0), 3) is leads
+    assert ClusterMember._leads(member, ("t", 1), 3) is False
