@@ -25,6 +25,7 @@ NOT_OF_CLIENTS = {
     "ottla.replication.log.names._MARKED_DIRECTORY",
     "ottla.replication.cluster.znodes._ENDPOINT",
     "ottla.server.auth.first_users._PART",
+    "ottla.server.settings.environment._OF_KUBERNETES",
     "ottla.server.settings.environment._PLACES",
 }
 # Each of their repetitions ends at a comma that it cannot match itself, which the look at a pattern does not see within
