@@ -53,6 +53,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 
 # Decompressed records beyond this are refused: it is what the largest request could have carried uncompressed.
 DECOMPRESSED_BYTES_MAX = 100 * 1024 * 1024
+HEADERS_MAX = (1 << 31) - 1  # of one record, as Kafka counts them
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 # Bound once: the hot path calls it for every batch.
@@ -289,13 +290,19 @@ def decode_records(
         from ottla.wire.legacy_records import decode_message
 
         return iter(decode_message(batch_buffer, start, limit, in_place=in_place))
-    area = records_area(batch_buffer, header, start, limit)
+    return decode_area(records_area(batch_buffer, header, start, limit), header, in_place=in_place)
+
+
+def decode_area(
+    area: Buffer, header: BatchHeader, *, in_place: bool = False, headers_max: int = HEADERS_MAX
+) -> Iterator[Record]:
+    """The same for an uncompressed area. Of each record at most `headers_max` headers are read."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # compaction removed the records, and the header still matters
         return iter(())
     check_records(area, header.records_count)
-    return iter_records(area, header)
+    return iter_records(area, header, headers_max)
 
 
 def first_record(
@@ -367,16 +374,18 @@ def walkable(area: Buffer) -> Buffer:
     return bytes(area) if isinstance(area, memoryview) else area
 
 
-def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
+def iter_records(area: Buffer, header: BatchHeader, headers_max: int = HEADERS_MAX) -> Iterator[Record]:
     """The records of an uncompressed area that check_records has accepted for this header.
 
-    Keys and values are slices of the area: whoever keeps them wants an area of bytes.
+    Keys and values are slices of the area: whoever keeps them wants an area of bytes. A header of two bytes becomes objects of
+    eighty, so whoever does not need all headers of a record says how many.
     """
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.
     log_append_time = header.max_timestamp if header.is_log_append_time else None
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     for _ in range(header.records_count):
+        begin = position
         # Nearly all of these numbers fit one byte. A call for each would double the time of a small record.
         position = position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1  # length, and attributes
         if (byte := area[position]) < 128:
@@ -405,7 +414,10 @@ def iter_records(area: Buffer, header: BatchHeader) -> Iterator[Record]:
             position += 1
         else:
             headers_count, position = read_varint(area, position)
-            headers, position = _read_headers(area, position, headers_count)
+            headers, position = _read_headers(area, position, min(headers_count, headers_max))
+            if headers_count > headers_max:
+                length, position = read_varint(area, begin)
+                position += length
         timestamp = wrap_int64(base_timestamp + timestamp_delta) if log_append_time is None else log_append_time
         yield _new_tuple(Record, (wrap_int64(base_offset + offset_delta), timestamp, key, value, headers))
 

@@ -10,15 +10,18 @@ from ottla.server.console.cells import cell, header_cells
 from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.control_batches import control_type_id
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.records import MAGIC_V2, decode_area, decode_records, iter_batches, records_area
 from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
     from ottla.wire.records import BatchHeader, Record
 
 DECODED_BYTES_MAX = 32 * 1024 * 1024  # a batch that becomes larger is shown as a whole, without its records
+LEGACY_BYTES_MAX = 4 * 1024 * 1024  # the same of a message of magic 0 or 1, all of whose inner messages become objects
+DECODED_IN_ALL_MAX = 64 * 1024 * 1024  # in one answer: a kilobyte of a log may hold 32 MiB
 SHOWN_BYTES_MAX = 1024 * 1024  # of keys, values and headers in one answer
-RECORDS_SCANNED_MAX = 200_000  # in one answer
+RECORDS_SCANNED_MAX = 200_000  # in one answer, each with its headers, which count as much
+HEADERS_READ_MAX = 1_000  # of one record: more are neither counted nor searched
 PIECE_BYTES = 256 * 1024
 _MARKERS = {0: "abort", 1: "commit"}
 
@@ -37,34 +40,54 @@ class Page:
     records: list[dict[str, Any]] = field(default_factory=list)
     scanned: int = 0
     shown_bytes: int = 0
+    decoded_bytes: int = 0
+    headers: int = 0
+    """How many were read of all records."""
 
     @property
     def is_full(self) -> bool:
         return (
             len(self.records) >= self.limit
             or self.shown_bytes >= SHOWN_BYTES_MAX
-            or self.scanned >= RECORDS_SCANNED_MAX
+            or self.scanned + self.headers >= RECORDS_SCANNED_MAX
             or self.position >= self.until
         )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no other batch is looked at. A batch that was decompressed is looked at to its end."""
+        return self.is_full or self.decoded_bytes >= DECODED_IN_ALL_MAX
 
     def take(self, data: bytes) -> None:
         """Look at the batches of a slice of the log, until the page is full."""
         for header, start, end in iter_batches(data):
-            if self.is_full:
+            if self.is_done:
                 return
             if header.last_offset >= self.position:
                 self._take_batch(header, data[start:end])
 
     def _take_batch(self, header: BatchHeader, batch: bytes) -> None:
         try:
-            records = decode_records(batch, limit=DECODED_BYTES_MAX, in_place=True, header=header)
+            records = self._decoded(header, batch)
         except TooLargeDecompressed:
-            self.show_whole(header, f"its records take more than {DECODED_BYTES_MAX >> 20} MiB")
+            limit = _limit(header)
+            self.decoded_bytes += limit  # for nothing
+            self.show_whole(header, f"its records take more than {limit >> 20} MiB")
             return
         except KafkaError as error:
             self.show_whole(header, error.message or error.code.name)
             return
         self._take_records(header, records)
+
+    def _decoded(self, header: BatchHeader, batch: bytes) -> Iterator[Record]:
+        limit = _limit(header)
+        if header.magic == MAGIC_V2:
+            area = records_area(batch, header, limit=limit)
+            self.decoded_bytes += len(area)
+            return decode_area(area, header, in_place=True, headers_max=HEADERS_READ_MAX)
+        records = decode_records(batch, limit=limit, in_place=True, header=header)
+        self.decoded_bytes += limit if header.is_compressed else len(batch)
+        return records
 
     def _take_records(self, header: BatchHeader, records: Iterator[Record]) -> None:
         give_way = paced()
@@ -75,6 +98,7 @@ class Page:
             if record.offset >= self.until:
                 break
             self.scanned += 1
+            self.headers += len(record.headers)
             if not self.contains or self._matches(record):
                 self._show(header, record)
             self.position = record.offset + 1
@@ -116,6 +140,11 @@ class Page:
         )
         self.scanned += 1
         self.position = min(max(self.position + 1, header.next_offset), self.until)
+
+
+def _limit(header: BatchHeader) -> int:
+    """How many bytes the records of a batch may take."""
+    return DECODED_BYTES_MAX if header.magic == MAGIC_V2 else LEGACY_BYTES_MAX
 
 
 def _is_in(wanted: bytes, value: bytes | memoryview) -> bool:

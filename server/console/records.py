@@ -2,7 +2,8 @@
 
 Work: the index says where to read, and no more batches are read than the page needs: READ_BYTES at a time, or one batch that is
 longer. The event loop only looks up where they lie; a thread reads, decompresses, searches and makes the text. A request looks at
-SCANNED_BYTES_MAX at most and then answers with what it has and `next`, the offset to go on from.
+SCANNED_BYTES_MAX at most, which may become DECODED_IN_ALL_MAX when they are decompressed, and then answers with what it has and
+`next`, the offset to go on from.
 
 Everything below the high watermark is shown, records of open and aborted transactions and markers, too. Followers show theirs.
 """
@@ -110,7 +111,7 @@ class Records:
     async def fill(self, topic: str, index: int, page: Page) -> int:
         """Read on until the page is full or the request has done its share; returns how many bytes were read."""
         bytes_read = 0
-        while not page.is_full and bytes_read < SCANNED_BYTES_MAX:
+        while not page.is_done and bytes_read < SCANNED_BYTES_MAX:
             partition, read = await self._read(topic, index, page.position)
             # Retention may have gone on meanwhile.
             page.position = max(page.position, partition.log_start_offset)
@@ -125,7 +126,7 @@ class Records:
             except OSError as error:
                 raise partition.log.storage_error(error) from error
             # What was read ends before the page does: a gap that compaction left.
-            if page.position == before and not page.is_full:
+            if page.position == before and not page.is_done:
                 page.position = page.until
         return bytes_read
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
 from ottla.server.console import batches, records
-from ottla.server.console.batches import Page
+from ottla.server.console.batches import HEADERS_READ_MAX, Page
 from ottla.server.console.cells import HEADERS_SHOWN_MAX, cell, header_cells
 from ottla.server.tests.console_asking import ask, make_topic, request_bytes, running, write
-from ottla.wire.compression import Compression
+from ottla.wire.checksum import crc32c
+from ottla.wire.compression import Compression, compress
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import Record, encode_batch, encode_varint
 
 
 @pytest.fixture
@@ -233,3 +236,56 @@ def test_a_match_is_found_wherever_it_lies_in_a_long_value(monkeypatch: pytest.M
         page = Page(0, 1, 1, 100, contains=b"needle")
         page.take(encode_batch([Record(0, 1, None, b"-" * shift + value)]))
         assert len(page.records) == 1
+
+
+def with_headers(count: int) -> bytes:
+    """A batch of one record with very many headers of two bytes, compressed to nearly nothing."""
+    body = b"\0\0\0\1\1" + encode_varint(count) + b"\0\1" * count
+    area = bytes(compress(Compression.ZSTD, encode_varint(len(body)) + body))
+    checked = struct.pack(">hiqqqhii", Compression.ZSTD, 0, 1, 1, -1, -1, -1, 1) + area
+    return struct.pack(">qiibI", 0, len(checked) + 9, 0, 2, crc32c(checked)) + checked
+
+
+def test_a_record_of_a_million_headers_takes_little_memory() -> None:
+    plain = encode_batch([Record(0, 2, b"next", None)], base_offset=1)
+    page, searched = Page(0, 2, 10, 100), Page(0, 2, 10, 100, contains=b"next")
+    batch = with_headers(500_000)
+    assert len(batch) < 1000
+    tracemalloc.start()
+    try:
+        page.take(batch + plain)
+        searched.take(batch + plain)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A megabyte of records, in two copies while they are decompressed. All headers would be 40 MB.
+    assert most < 6_000_000
+    assert [each["offset"] for each in page.records] == [0, 1]
+    assert page.records[0]["headerCount"] == HEADERS_READ_MAX
+    assert [each["offset"] for each in searched.records] == [1]
+
+
+def test_headers_count_as_work() -> None:
+    page = Page(0, 1000, 1000, 10, contains=b"x")
+    batch = bytearray(with_headers(2_000))
+    for offset in range(1000):
+        batch[:8] = offset.to_bytes(8)
+        page.take(bytes(batch))
+    assert page.scanned == -(-batches.RECORDS_SCANNED_MAX // (HEADERS_READ_MAX + 1))
+
+
+async def test_an_answer_decompresses_so_much_and_no_more(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "DECODED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(batches, "DECODED_IN_ALL_MAX", 3 << 20)
+    await make_topic(broker, "t")
+    for _ in range(7):
+        write(broker, "t", [Record(0, 1, None, bytes(1_000_000))] * 2, compression=Compression.ZSTD)
+    for _ in range(7):
+        write(broker, "t", [Record(0, 1, None, bytes(900_000))], compression=Compression.ZSTD)
+    begin, scanned = 0, []
+    while begin < 21:
+        page = (await ask(broker, f"/api/records?topic=t&from={begin}&contains=needle")).json
+        begin = page["next"]
+        scanned.append(page["scanned"]["records"])
+    # Those that would become too large cost as much as those that are looked at.
+    assert scanned == [3, 3, 4, 4]

@@ -3,7 +3,7 @@
 import { events, get, post } from "./api.js";
 import { bytes, count, empty, h, link, many, refill, time, visible } from "./dom.js";
 
-const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200;
+const PAGE = 50, WHOLE_BYTES = 262144, LIVE_SHOWN = 200, SEARCHES_MAX = 200, HEADERS_READ = 1000;
 
 const field = (id, title, control) => { control.id = id; return h("label", { for: id }, title, control); };
 const choice = (...pairs) => h("select", {}, pairs.map(([value, text]) => h("option", { value }, text)));
@@ -200,5 +200,5 @@ function headers(record) {
   if (!record.headers) return null;
   const hidden = record.headerCount - record.headers.length;
   return h("dl", { class: "headers" }, record.headers.map(([name, value]) => [h("dt", {}, visible(name ? name.text : "")), h("dd", { class: "mono" }, value === null ? "null" : visible(value.text))]),
-    hidden > 0 && h("dt", {}, `and ${many(hidden, "header")} more`));
+    hidden > 0 && h("dt", {}, `and ${record.headerCount < HEADERS_READ ? "" : "at least "}${many(hidden, "header")} more`));
 }
