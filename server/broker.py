@@ -32,6 +32,7 @@ from ottla.server.coordinators.coordinator_log import offsets_topic, share_state
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.coordinators.topic_images import ClusterTopicImages
+from ottla.server.duty import Duty
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
@@ -94,6 +95,7 @@ class Broker:
         self.tls = self._tls(config)
         self.cluster = ClusterState(controller_id=config.node_id)
         self.listeners: list[Listener] = []
+        self.duty = Duty()
         self.http_address: tuple[str, int] | None = None
         self.http_token = ""
         """What opens the console, if it is not open to everybody and the operator has to be told."""

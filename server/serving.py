@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import socket
 
     from ottla.server.auth.sasl_listener import SaslListener
-    from ottla.server.cluster.member import ClusterMember
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
     from ottla.server.settings.overrides import Texts
 
@@ -137,10 +136,11 @@ async def _serve_until_asked(
             for_brokers, for_clients = calls_of(broker)
             _listen(broker, bound, for_brokers, for_clients, nursery)
             before_serving()
-            nursery.start_soon(_open_when_told, broker.member, [for_brokers, for_clients])
-            failure = await _stopped(broker, stop, on_ready)
-            # Requests are still answered while others take over. Another signal ends the wait.
-            await stop.unless(stop.at_once, broker.member.leave)
+            async with broker.duty.until_left():
+                nursery.start_soon(_open_when_told, broker, [for_brokers, for_clients])
+                failure = await _stopped(broker, stop, on_ready)
+                # Requests are still answered while others take over. Another signal ends the wait.
+                await stop.unless(stop.at_once, broker.member.leave)
     finally:
         await broker.close()
     # Raised only after everything is closed and flushed.
@@ -210,11 +210,12 @@ def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     )
 
 
-async def _open_when_told(member: ClusterMember, calls: Sequence[Calls]) -> None:
+async def _open_when_told(broker: Broker, calls: Sequence[Calls]) -> None:
     # Before that the broker knows no topics. Clients that hear so may give up what they have to send.
-    await member.until_told()
+    await broker.member.until_told()
     for each in calls:
         each.opened.set()
+    broker.duty.begin()
 
 
 async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:

@@ -19,7 +19,8 @@ from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
-from ottla.server.http.messages import JSON, Request, Response
+from ottla.server.duty import OffDuty
+from ottla.server.http.messages import JSON, Refused, Request, Response
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -42,27 +43,33 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
     tail = LogTail(access, lag)
-    reads: dict[str, Asked] = {
+    pictures: dict[str, Asked] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
         "topics": cluster.topics,
         "topic": cluster.topic,
+        "load": learning.told,
+        "log": tail.lines,
+        "loop": tail.loop,
+    }
+    for name, handler in pictures.items():
+        routes.get(f"/api/{name}", _answered(access, handler))
+    # These ask handlers of the broker, or read logs.
+    reads: dict[str, Asked] = {
         "records": records.page,
         "live": records.live,
         "groups": groups.groups,
         "group": groups.group,
         "settings": SettingsView(broker, pace).settings,
-        "load": learning.told,
-        "log": tail.lines,
-        "loop": tail.loop,
     }
     for name, handler in reads.items():
-        routes.get(f"/api/{name}", _answered(access, handler))
+        routes.get(f"/api/{name}", _answered(access, _on_duty(broker, handler)))
     if access.may_write:
         writing = Writing(broker)
         changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
         for name, handler in changes.items():
-            routes.post(f"/api/{name}", _answered(access, handler), body_bytes_max=BODY_BYTES_MAX)
+            answer = _answered(access, _on_duty(broker, handler))
+            routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX)
     return partial(_work, learning, tail)
 
 
@@ -70,6 +77,17 @@ async def _work(learning: Learning, tail: LogTail) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(learning.run)
         nursery.start_soon(tail.run)
+
+
+def _on_duty(broker: Broker, handler: Asked) -> Asked:
+    async def answer(request: Request) -> Any:
+        try:
+            with broker.duty.work():
+                return await handler(request)
+        except OffDuty:
+            raise Refused(503, "The broker does not serve yet, or not any more.") from None
+
+    return answer
 
 
 def _answered(access: Access, handler: Asked) -> Handler:

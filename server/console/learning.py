@@ -21,6 +21,7 @@ from ottla.server.console import questions
 from ottla.server.console.learning_reader import Reader
 from ottla.server.console.partitioning import partition_of_key
 from ottla.server.console.writing import produced
+from ottla.server.duty import OffDuty
 from ottla.server.http.messages import Refused
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import Record
@@ -59,7 +60,10 @@ class Learning:
             await self._started.wait()
             self._problem = ""
             try:
-                await self._load()
+                with self._broker.duty.work():
+                    await self._load()
+            except OffDuty:
+                self._problem = "The broker stops."
             except (Refused, KafkaError) as error:
                 self._problem = str(error)
             except Exception:  # it would end the endpoint, and with it the broker

@@ -20,6 +20,7 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.server.console import questions
 from ottla.server.console.batches import Page
+from ottla.server.duty import OffDuty
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
 from ottla.wire.errors import KafkaError
@@ -169,12 +170,16 @@ class Records:
             while True:
                 for index, position in list(positions.items()):
                     if self._broker.partition(topic, index).high_watermark > position:
-                        yield await self._news(topic, index, positions)
+                        with self._broker.duty.work():
+                            news = await self._news(topic, index, positions)
+                        yield news
                         last_sign = trio.current_time()
                 if trio.current_time() - last_sign > LIVE_SIGN_S:
                     yield b":\n\n"
                     last_sign = trio.current_time()
                 await trio.sleep(LIVE_PERIOD_S)
+        except OffDuty:
+            yield b"data: " + _encoded({"ended": "the broker stops"}) + b"\n\n"
         except (Refused, KafkaError) as error:
             yield b"data: " + _encoded({"ended": str(error)}) + b"\n\n"
         finally:
