@@ -53,7 +53,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "loop": tail.loop,
     }
     for name, handler in pictures.items():
-        routes.get(f"/api/{name}", _answered(access, handler))
+        routes.get(f"/api/{name}", _answered(handler), check=access.check)
     # These ask handlers of the broker, or read logs.
     reads: dict[str, Asked] = {
         "records": records.page,
@@ -63,13 +63,13 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "settings": SettingsView(broker, pace).settings,
     }
     for name, handler in reads.items():
-        routes.get(f"/api/{name}", _answered(access, _on_duty(broker, handler)))
+        routes.get(f"/api/{name}", _answered(_on_duty(broker, handler)), check=access.check)
     if access.may_write:
         writing = Writing(broker)
         changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
         for name, handler in changes.items():
-            answer = _answered(access, _on_duty(broker, handler))
-            routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX)
+            answer = _answered(_on_duty(broker, handler))
+            routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX, check=access.check)
     return partial(_work, learning, tail)
 
 
@@ -90,9 +90,8 @@ def _on_duty(broker: Broker, handler: Asked) -> Asked:
     return answer
 
 
-def _answered(access: Access, handler: Asked) -> Handler:
+def _answered(handler: Asked) -> Handler:
     async def answer(request: Request) -> Response:
-        access.check(request)
         try:
             found = await handler(request)
         except KafkaError as error:

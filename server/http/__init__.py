@@ -22,7 +22,7 @@ How another module adds a path: it has a function that puts its handlers into a 
     GET     also answers HEAD. It must change nothing. `request.query` has the parameters, `request.path` the decoded path.
     POST    is refused before its body is read unless it comes from this endpoint's own pages, or from no browser, and is JSON
             (`guard.py`). Whether there may be any at all (`--console-write`) decides who adds the path. The body is read
-            whole, up to `body_bytes_max`.
+            whole, up to `body_bytes_max`, once `check` has let the request pass: a token is asked for there.
     answer  bytes, or an async generator of pieces, which is pulled at the speed of the reader and closed if that goes. What
             works for long takes its turns from `Pace`. A handler raises `Refused` for a status of 4xx with a sentence.
     live    server-sent events: `Response(events(), content_type=EVENT_STREAM, is_lasting=True)`, where `events` is an async

@@ -3,7 +3,8 @@
 Theory
     waiting for a request    IDLE_S until its first byte
     head, then body          REQUEST_S for both together; HEAD_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX, and the body that the
-                             route allows. Who may ask is checked, and the route found, before a body is read.
+                             route allows. Who may ask is checked, and the route found, before a body is read. What it takes
+                             to read them is paid for: chunks of a byte cost as much as a long answer.
     answer                   ANSWER_S from the call of the handler to the last byte, unless it lasts; SEND_S for each piece of
                              PIECE_BYTES, lasting or not. So a reader that stops, or trickles, is ended.
     a next request           if both sides keep the connection, and the request was read to its end
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -39,6 +41,8 @@ IDLE_S, REQUEST_S, ANSWER_S, SEND_S, LINGER_S = 75.0, 10.0, 60.0, 10.0, 1.0
 HEAD_BYTES_MAX, TARGET_BYTES_MAX, HEADERS_MAX, QUERY_FIELDS_MAX = 16 * 1024, 8 * 1024, 100, 100
 RECEIVE_BYTES, PIECE_BYTES, LINGER_BYTES_MAX = 16 * 1024, 64 * 1024, 256 * 1024
 LENGTH_DIGITS_MAX = 18  # of a Content-Length
+LINES_MAX = HEADERS_MAX + 1  # of a head
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 _STRICT = {
     "cache-control": "no-store",
@@ -66,6 +70,7 @@ class Conversation:
         self.cancel_scope = trio.CancelScope()
         self._stream, self._peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
         self._method = ""  # of the request that is answered, as far as it is known
+        self._worked_s = 0.0  # with what is read, and not paid for yet
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def run(self) -> None:
@@ -110,7 +115,7 @@ class Conversation:
         await self._first_byte()
         await self._pace.request()
         with trio.move_on_after(REQUEST_S):
-            event = await self._event()
+            event = await self._event(is_head=True)
             if not isinstance(event, h11.Request):
                 return None
             self._method = event.method.decode("latin-1")
@@ -131,18 +136,32 @@ class Conversation:
     async def _received(self) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
-    async def _event(self) -> h11.Event | None:
+    async def _event(self, *, is_head: bool = False) -> h11.Event | None:
         """None: there is nothing more to come in this request."""
         while True:
+            if is_head:
+                self._check_lines()
+            begun = trio.current_time()
             event = self._http.next_event()
+            self._worked_s += trio.current_time() - begun
+            if self._worked_s > self._pace.TURN_S:
+                worked_s, self._worked_s = self._worked_s, 0.0
+                await self._pace.pay(worked_s)
             if event is not h11.NEED_DATA:
                 return event if isinstance(event, h11.Event) else None
             self._http.receive_data(await self._received())
 
+    def _check_lines(self) -> None:
+        """Raises Refused for a head of very many lines: to read them would hold the loop for tens of milliseconds."""
+        received = self._http.trailing_data[0]
+        end = _EMPTY_LINE.search(received)
+        if received.count(b"\n", 0, len(received) if end is None else end.start()) > LINES_MAX:
+            raise _too_many_headers()
+
     def _judged(self, event: h11.Request) -> tuple[Request, Route]:
         """The head of a request, and its route. Raises Refused."""
         if len(event.headers) > HEADERS_MAX:
-            raise Refused(431, f"There are more than {HEADERS_MAX} headers.")
+            raise _too_many_headers()
         if len(event.target) > TARGET_BYTES_MAX:
             raise Refused(414, f"The target has more than {TARGET_BYTES_MAX} bytes.")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
@@ -156,8 +175,13 @@ class Conversation:
             raise Refused(400, f"The query has more than {QUERY_FIELDS_MAX} parameters.") from None
         request = Request(method=method, path=unquote(path), query=fields, headers=headers, peer=self._peer)
         route = self._routes.find(method, request.path)
-        if method not in ("GET", "HEAD"):
+        if method in ("GET", "HEAD"):
+            self._guard.check_read(headers)
+        else:
             self._guard.check_change(headers)
+        route.check(request)
+        if "transfer-encoding" in headers and not route.body_bytes_max:
+            raise _too_long(route)
         length = headers.get("content-length", "0")
         if len(length) > LENGTH_DIGITS_MAX or int(length) > route.body_bytes_max:
             raise _too_long(route)
@@ -260,6 +284,10 @@ async def _called(handler: Handler, request: Request) -> Response:
     except Exception:
         logger.exception("bug: the answer to %r %r", request.method, request.path)
         return Response(b"The broker has a bug here, which its log tells of.\n", status=500)
+
+
+def _too_many_headers() -> Refused:
+    return Refused(431, f"There are more than {HEADERS_MAX} headers.")
 
 
 def _too_long(route: Route) -> Refused:

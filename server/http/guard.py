@@ -5,9 +5,10 @@ requests name evil.example in their Host header, so only known names are answere
 broker's listeners, `http.allowed.hosts`. Addresses are not names: no resolver can turn one into another. A listener on
 loopback alone takes only addresses of loopback all the same. A request without a Host header comes from no browser.
 
-Requests from other sites: there are no CORS headers, so no other page reads an answer. What changes something has to come from
-a page of this endpoint (its Origin is the host that it asks) or from no browser, and be JSON, which other pages cannot send
-without asking first, and nobody answers that question.
+Requests from other sites: there are no CORS headers, so no other page reads an answer. As far as browsers say that one asks, the work
+is not done either; only a link may lead here. What changes something has to come from a page of this endpoint (its Origin is the
+host that it asks) or from no browser, and be JSON, which other pages cannot send without asking first, and nobody answers that
+question.
 """
 
 from __future__ import annotations
@@ -45,15 +46,25 @@ class Guard:
             return False
         return address.is_loopback or not self._is_loopback
 
+    def check_read(self, headers: Mapping[str, str]) -> None:
+        """Raises Refused if a page of another site asks, which could not read the answer anyway."""
+        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if not is_link and _is_of_another_site(headers):
+            raise Refused(403, "Pages of other sites may not read anything here.")
+
     def check_change(self, headers: Mapping[str, str]) -> None:
         """Raises Refused if a request that changes something comes from another site, or may do so."""
-        origin, host = headers.get("origin"), headers.get("host", "")
-        if origin is not None and not (host and origin.partition("://")[2].lower() == host.lower()):
-            raise Refused(403, "Pages of other sites may not change anything here.")
-        if headers.get("sec-fetch-site", "none") not in _OWN_SITE:
+        if _is_of_another_site(headers):
             raise Refused(403, "Pages of other sites may not change anything here.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise Refused(415, f"The Content-Type has to be {JSON}.")
+
+
+def _is_of_another_site(headers: Mapping[str, str]) -> bool:
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if origin is not None and not (host and origin.partition("://")[2].lower() == host.lower()):
+        return True
+    return headers.get("sec-fetch-site", "none") not in _OWN_SITE
 
 
 def _without_port(host: str) -> str:

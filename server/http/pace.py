@@ -29,10 +29,10 @@ class Pace:
         await self.pay(REQUEST_S)
 
     async def pay(self, worked_s: float) -> None:
-        """Return when the endpoint may work again, and let it rest for work of so many seconds."""
+        """Return when the endpoint may work for so many seconds, after which it rests."""
         async with self._turn:
             await self._until_rested()
-            self._rested_at = trio.current_time() + min(worked_s * REST, REST_MAX_S)
+            self._rested_at = trio.current_time() + worked_s + min(worked_s * REST, REST_MAX_S)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.server.http.messages import Handler, Refused
+from ottla.server.http.messages import Handler, Refused, Request
+
+Check = Callable[[Request], None]
+"""Raises Refused for a request without what it needs to be answered. It has no body yet."""
+
+
+def anybody(request: Request) -> None:
+    """Whoever reaches the endpoint may ask."""
 
 
 class Route(NamedTuple):
-    """A handler, and how long the body of a request may be that it gets."""
+    """A handler, how long the body of a request may be that it gets, and who may ask."""
 
     handler: Handler
     body_bytes_max: int
+    check: Check
 
 
 class Routes:
@@ -21,13 +30,13 @@ class Routes:
         self._exact: dict[str, dict[str, Route]] = {}
         self._below: dict[str, dict[str, Route]] = {}
 
-    def get(self, path: str, handler: Handler) -> None:
+    def get(self, path: str, handler: Handler, *, check: Check = anybody) -> None:
         """Answer GET and HEAD of a path; the handler changes nothing."""
-        self._add(path, "GET", Route(handler, 0))
+        self._add(path, "GET", Route(handler, 0, check))
 
-    def post(self, path: str, handler: Handler, *, body_bytes_max: int) -> None:
-        """Answer POST of a path; the handler gets bodies of up to so many bytes."""
-        self._add(path, "POST", Route(handler, body_bytes_max))
+    def post(self, path: str, handler: Handler, *, body_bytes_max: int, check: Check = anybody) -> None:
+        """Answer POST of a path; the handler gets bodies of up to so many bytes, of those that `check` lets pass."""
+        self._add(path, "POST", Route(handler, body_bytes_max, check))
 
     def _add(self, path: str, method: str, route: Route) -> None:
         assert path.startswith("/"), path

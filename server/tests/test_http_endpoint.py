@@ -29,6 +29,7 @@ from ottla.server.settings.http_config import parse_http_listener
 
 GET = b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"
 JSON_POST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+EMBEDDED = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n"
 FAR_S = 600.0
 
 
@@ -76,7 +77,11 @@ class Rooms:
             routes.get(f"/{name}", getattr(self, name))
         routes.get("/below/", self.echo)
         routes.post("/echo", self.echo, body_bytes_max=100)
+        routes.post("/locked", self.echo, body_bytes_max=100, check=self.refuse)
         return routes
+
+    def refuse(self, request: Request) -> None:
+        raise Refused(401, "A token is missing.")
 
 
 @asynccontextmanager
@@ -181,6 +186,14 @@ async def test_head_has_the_headers_of_get_and_no_body() -> None:
         (JSON_POST + b"Sec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n\r\n{}", 403),
         (JSON_POST + b"Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\nContent-Length: 2\r\n\r\n{}", 200),
         (JSON_POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 200),
+        (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 403),
+        (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n", 403),
+        (EMBEDDED + b"Sec-Fetch-Dest: iframe\r\n\r\n", 403),
+        (EMBEDDED + b"Sec-Fetch-Dest: document\r\n\r\n", 200),  # a link
+        (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
+        (b"GET /echo HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 99 + b"\r\n", 200),
+        (b"GET /echo HTTP/1.1\nHost: localhost\n" + b"a:\n" * 99 + b"\n", 200),
+        (b"POST /locked HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n", 401),
         (b"GET /below/all/of/it HTTP/1.1\r\nHost: [::1]:9644\r\n\r\n", 200),
     ],
 )
@@ -213,6 +226,44 @@ async def test_who_does_not_finish_a_request_or_sends_none_is_ended(autojump_clo
         assert (await answered(stream)).startswith(b"HTTP/1.1 408")
     async with conversing() as stream:
         assert await answered(stream) == b""
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_head_of_very_many_lines_is_refused_before_it_is_parsed(
+    is_whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+    next_event = h11.Connection.next_event
+
+    def noted(connection: h11.Connection) -> object:
+        if connection.our_role is h11.SERVER:
+            parsed.append(connection.trailing_data[0])
+        return next_event(connection)
+
+    monkeypatch.setattr(h11.Connection, "next_event", noted)
+    head = b"GET /echo HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 4000 + (b"\r\n" if is_whole else b"")
+    assert (await asked(head))[0] == 431
+    assert parsed == []
+
+
+async def test_what_it_takes_to_read_a_body_is_paid_for(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_event = h11.Connection.next_event
+
+    def slow(connection: h11.Connection) -> object:
+        if connection.our_role is h11.SERVER:
+            autojump_clock.jump(0.001)
+        return next_event(connection)
+
+    monkeypatch.setattr(h11.Connection, "next_event", slow)
+    async with conversing() as stream:
+        begun = trio.current_time()
+        await stream.send_all(JSON_POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 90 + b"0\r\n\r\n")
+        await stream.send_eof()
+        assert (await answered(stream)).startswith(b"HTTP/1.1 200")
+        # 90 ms of work, and twice as much rest, but for the last turn.
+        assert trio.current_time() - begun > 0.09 * (1 + REST) - 0.03
 
 
 async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_clock: trio.abc.Clock) -> None:
@@ -395,7 +446,7 @@ async def test_requests_share_what_time_there_is_for_them(autojump_clock: trio.a
     begun, pace = trio.current_time(), Pace()
     for _ in range(1000):
         await pace.request()
-    assert trio.current_time() - begun >= 999 * REQUEST_S * REST - 1e-6
+    assert trio.current_time() - begun >= 999 * REQUEST_S * (1 + REST) - 1e-6
 
 
 @pytest.mark.parametrize(

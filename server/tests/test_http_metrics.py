@@ -109,6 +109,14 @@ def test_any_accept_header_chooses_one_of_the_two(accept: str) -> None:
     assert wanted(accept).content_type
 
 
+def test_of_an_accept_header_only_the_beginning_counts() -> None:
+    wanted_at_the_end = "application/openmetrics-text"
+    assert wanted("text/csv," * 49 + wanted_at_the_end).content_type.startswith("application/openmetrics-text")
+    assert wanted("text/csv," * 50 + wanted_at_the_end).content_type.startswith("text/plain")
+    assert wanted(wanted_at_the_end + ";a=b" * 8 + ";q=0").content_type.startswith("text/plain")
+    assert wanted(wanted_at_the_end + ";a=b" * 9 + ";q=0").content_type.startswith("application/openmetrics-text")
+
+
 # ---------------------------------------------------------------------- parts
 
 

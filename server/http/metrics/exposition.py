@@ -14,6 +14,7 @@ PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 COUNTER, GAUGE, SUMMARY, HISTOGRAM = "counter", "gauge", "summary", "histogram"
 TOTAL = "_total"
+MEDIA_TYPES_MAX, PARAMETERS_MAX = 50, 10
 
 Labels = Mapping[str, str]
 Samples = Iterable[tuple[Labels, float]]
@@ -83,8 +84,9 @@ def wanted(accept: str) -> Exposition:
 
 
 def _accepted(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
-    for item in accept.lower().split(","):
-        media_type, *parameters = (part.strip() for part in item.split(";"))
+    # No client names more, and some thousand would take long.
+    for item in accept.lower().split(",", MEDIA_TYPES_MAX)[:MEDIA_TYPES_MAX]:
+        media_type, *parameters = (part.strip() for part in item.split(";", PARAMETERS_MAX)[:PARAMETERS_MAX])
         pairs = (each.partition("=") for each in parameters)
         yield media_type, {name.strip(): value.strip().strip('"') for name, _, value in pairs}
 
