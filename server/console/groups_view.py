@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
+ASSIGNED_TEXT_MAX = 256 * 1024  # characters of topics' names, of all members together
 ASSIGNMENT_BYTES_MAX = 64 * 1024  # a longer one is not read
 ID_MAX, TEXT_SHOWN_MAX = questions.TEXT_LENGTH_MAX, 300
 SORTED_AT_ONCE = 1_000
@@ -76,9 +77,11 @@ class GroupsView:
         described = await self._described(group_id, kind)
         if described.error_code:
             raise refusal(described.error_code, described.error_message)
-        slices, members = PacedSlices(self._pace), []
+        slices, members, text_left = PacedSlices(self._pace), [], ASSIGNED_TEXT_MAX
         for each in described.members[:MEMBERS_SHOWN_MAX]:
-            members.append(_member(each, is_classic=kind == "classic" and described.protocol_type == CONSUMER))
+            told = _member(each, text_left, is_classic=kind == "classic" and described.protocol_type == CONSUMER)
+            text_left -= sum([len(topic) for topic, _ in told["assigned"]])
+            members.append(told)
             await slices.give_way()
         rebalance = self._broker.groups.classic.last_rebalance(group_id) if kind == "classic" else None
         return {
@@ -148,7 +151,7 @@ def _first(groups: list[ListedGroup]) -> list[ListedGroup]:
     return sorted(groups, key=lambda each: each.group_id)[: GROUPS_PER_PAGE + 1]
 
 
-def _member(member: Any, *, is_classic: bool) -> dict[str, Any]:
+def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
     texts = {"id": member.member_id, "client": member.client_id, "host": member.client_host}
     told: dict[str, Any] = {name: text[:TEXT_SHOWN_MAX] for name, text in texts.items()}
     if is_classic:
@@ -156,18 +159,22 @@ def _member(member: Any, *, is_classic: bool) -> dict[str, Any]:
     else:
         assignment = getattr(member, "assignment", None)
         assigned = [(each.topic_name, each.partitions) for each in getattr(assignment, "topic_partitions", ())]
-    told["assigned"] = _shown(assigned)
+    told["assigned"] = _shown(assigned, text_left)
     told["assignedCount"] = sum([len(partitions) for _, partitions in assigned])
     return told
 
 
-def _shown(assigned: Iterable[tuple[str, Sequence[int]]]) -> list[list[Any]]:
-    """The first of them."""
-    shown, left = [], ASSIGNED_SHOWN_MAX
+def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:
+    """The first of them, with names of so many characters. A member may have called a topic what it likes."""
+    shown: list[list[Any]] = []
+    left = ASSIGNED_SHOWN_MAX
     for topic, partitions in assigned:
-        if left > 0:
-            shown.append([topic, sorted(partitions)[:left]])
-            left -= len(partitions)
+        name = topic[:TEXT_SHOWN_MAX]
+        text_left -= len(name)
+        if left <= 0 or text_left < 0 or len(shown) >= ASSIGNED_SHOWN_MAX:
+            break
+        shown.append([name, sorted(partitions)[:left]])
+        left -= len(partitions)
     return shown
 
 

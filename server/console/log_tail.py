@@ -43,13 +43,11 @@ class LogTail(logging.Handler):
             logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by the logger."""
+        """Called by the logger, whose caller gets whatever is raised here."""
         try:
-            message = record.getMessage()
+            message = _message_of(record)
         except Exception:  # noqa: BLE001 - the format does not fit its arguments; other handlers tell that
-            message = str(record.msg)
-        if record.exc_info and record.exc_info[0] is not None:
-            message += f": {record.exc_info[0].__name__}: {record.exc_info[1]}"
+            message = record.msg if isinstance(record.msg, str) else "This line cannot be made."
         self._lines.append(
             {
                 "number": next(self._numbers),
@@ -71,3 +69,10 @@ class LogTail(logging.Handler):
         """How often the loop was looked at since the start, and how late it was. The page makes a history of it."""
         buckets = self._lag.buckets
         return {"bounds": BOUNDS, "buckets": buckets, "looks": sum(buckets), "seconds": self._lag.seconds}
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    if record.exc_info and record.exc_info[0] is not None:
+        message += f": {record.exc_info[0].__name__}: {record.exc_info[1]}"
+    return message

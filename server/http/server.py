@@ -1,8 +1,8 @@
 """Accepts the connections of the HTTP endpoint, within limits that are its own.
 
-CONNECTIONS_MAX in all and CONNECTIONS_PER_ADDRESS from one address. If all are taken, the one that has idled longest between
-two requests makes room; if none idles, the new one is closed. They count as descriptors of the broker, which has a few in
-reserve for them: health can be asked when clients have taken everything.
+CONNECTIONS_MAX in all and CONNECTIONS_PER_ADDRESS from one address. They count as descriptors of the broker, which has a few in
+reserve for them: health can be asked when clients have taken everything. If all are taken, or those descriptors are, the one that
+has idled longest between two requests makes room; if none idles, the new one is closed.
 """
 
 from __future__ import annotations
@@ -70,16 +70,15 @@ class HttpServer:
     def _has_room(self, host: str) -> bool:
         """Whether another connection of this address is served."""
         descriptors = self._descriptors
-        if descriptors.connections >= descriptors.connections_max + descriptors.reserve // RESERVE_PART:
-            return False
         if self._per_address[host] >= CONNECTIONS_PER_ADDRESS:
             self._tell("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
             return False
-        if len(self._conversations) < CONNECTIONS_MAX:
+        are_left = descriptors.connections < descriptors.connections_max + descriptors.reserve // RESERVE_PART
+        if are_left and len(self._conversations) < CONNECTIONS_MAX:
             return True
         idle = [each for each in self._conversations if each.is_idle and not each.cancel_scope.cancel_called]
         if not idle:
-            self._tell("all %d connections over HTTP are in use", CONNECTIONS_MAX)
+            self._tell("all %d connections over HTTP are in use", len(self._conversations))
             return False
         min(idle, key=lambda each: each.idle_since).cancel_scope.cancel()
         return True

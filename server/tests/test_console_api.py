@@ -182,6 +182,18 @@ def test_a_line_that_cannot_be_formatted_is_kept_as_it_is_and_the_oldest_go() ->
     assert tail._lines[0]["message"] == "10 %d"
 
 
+def test_an_error_that_cannot_be_told_is_no_error_of_who_logs_it() -> None:
+    class Untold(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    tail = log_tail.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
+    error = Untold()
+    tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, "a bug", (), (Untold, error, None)))
+    tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, error, (), None))
+    assert [each["message"] for each in tail._lines] == ["a bug", "This line cannot be made."]
+
+
 async def test_the_event_loop_is_looked_at(broker: Broker) -> None:
     with trio.fail_after(60):
         while not (loop := (await ask(broker, "/api/loop")).json)["looks"]:

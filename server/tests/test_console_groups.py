@@ -93,6 +93,23 @@ async def test_an_assignment_that_cannot_be_read_is_shown_as_none(broker: Broker
     assert (group["memberCount"], group["members"][0]["assigned"]) == (1, [])
 
 
+async def test_names_that_a_member_has_made_up_are_shown_in_bounds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_view, "ASSIGNED_TEXT_MAX", 1000)
+    made_up = [TopicPartition(topic="\u3042" * 9_000, partitions=[])] * 2
+    await joined(broker, "long", b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=made_up).encode(0))
+    member = (await ask(broker, "/api/group?id=long")).json["members"][0]
+    assert member["assigned"] == [["\u3042" * groups_view.TEXT_SHOWN_MAX, []]] * 2
+    many = [TopicPartition(topic=f"t{each:03d}", partitions=[]) for each in range(500)]
+    await joined(broker, "many", b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=many).encode(0))
+    member = (await ask(broker, "/api/group?id=many")).json["members"][0]
+    assert len(member["assigned"]) == groups_view.ASSIGNED_SHOWN_MAX
+    monkeypatch.setattr(groups_view, "ASSIGNED_TEXT_MAX", 40)
+    member = (await ask(broker, "/api/group?id=many")).json["members"][0]
+    assert len(member["assigned"]) == 10
+
+
 async def test_groups_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_view, "GROUPS_PER_PAGE", 2)
     monkeypatch.setattr(groups_view, "SORTED_AT_ONCE", 2)

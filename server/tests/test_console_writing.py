@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
+from ottla.server.console import writing
 from ottla.server.console.partitioning import murmur2, partition_of_key
 from ottla.server.tests.console_asking import ask, make_topic, running
 
@@ -39,6 +41,19 @@ async def test_a_record_is_produced_to_the_partition_of_its_key(broker: Broker) 
     offset = (await ask(broker, "/api/produce", body=as_hex, token=token)).json["offset"]
     [record] = (await ask(broker, f"/api/records?topic=t&partition=2&from={offset}")).json["records"]
     assert (record["key"], record["value"]["text"]) == (None, "00 ff")
+
+
+async def test_a_long_key_does_not_hold_the_event_loop(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[int] = []
+
+    def noted(key: bytes | None, count: int) -> int:
+        places.append(threading.get_ident())
+        return partition_of_key(key, count)
+
+    monkeypatch.setattr(writing, "partition_of_key", noted)
+    body = {"topic": "t", "partition": None, "key": "k" * 500_000}
+    assert (await ask(broker, "/api/produce", body=body, token=await token_of(broker))).status == 200
+    assert places and threading.get_ident() not in places
 
 
 async def test_a_setting_is_changed_and_taken_back(broker: Broker) -> None:

@@ -412,14 +412,31 @@ async def test_one_address_has_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_connections_count_as_descriptors() -> None:
     descriptors = Descriptors(256)
-    async with serving(descriptors) as (_, connect):
+    async with serving(descriptors) as (http, connect):
         stream = await connect()
         assert await ask(stream)
         assert descriptors.connections == 1
+        await stream.send_all(b"GET /echo HTT")
+        with trio.fail_after(FAR_S):
+            while any(each.is_idle for each in http._conversations):
+                await trio.sleep(0.01)
         descriptors.connections += descriptors.connections_max + descriptors.reserve
         assert await ask(await connect()) == b""
         descriptors.connections -= descriptors.connections_max + descriptors.reserve
     assert descriptors.connections == 0
+
+
+async def test_idle_connections_make_room_when_descriptors_are_scarce() -> None:
+    descriptors = Descriptors(256)
+    async with serving(descriptors) as (_, connect):
+        first = await connect()
+        assert await ask(first)
+        # Clients of the broker have taken all, and the first connection the last of the reserve.
+        taken = descriptors.connections_max + descriptors.reserve // server.RESERVE_PART - descriptors.connections
+        descriptors.connections += taken
+        assert await ask(await connect())
+        assert await ask(first) == b""
+        descriptors.connections -= taken
 
 
 async def test_long_answers_take_turns_and_rest_after_each(autojump_clock: trio.testing.MockClock) -> None:
