@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState
     from ottla.replication.hosting.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
+    from ottla.server.duty import Duty
     from ottla.server.http.routes import Routes
     from ottla.server.net.listener import Listener
     from ottla.server.stop import Stop
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         """What is needed of the broker here."""
 
         cluster: ClusterState
+        duty: Duty
         listeners: list[Listener]
         member: ClusterMember
         replicas: ReplicaManager
@@ -55,7 +57,7 @@ def health_of(broker: Port) -> Mapping[str, str]:
 def readiness_of(broker: Port, stop: Stop) -> Mapping[str, str]:
     """The same."""
     member = broker.member
-    is_open = bool(broker.listeners) and all(each.calls.opened.is_set() for each in broker.listeners)
+    is_open = broker.duty.is_on and bool(broker.listeners) and all(each.calls.opened.is_set() for each in broker.listeners)
     is_registered = broker.node_id in broker.cluster.brokers and not member.is_fenced
     return {
         "listeners": "ok" if is_open else "not open",

@@ -32,13 +32,13 @@ async def test_nothing_is_written_once_the_logs_are_closed(tmp_path: Path, monke
                 "/api/load": {"action": "start"},
             }.items():
                 seen[path] = (await ask(broker, path, body=body, token=TOKEN)).status
-            for path in ("/api/records?topic=t", "/api/groups", "/api/settings", "/api/overview", "/healthz"):
+            for path in ("/api/records?topic=t", "/api/groups", "/api/settings", "/api/overview", "/healthz", "/metrics"):
                 seen[path] = (await ask(broker, path)).status
             return left
 
         monkeypatch.setattr(broker.replicas, "_close_logs", closed)
     assert broker.partition("t", 0).log.log_end_offset == 1
-    assert {seen.pop("/api/overview"), seen.pop("/healthz")} == {200}
+    assert {seen.pop("/api/overview"), seen.pop("/healthz"), seen.pop("/metrics")} == {200}
     assert set(seen.values()) == {503}
 
 

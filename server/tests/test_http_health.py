@@ -94,6 +94,25 @@ async def test_a_broker_is_ready_only_between_its_start_and_its_end(tmp_path: Pa
         assert readiness_of(broker, stop)["stop"] == "asked for"
 
 
+async def test_a_broker_that_ends_by_itself_is_not_ready_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, str]] = []
+    with pytest.RaisesGroup(StartupError, flatten_subgroups=True):
+        async with running(config_for(tmp_path)) as broker:
+            shutdown = broker.replicas.shutdown
+
+            async def shutting_down(*arguments: int) -> None:
+                seen.append(await get(broker, "/readyz"))
+                await shutdown(*arguments)
+
+            monkeypatch.setattr(broker.replicas, "shutdown", shutting_down)
+            broker.replicas.log_directories[0].take_offline(OSError(errno.EIO, "a broken disk"))
+            with trio.fail_after(60):
+                while not seen:
+                    await trio.sleep(0.01)
+    assert seen[0][0] == 503
+    assert "listeners: not open" in seen[0][1]
+
+
 async def test_a_taken_port_ends_the_start_before_anything_is_touched(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -242,6 +243,19 @@ def test_what_clients_commit_has_an_end(limit: str, size: int, monkeypatch: pyte
     told = values(found["kafka_consumergroup_current_offset"])
     assert 0 < len(told) <= 10
     assert values(found["ottla_group_offsets_left_out"])[()] == 20 - len(told) // 3
+
+
+def test_what_groups_have_committed_is_not_kept_for_slow_readers() -> None:
+    many = {f"group-{number}-{'x' * 200}": {"topic": dict.fromkeys(range(50), 1)} for number in range(200)}
+    broker: Any = SimpleNamespace(replicas=Replicas(50), groups=_coordinator(many))
+    tracemalloc.start()
+    try:
+        size = sum(map(len, groups(broker, Exposition(is_open_metrics=False))))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 5_000_000
+    assert most < 1_000_000
 
 
 async def test_the_lag_of_the_loop_is_counted_in_buckets(autojump_clock: trio.abc.Clock) -> None:

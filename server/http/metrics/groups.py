@@ -9,6 +9,7 @@ not told whole.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.server.http.metrics.exposition import GAUGE, Exposition, Family, escaped
@@ -33,45 +34,53 @@ _LAG = Family("kafka_consumergroup_lag", GAUGE, "Committed records that a group 
 
 
 class _Told:
-    """The lines about committed offsets, within the limits."""
+    """The lines of one family, within the limits. None is kept: a reader may be slow, and many may ask at once."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-        self.offsets: list[str] = []
-        self.lags: list[str] = []
+    def __init__(self, replicas: ReplicaManager, family: Family) -> None:
+        self._replicas, self._family = replicas, family
         self.left_out = 0
-        self._bytes = 0
+        self._offsets = self._bytes = 0
 
-    def add(self, group_id: str, topics: TopicOffsets) -> Iterator[None]:
-        group = escaped(group_id)
-        for topic, partitions in list(topics.items()):
-            for number, (index, committed) in enumerate(list(partitions.items()), 1):
-                labels = f'{{consumergroup="{group}",topic="{escaped(topic)}",partition="{index}"}}'
-                if len(self.offsets) >= OFFSETS_MAX or self._bytes + len(labels) > BYTES_MAX:
+    def lines(self, group_id: str, topics: TopicOffsets) -> Iterator[str]:
+        """Those of one group, in pieces."""
+        group, lines = escaped(group_id), []
+        # Copies, because others have turns meanwhile, and of no more than may be told.
+        left = OFFSETS_MAX + 1 - self._offsets
+        for topic, partitions in list(islice(topics.items(), left)):
+            prefix = f'{{consumergroup="{group}",topic="{escaped(topic)}",partition="'
+            for index, committed in list(islice(partitions.items(), left)):
+                size = len(prefix) + len(f'{index}"}}')
+                if self._offsets >= OFFSETS_MAX or self._bytes + size > BYTES_MAX:
                     self.left_out += 1
+                    yield "".join(lines)
                     return
-                self._bytes += len(labels)
-                self.offsets.append(f"{_OFFSET.name}{labels} {committed.offset}\n")
-                partition = self._replicas.partition(topic, index)
-                if partition is not None:
-                    lag = max(0, partition.high_watermark - committed.offset)
-                    self.lags.append(f"{_LAG.name}{labels} {lag}\n")
-                if number % AT_ONCE == 0:
-                    yield
+                self._offsets += 1
+                self._bytes += size
+                value = self._value(topic, index, committed.offset)
+                if value is not None:
+                    lines.append(f'{self._family.name}{prefix}{index}"}} {value}\n')
+                if self._offsets % AT_ONCE == 0:
+                    yield "".join(lines)
+                    lines = []
+        yield "".join(lines)
+
+    def _value(self, topic: str, index: int, offset: int) -> int | None:
+        if self._family is _OFFSET:
+            return offset
+        partition = self._replicas.partition(topic, index)
+        return None if partition is None else max(0, partition.high_watermark - offset)
 
 
 def groups(broker: Port, exposition: Exposition) -> Iterator[str]:
     """All of it, in pieces."""
-    administration, told = broker.groups.administration, _Told(broker.replicas)
+    administration, left_out = broker.groups.administration, 0
     name = "kafka_coordinator_group_groupmetadatamanager_numgroups"
     yield exposition.single(name, GAUGE, "Groups that this broker coordinates.", administration.group_count)
-    for group_id, topics in administration.all_committed():
-        for _ in told.add(group_id, topics):
-            yield ""
-        yield ""
-    for family, lines in ((_OFFSET, told.offsets), (_LAG, told.lags)):
+    for family in (_OFFSET, _LAG):
+        told = _Told(broker.replicas, family)
         yield exposition.head(family)
-        for start in range(0, len(lines), AT_ONCE):
-            yield "".join(lines[start : start + AT_ONCE])
+        for group_id, topics in administration.all_committed():
+            yield from told.lines(group_id, topics)
+        left_out = told.left_out
     explained = "Groups whose offsets are not all told, because there are too many."
-    yield exposition.single("ottla_group_offsets_left_out", GAUGE, explained, told.left_out)
+    yield exposition.single("ottla_group_offsets_left_out", GAUGE, explained, left_out)
