@@ -38,6 +38,8 @@ SCANNED_BYTES_MAX = 8 * 1024 * 1024
 LIMIT_DEFAULT, LIMIT_MAX = 50, 200
 CUT_DEFAULT, CUT_MAX, CUT_IN_ALL = 2 * 1024, 256 * 1024, 1024 * 1024
 
+PAGES_AT_ONCE = 8
+
 LIVE_PARTITIONS_MAX, LIVE_READERS_MAX, LIVE_RECORDS_MAX = 64, 16, 40
 LIVE_PERIOD_S, LIVE_SIGN_S = 0.25, 15.0
 
@@ -50,6 +52,7 @@ class Records:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._live_readers = 0
+        self._pages = trio.CapacityLimiter(PAGES_AT_ONCE)  # each is some megabytes until it is sent
 
     # ------------------------------------------------------------------ pages
 
@@ -62,12 +65,14 @@ class Records:
             raise Refused(400, f"limit times cut may be {CUT_IN_ALL} at most.")
         form = questions.text(request, "form", "auto")
         contains = questions.text(request, "contains", "").encode("utf-8", "replace")
-        start = await self._start(request, topic, index, limit)
-        partition = self._broker.partition(topic, index)
-        until = min(questions.number(request, "until", partition.high_watermark), partition.high_watermark)
-        page = Page(start, until, limit, cut, form, contains)
-        bytes_read = await self.fill(topic, index, page)
-        return await trio.to_thread.run_sync(_encoded, self._told(topic, index, page, start, bytes_read), limiter=_threads)
+        async with self._pages:
+            start = await self._start(request, topic, index, limit)
+            partition = self._broker.partition(topic, index)
+            until = min(questions.number(request, "until", partition.high_watermark), partition.high_watermark)
+            page = Page(start, until, limit, cut, form, contains)
+            bytes_read = await self.fill(topic, index, page)
+            told = self._told(topic, index, page, start, bytes_read)
+            return await trio.to_thread.run_sync(_encoded, told, limiter=_threads)
 
     def _told(self, topic: str, index: int, page: Page, start: int, bytes_read: int) -> dict[str, Any]:
         partition = self._broker.partition(topic, index)
@@ -163,6 +168,10 @@ class Records:
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
         """Looks four times a second, which costs a producer nothing; passes over what nobody could read so fast."""
+        # Asked again: between the question and here the head was sent, which a slow reader may hold up.
+        if self._live_readers >= LIVE_READERS_MAX:
+            yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"
+            return
         self._live_readers += 1
         try:
             yield b":\n\n"

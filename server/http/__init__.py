@@ -6,6 +6,7 @@
     conversation.py  one connection: h11, limits on bytes and time, answers in pieces
     server.py        accepts connections, within limits of its own
     pace.py          lets long answers work in short turns
+    room.py          bounds the memory of answers on their way
     health.py        /healthz and /readyz
     endpoint.py      puts the paths of a broker together
 
@@ -23,7 +24,7 @@ How another module adds a path: it has a function that puts its handlers into a 
     POST    is refused before its body is read unless it comes from this endpoint's own pages, or from no browser, and is JSON
             (`guard.py`). Whether there may be any at all (`--console-write`) decides who adds the path. The body is read
             whole, up to `body_bytes_max`, once `check` has let the request pass: a token is asked for there.
-    answer  bytes, or an async generator of pieces, which is pulled at the speed of the reader and closed if that goes. What
+    answer  bytes, which `room.py` bounds for all readers together, or an async generator of pieces, which is pulled at the speed of the reader and closed if that goes. What
             works for long takes its turns from `Pace`. A handler raises `Refused` for a status of 4xx with a sentence.
     live    server-sent events: `Response(events(), content_type=EVENT_STREAM, is_lasting=True)`, where `events` is an async
             generator that yields `b"data: ...\\n\\n"`; it may wait as long as it likes between two of them. A long poll is an

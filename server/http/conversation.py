@@ -33,6 +33,7 @@ import trio
 from ottla.server.http.guard import Guard
 from ottla.server.http.messages import Handler, Refused, Request, Response
 from ottla.server.http.pace import Pace
+from ottla.server.http.room import Room
 from ottla.server.http.routes import Route, Routes
 
 logger = logging.getLogger("ottla.http")
@@ -63,12 +64,19 @@ class Conversation:
     """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off."""
 
     def __init__(
-        self, stream: trio.abc.HalfCloseableStream, peer: str, routes: Routes, guard: Guard, pace: Pace
+        self,
+        stream: trio.abc.HalfCloseableStream,
+        peer: str,
+        routes: Routes,
+        guard: Guard,
+        pace: Pace,
+        room: Room | None = None,
     ) -> None:
         self.is_idle = True
         self.idle_since = trio.current_time()
         self.cancel_scope = trio.CancelScope()
         self._stream, self._peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
+        self._room = room or Room()
         self._method = ""  # of the request that is answered, as far as it is known
         self._worked_s = 0.0  # with what is read, and not paid for yet
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
@@ -104,7 +112,8 @@ class Conversation:
             response = await _called(handler, request)
             if response.is_lasting:
                 limit.deadline = math.inf
-            await self._send(response)
+            with self._room.held(len(response.body) if isinstance(response.body, bytes) else 0):
+                await self._send(response)
         if limit.cancelled_caught:
             raise Gone
 

@@ -17,6 +17,7 @@ import trio
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.reminders import Reminder
 from ottla.server.http.conversation import Conversation
+from ottla.server.http.room import Room
 from ottla.server.net.connection_limits import RETRY_SECONDS, plain_address
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class HttpServer:
 
     def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors, pace: Pace) -> None:
         self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
+        self._room = Room()
         self._conversations: set[Conversation] = set()
         self._per_address: Counter[str] = Counter()
         self._are_taken, self._shortage = Reminder(), Reminder()
@@ -90,7 +92,9 @@ class HttpServer:
         self._per_address[host] += 1
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
-        conversation = Conversation(trio.SocketStream(sock), host, self._routes, self._guard, self._pace)
+        conversation = Conversation(
+            trio.SocketStream(sock), host, self._routes, self._guard, self._pace, self._room
+        )
         self._conversations.add(conversation)
         try:
             await conversation.run()

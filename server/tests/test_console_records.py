@@ -8,6 +8,7 @@ import os
 import struct
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ottla.server.broker import Broker
 from ottla.server.console import batches, records
 from ottla.server.console.batches import HEADERS_READ_MAX, Page
 from ottla.server.console.cells import HEADERS_SHOWN_MAX, cell, header_cells
+from ottla.server.http.messages import Request
 from ottla.server.tests.console_asking import ask, make_topic, request_bytes, running, write
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress
@@ -155,6 +157,22 @@ async def test_live_records_come_and_what_is_too_much_is_counted(broker: Broker,
             write(broker, "t", numbered(0, 100))
             news = (await until(2))[1]
             assert (offsets(news), news["skipped"]) == (list(range(63, 103)), 60)
+
+
+async def test_live_views_that_begin_together_are_not_more_than_there_may_be(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "LIVE_READERS_MAX", 1)
+    await make_topic(broker, "t")
+    views, request = records.Records(broker), Request(method="GET", path="/api/live", query={"topic": "t"})
+    first, second = (await views.live(request)).body, (await views.live(request)).body
+    assert not isinstance(first, bytes) and not isinstance(second, bytes)
+    async with aclosing(first), aclosing(second):
+        assert await anext(first) == b":\n\n"
+        assert b"too many" in await anext(second)
+        assert [each async for each in second] == []
+    async with aclosing((await views.live(request)).body) as third:  # type: ignore[type-var]
+        assert await anext(third) == b":\n\n"
 
 
 # ---------------------------------------------------------------------- cells and batches

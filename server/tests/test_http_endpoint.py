@@ -22,6 +22,7 @@ from ottla.server.http.conversation import Conversation
 from ottla.server.http.guard import Guard
 from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
 from ottla.server.http.pace import REQUEST_S, REST, Pace
+from ottla.server.http.room import Room
 from ottla.server.http.routes import Routes
 from ottla.server.http.server import HttpServer
 from ottla.server.net.listener import bind
@@ -53,6 +54,9 @@ class Rooms:
     async def long(self, request: Request) -> Response:
         return Response(self._pieces(1000))
 
+    async def whole(self, request: Request) -> Response:
+        return Response(bytes(100_000))
+
     async def live(self, request: Request) -> Response:
         return Response(self._events(), content_type=EVENT_STREAM, is_lasting=True)
 
@@ -73,7 +77,7 @@ class Rooms:
 
     def routes(self) -> Routes:
         routes = Routes()
-        for name in ("echo", "bug", "no", "long", "live"):
+        for name in ("echo", "bug", "no", "long", "whole", "live"):
             routes.get(f"/{name}", getattr(self, name))
         routes.get("/below/", self.echo)
         routes.post("/echo", self.echo, body_bytes_max=100)
@@ -276,6 +280,32 @@ async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_c
         await ours.receive_some(1000)
     assert rooms.ended == ["long"]
     assert rooms.pieces < 3
+
+
+async def test_answers_that_are_not_read_have_a_limit_together() -> None:
+    room, rooms = Room(150_000), Rooms()
+
+    def conversation() -> tuple[Conversation, trio.abc.HalfCloseableStream]:
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        return Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace(), room), ours
+
+    async def head(stream: trio.abc.HalfCloseableStream) -> bytes:
+        await stream.send_all(b"GET /whole HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return bytes(await stream.receive_some(12))
+
+    async with trio.open_nursery() as nursery:
+        streams = []
+        for _ in range(3):
+            talk, ours = conversation()
+            nursery.start_soon(talk.run)
+            streams.append(ours)
+        with trio.fail_after(FAR_S):
+            assert await head(streams[0]) == b"HTTP/1.1 200"
+            assert await head(streams[1]) == b"HTTP/1.1 503"
+            await streams[0].aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert await head(streams[2]) == b"HTTP/1.1 200"
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_reader_that_trickles_has_a_limit_for_the_whole_answer(autojump_clock: trio.abc.Clock) -> None:

@@ -43,7 +43,8 @@ class _Told:
 
     def lines(self, group_id: str, topics: TopicOffsets) -> Iterator[str]:
         """Those of one group, in pieces."""
-        group, lines = escaped(group_id), []
+        group = escaped(group_id)
+        lines: list[str] = []
         # Copies, because others have turns meanwhile, and of no more than may be told.
         left = OFFSETS_MAX + 1 - self._offsets
         for topic, partitions in list(islice(topics.items(), left)):
