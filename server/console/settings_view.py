@@ -30,6 +30,7 @@ SOURCES = {
 }
 """Kafka's ConfigSource."""
 LATEST = 4
+ASKED_S = 0.004  # what the broker's handler takes for all settings with their documentation
 
 
 class SettingsView:
@@ -49,6 +50,7 @@ class SettingsView:
             include_synonyms=False,
             include_documentation=True,
         )
+        await self._pace.pay(ASKED_S)
         [result] = (await ask(self._broker, asked, LATEST)).results
         if result.error_code:
             raise refusal(result.error_code, result.error_message)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 1024 * 1024
 HEADERS_MAX = 100
+TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
 PRODUCE_VERSION = 12  # names topics
 ACKS_ALL, TIMEOUT_MS = -1, 10_000
 SET, DELETE = 0, 1
@@ -90,21 +91,27 @@ async def produced(broker: Broker, topic: str, partition: int, records: Sequence
     return int(answer.base_offset)
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
+def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
+    """A text that Kafka's clients could have sent, too: what is stored here is told to them."""
     value = body.get(name)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a text.")
+    try:
+        if len(value.encode()) > length_max:
+            raise Refused(400, f"{name} is longer than {length_max} bytes.")
+    except ValueError:  # a lone surrogate, which JSON can spell
+        raise Refused(400, f"{name} is no UTF-8.") from None
     return value
 
 
 def _bytes(body: Mapping[str, Any], name: str, is_hex: bool) -> bytes | None:
     if body.get(name) is None:
         return None
-    text = _text(body, name)
+    text = _text(body, name, BODY_BYTES_MAX)
     try:
         return bytes.fromhex(text) if is_hex else text.encode()
-    except ValueError:  # also a lone surrogate, which JSON can spell
-        raise Refused(400, f"{name} is no {'hex' if is_hex else 'UTF-8'}.") from None
+    except ValueError:
+        raise Refused(400, f"{name} is no hex.") from None
 
 
 def _headers(body: Mapping[str, Any]) -> tuple[tuple[bytes, bytes | None], ...]:

@@ -28,7 +28,16 @@ Add = Callable[[Routes, "Broker", LoopLag, Pace], Callable[[], Awaitable[None]]]
 
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add] = ()) -> None:
-    """Serve a listening socket until cancelled."""
+    """Serve a listening socket until cancelled. A bug ends the endpoint and leaves the broker to its clients."""
+    try:
+        await _serve(broker, sock, stop, more)
+    except Exception:
+        logger.exception("bug: HTTP is not served any more")
+        # Nobody waits for answers in its backlog then.
+        sock.close()
+
+
+async def _serve(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add]) -> None:
     routes, pace, lag = Routes(), Pace(), LoopLag()
     server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
     works = [add(routes, broker, lag, pace) for add in more]

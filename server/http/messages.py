@@ -47,7 +47,8 @@ class Refused(Exception):
 
     @property
     def response(self) -> Response:
-        return Response(f"{self}\n".encode(), status=self.status, headers=self.headers)
+        # The sentence may repeat what somebody has sent, such as a lone surrogate.
+        return Response(f"{self}\n".encode("utf-8", "replace"), status=self.status, headers=self.headers)
 
 
 Handler = Callable[[Request], Awaitable[Response]]

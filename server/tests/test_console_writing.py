@@ -108,6 +108,8 @@ async def test_without_the_option_there_is_nothing_to_write_to(tmp_path: Path) -
         {"topic": "t", "partition": 0, "value": 5},
         {"topic": "t", "partition": 0, "value": "\ud800"},
         {"topic": "t", "partition": 0, "value": "xy", "isHex": True},
+        {"topic": "\ud800", "partition": 0},
+        {"topic": "t" * 40_000, "partition": 0},
         {"topic": "t", "partition": 0, "headers": [["a"]]},
         {"topic": "t", "partition": 0, "headers": {"a": "b"}},
     ],
@@ -115,6 +117,23 @@ async def test_without_the_option_there_is_nothing_to_write_to(tmp_path: Path) -
 async def test_a_wrong_record_is_refused_with_a_sentence(broker: Broker, body: Any) -> None:
     refused = await ask(broker, "/api/produce", body=body, token=await token_of(broker))
     assert (refused.status, refused.body[-2:]) == (400, b".\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "broker", "setting": "\ud800", "value": "1"},
+        {"kind": "broker", "setting": "s" * 40_000, "value": "1"},
+        {"kind": "broker", "setting": "custom", "value": "ä" * 20_000},
+        {"kind": "broker", "setting": "custom", "value": "\udfff"},
+        {"kind": "topic", "name": "\ud800", "setting": "retention.ms", "value": "1"},
+        {"kind": "group", "name": "\ud800", "setting": "consumer.session.timeout.ms", "value": "1"},
+    ],
+)
+async def test_nothing_is_stored_that_clients_could_not_be_told(broker: Broker, change: dict[str, str]) -> None:
+    refused = await ask(broker, "/api/alter", body=change, token=await token_of(broker))
+    assert (refused.status, refused.body[-2:]) == (400, b".\n")
+    assert broker.configs.value("custom") is None
 
 
 async def test_what_the_broker_refuses_is_told_by_its_name(broker: Broker) -> None:

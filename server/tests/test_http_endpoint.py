@@ -212,6 +212,10 @@ async def test_a_bug_in_a_handler_is_logged_and_ends_nothing_else(caplog: pytest
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_a_refusal_may_repeat_what_is_no_text() -> None:
+    assert Refused(400, "Not \ud800.").response.body == b"Not ?.\n"
+
+
 def test_a_listener_for_others_takes_addresses_but_not_the_names_of_strangers() -> None:
     open_to_all = Guard("0.0.0.0", ["broker.example"])
     for host in ("192.0.2.1:9644", "[2001:db8::1]:9644", "BROKER.example.", "localhost", None):

@@ -113,6 +113,24 @@ async def test_a_broker_that_ends_by_itself_is_not_ready_meanwhile(tmp_path: Pat
     assert "listeners: not open" in seen[0][1]
 
 
+@pytest.mark.parametrize("place", ["_guard", "LoopLag.run"])
+async def test_a_bug_ends_the_endpoint_and_not_the_broker(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(f"ottla.server.http.endpoint.{place}", broken)
+    async with running(config_for(tmp_path)) as broker:
+        assert broker.http_address is not None
+        assert "HTTP is not served any more" in caplog.text
+        with pytest.raises(OSError):
+            await trio.open_tcp_stream(*broker.http_address)
+        # Clients are.
+        async with await trio.open_tcp_stream("127.0.0.1", broker.listeners[0].port):
+            pass
+
+
 async def test_a_taken_port_ends_the_start_before_anything_is_touched(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
