@@ -1,8 +1,10 @@
 """Who may ask the console.
 
 Everybody who reaches it, as long as it shows no more than a Kafka client on this machine could read anyway: the endpoint is bound to
-loopback, there is no authorizer, and some listener takes clients without login and certificate. Otherwise only who brings the token, and
-whoever has it sees and, with `http.console.write`, changes everything: the rules of the authorizer are not asked.
+loopback, there is no authorizer, some listener takes clients without login and certificate, and the operator has not chosen a token.
+Otherwise only who brings the token, and whoever has it sees and, with `http.console.write`, changes everything: the rules of the authorizer are not asked.
+
+Behind a proxy on this machine everybody seems to be here. So a request that says it was forwarded needs the token, too.
 
 What changes something needs the token in any case. Where the console is open, its own page is told the token, which pages of other
 sites cannot read. That is one more bar beside the checks of `server/http/guard.py`, which come first.
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _SCHEME = "bearer "
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""What proxies add, most of them unasked."""
 
 
 class Access:
@@ -41,11 +45,13 @@ class Access:
         assert broker.http_address is not None
         takes_anybody = any(each.security_protocol == "PLAINTEXT" for each in config.listeners)
         is_open = ip_address(broker.http_address[0]).is_loopback and broker.authorizer is None and takes_anybody
-        return cls(config.http.http_console_token, is_open=is_open, may_write=config.http.http_console_write)
+        token = config.http.http_console_token
+        return cls(token, is_open=is_open and token is None, may_write=config.http.http_console_write)
 
     def check(self, request: Request) -> None:
         """Raises Refused if the request lacks the token that it needs."""
-        if not (request.method in ("GET", "HEAD") and self.is_open):
+        is_forwarded = any(each in request.headers for each in _FORWARDED)
+        if not (request.method in ("GET", "HEAD") and self.is_open and not is_forwarded):
             self.check_token(request)
 
     def check_token(self, request: Request) -> None:

@@ -54,7 +54,7 @@ class HttpConfig:
         kind=PASSWORD,
         check=_token_problem,
         internal=True,
-        doc="What opens the console where it is not open to everybody on this machine; without it each start makes one.",
+        doc="What opens the console; without it everybody on this machine may read, or each start makes one.",
     )
 
     @property

@@ -66,6 +66,7 @@ async def test_on_loopback_everybody_may_read_and_nobody_may_write(broker: Broke
     "settings",
     [
         {"http_listener": "0.0.0.0:0"},
+        {"http_console_token": TOKEN},
         {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": "User:ANONYMOUS"},
     ],
 )
@@ -76,8 +77,15 @@ async def test_elsewhere_only_the_token_opens_it(tmp_path: Path, settings: dict[
         assert refused.status == 401
         assert refused.headers["www-authenticate"] == "Bearer"
         assert (await ask(broker, "/api/overview", token="wrong")).status == 401
-        assert len(broker.http_token) > 30
-        assert (await ask(broker, "/api/overview", token=broker.http_token)).json["nodeId"] == broker.node_id
+        token = settings.get("http_console_token") or broker.http_token
+        assert (len(broker.http_token) > 30) == (token != TOKEN)
+        assert (await ask(broker, "/api/overview", token=token)).json["nodeId"] == broker.node_id
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "Via", "X-Forwarded-For", "x-real-ip"])
+async def test_behind_a_proxy_on_this_machine_nobody_is_taken_for_local(broker: Broker, name: str) -> None:
+    assert (await ask(broker, "/api/overview", headers={name: "192.0.2.1"})).status == 401
+    assert (await ask(broker, "/healthz", headers={name: "192.0.2.1"})).status == 200
 
 
 async def test_an_operator_may_choose_the_token_and_it_is_told_nowhere(tmp_path: Path) -> None:
@@ -156,10 +164,15 @@ async def test_long_lists_come_in_pages(broker: Broker, monkeypatch: pytest.Monk
 # ---------------------------------------------------------------------- the log and the event loop
 
 
+async def test_the_log_needs_the_token_even_where_the_console_is_open(broker: Broker) -> None:
+    assert (await ask(broker, "/api/overview")).status == 200
+    assert (await ask(broker, "/api/log")).status == 401
+
+
 async def test_the_log_is_told_only_to_who_has_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_tail, "LINES_PER_PAGE", 3)
     async with running(tmp_path, http_console_token=TOKEN) as broker:
-        assert (await ask(broker, "/api/overview")).status == 200
+        assert (await ask(broker, "/api/overview", token=TOKEN)).status == 200
         assert (await ask(broker, "/api/log")).status == 401
         logger = logging.getLogger("ottla.test")
         for number in range(5):

@@ -33,7 +33,7 @@ async def test_nothing_is_written_once_the_logs_are_closed(tmp_path: Path, monke
             }.items():
                 seen[path] = (await ask(broker, path, body=body, token=TOKEN)).status
             for path in ("/api/records?topic=t", "/api/groups", "/api/settings", "/api/overview", "/healthz", "/metrics"):
-                seen[path] = (await ask(broker, path)).status
+                seen[path] = (await ask(broker, path, token=TOKEN)).status
             return left
 
         monkeypatch.setattr(broker.replicas, "_close_logs", closed)
@@ -50,7 +50,7 @@ async def test_the_load_of_the_learn_tab_has_ended_before_the_logs_are_closed(
     async with running(tmp_path, http_console_write="true", http_console_token=TOKEN) as broker:
         await ask(broker, "/api/load", body={"action": "start"}, token=TOKEN)
         with trio.fail_after(60):
-            while (await ask(broker, "/api/load")).json["written"] < 10:
+            while (await ask(broker, "/api/load", token=TOKEN)).json["written"] < 10:
                 await trio.sleep(0.01)
         close = broker.replicas._close_logs
 
@@ -76,13 +76,13 @@ async def test_nothing_is_asked_of_a_broker_that_loads_its_logs(tmp_path: Path, 
 
     async def opening(broker: Broker, sessions: trio.Nursery) -> None:
         for path in ("/api/records?topic=t", "/api/groups", "/api/group?id=g", "/api/settings", "/api/overview", "/api/topics"):
-            seen[path] = (await ask(broker, path)).status
+            seen[path] = (await ask(broker, path, token=TOKEN)).status
         seen["/api/produce"] = (await ask(broker, "/api/produce", body=RECORD, token=TOKEN)).status
         await opened(broker, sessions)
 
     monkeypatch.setattr(Broker, "open", opening)
     async with running(tmp_path, http_console_write="true", http_console_token=TOKEN) as broker:
-        assert (await ask(broker, "/api/groups")).status == 200
+        assert (await ask(broker, "/api/groups", token=TOKEN)).status == 200
     assert {seen.pop("/api/overview"), seen.pop("/api/topics")} == {200}
     assert set(seen.values()) == {503}
 

@@ -130,13 +130,13 @@ async def test_settings_come_with_what_they_mean_and_without_secrets(tmp_path: P
     secret = "a-token-of-an-operator"
     async with running(tmp_path, http_console_token=secret, num_partitions="7") as broker:
         await make_topic(broker, "t", 1, retention_ms="5000")
-        answer = await ask(broker, "/api/settings")
+        answer = await ask(broker, "/api/settings", token=secret)
         assert secret.encode() not in answer.body
         settings = {each["name"]: each for each in answer.json["settings"]}
         assert (settings["num.partitions"]["value"], settings["num.partitions"]["source"]) == ("7", "its start")
         assert settings["log.retention.ms"]["documentation"]
         assert settings["num.partitions"]["hasEffect"] and not settings["background.threads"]["hasEffect"]
-        of_topic = {each["name"]: each for each in (await ask(broker, "/api/settings?kind=topic&name=t")).json["settings"]}
+        of_topic = {each["name"]: each for each in (await ask(broker, "/api/settings?kind=topic&name=t", token=secret)).json["settings"]}
         assert (of_topic["retention.ms"]["value"], of_topic["retention.ms"]["isDefault"]) == ("5000", False)
-        assert (await ask(broker, "/api/settings?kind=topic&name=none")).status == 404
-        assert (await ask(broker, "/api/settings?kind=cluster")).status == 400
+        assert (await ask(broker, "/api/settings?kind=topic&name=none", token=secret)).status == 404
+        assert (await ask(broker, "/api/settings?kind=cluster", token=secret)).status == 400

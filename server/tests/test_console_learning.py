@@ -99,7 +99,7 @@ async def test_a_load_that_cannot_go_on_says_why(broker: Broker) -> None:
 
 async def test_without_the_option_nobody_starts_it(tmp_path: Path) -> None:
     async with running(tmp_path, http_console_token="a-token-of-an-operator") as broker:
-        assert (await ask(broker, "/api/load")).json["mayStart"] is False
+        assert (await ask(broker, "/api/load", token="a-token-of-an-operator")).json["mayStart"] is False
         assert (await ask(broker, "/api/load", body={"action": "start"}, token="a-token-of-an-operator")).status == 405
 
 
