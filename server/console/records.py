@@ -11,7 +11,7 @@ Everything below the high watermark is shown, records of open and aborted transa
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -25,6 +25,7 @@ from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import RECORDS_OFFSET, read_header
+from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
@@ -213,6 +214,16 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
     page.take(records.read() if isinstance(records, FileRegion) else records)
 
 
-def _encoded(told: Any) -> bytes:
+def _encoded(told: Mapping[str, Any]) -> bytes:
+    """As JSON. The records one by one: no other thread runs while json makes text, and a page may become 9 MB."""
+    give_way, records = paced(), []
+    for each in told.get("records", ()):
+        records.append(_json(each))
+        give_way()
+    rest = _json({name: value for name, value in told.items() if name != "records"})
+    return b"".join([rest[:-1], b',"records":[', b",".join(records), b"]}"]) if "records" in told else rest
+
+
+def _json(told: Any) -> bytes:
     # A lone surrogate cannot come out of UTF-8, and everything beyond ASCII is escaped.
     return json.dumps(told, separators=(",", ":")).encode()

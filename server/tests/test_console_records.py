@@ -159,6 +159,16 @@ async def test_live_records_come_and_what_is_too_much_is_counted(broker: Broker,
             assert (offsets(news), news["skipped"]) == (list(range(63, 103)), 60)
 
 
+def test_a_page_becomes_json_record_by_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = {"from": 1, "records": [{"text": "\x01" * 1000}, {"text": "\x02" * 1000}, {}], "next": None}
+    whole, turns = json.dumps(page, separators=(",", ":")), []
+    monkeypatch.setattr(records, "paced", lambda: lambda: turns.append(len(turns)))
+    for told in (page, page | {"records": []}, {"ended": "x"}):
+        assert json.loads(records._encoded(told)) == told
+    assert len(records._encoded(page)) == len(whole)
+    assert len(turns) == 2 * 3
+
+
 async def test_live_views_that_begin_together_are_not_more_than_there_may_be(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
