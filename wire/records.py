@@ -257,6 +257,15 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
+class RawHeaders:
+    """The headers of a record as they stand in an area, behind their count: to be written once more, and not read."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, encoded: Buffer) -> None:
+        self.encoded = encoded
+
+
 def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """The records of the batch at start, decompressed if need be (never beyond limit)."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
@@ -374,11 +383,13 @@ def walkable(area: Buffer) -> Buffer:
     return bytes(area) if isinstance(area, memoryview) else area
 
 
-def iter_records(area: Buffer, header: BatchHeader, headers_max: int = HEADERS_MAX) -> Iterator[Record]:
+def iter_records(
+    area: Buffer, header: BatchHeader, headers_max: int = HEADERS_MAX, *, raw_headers: bool = False
+) -> Iterator[Record]:
     """The records of an uncompressed area that check_records has accepted for this header.
 
     Keys and values are slices of the area: whoever keeps them wants an area of bytes. A header of two bytes becomes objects of
-    eighty, so whoever does not need all headers of a record says how many.
+    eighty, so whoever does not need all headers of a record says how many, or takes them as `RawHeaders` for `encode_batch`.
     """
     position = 0
     # With this flag all records have the time of the append, and the producer's deltas are void.
@@ -408,10 +419,14 @@ def iter_records(area: Buffer, header: BatchHeader, headers_max: int = HEADERS_M
             length, position = read_varint(area, position)
         value = None if length < 0 else area[position : position + length]
         position += max(length, 0)
-        headers: tuple[tuple[bytes, bytes | None], ...] = ()
+        headers: tuple[tuple[bytes, bytes | None], ...] | RawHeaders = ()
         # Most records have none.
         if area[position] == 0:
             position += 1
+        elif raw_headers:
+            length, end = read_varint(area, begin)
+            end += length
+            headers, position = RawHeaders(area[position:end]), end
         else:
             headers_count, position = read_varint(area, position)
             headers, position = _read_headers(area, position, min(headers_count, headers_max))
@@ -476,12 +491,15 @@ def _record_parts(
     timestamp_delta: int,
     key: Buffer | None,
     value: Buffer | None,
-    headers: Iterable[tuple[bytes, bytes | None]],
+    headers: Iterable[tuple[bytes, bytes | None]] | RawHeaders,
 ) -> list[Buffer]:
-    headers = tuple(headers)
     parts: list[Buffer] = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     parts += (_NULL,) if key is None else (encode_varint(len(key)), key)
     parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    if isinstance(headers, RawHeaders):
+        parts.append(headers.encoded)
+        return [encode_varint(sum(map(len, parts))), *parts]
+    headers = tuple(headers)
     parts.append(encode_varint(len(headers)))
     for header_key, header_value in headers:
         parts += (encode_varint(len(header_key)), header_key)

@@ -18,7 +18,7 @@ def check_sizes_until(batch: Buffer, offset: int, limit: int) -> None:
             _check_size(front + len(record.key or b"") + len(record.value or b""), limit)
         return
     area, position = records_area(batch, header), 0
-    for record in iter_records(area, header):
+    for record in iter_records(area, header, headers_max=0):
         length, position = read_varint(area, position)
         _check_size(length, limit)
         if record.offset >= offset:

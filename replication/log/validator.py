@@ -390,7 +390,8 @@ def _check_each_record(
     errors = _RecordErrors(rules, now_ms, topic_partition)
     highest = NO_TIMESTAMP
     # All records are looked at even after an error, because the answer names each of them.
-    for index, record in enumerate(iter_records(walkable(area), header)):
+    # Without their headers, of which a record of a few compressed bytes may have millions.
+    for index, record in enumerate(iter_records(walkable(area), header, headers_max=0)):
         errors.check(index, record, is_log_append_time, is_partial)
         highest = max(highest, record.timestamp)
     errors.raise_if_any()
@@ -513,7 +514,7 @@ def _rebuilt(
         header = header._replace(base_offset=0, attributes=attributes, max_timestamp=max_timestamp)
         return build_batch(area, header, codec, rules.compression_level)
     return encode_batch(
-        iter_records(walkable(area), header),
+        iter_records(walkable(area), header, raw_headers=True),
         compression=codec,
         compression_level=rules.compression_level,
         timestamp_type=rules.timestamp_type,
@@ -533,7 +534,8 @@ def _check_buildable_timestamps(area: Buffer, header: BatchHeader, summary: Reco
         return
     else:
         # Only where a sum leaves 64 bits: as in Java it wraps, and may be good again.
-        is_good = all(record.timestamp >= NO_TIMESTAMP for record in iter_records(walkable(area), header))
+        records = iter_records(walkable(area), header, headers_max=0)
+        is_good = all(record.timestamp >= NO_TIMESTAMP for record in records)
     if not is_good:
         raise _unexpected("Invalid negative timestamp")
 

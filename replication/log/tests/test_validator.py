@@ -1,6 +1,7 @@
 """Every refusal here was asked of Apache Kafka 4 with the same bytes; exceptions say so."""
 
 import struct
+import tracemalloc
 import zlib
 from contextlib import suppress
 
@@ -839,3 +840,43 @@ def test_random_bytes_are_refused_with_a_kafka_error(records, rules):
         with suppress(KafkaError):
             check_produce_request_records(records, version)
             validate(records, rules)
+
+
+# --- very many headers ------------------------------------------------------------------------------------------------
+
+
+def record_with_headers(count: int) -> bytes:
+    """A record with empty headers, of two bytes each."""
+    body = b"\0\2\0\1\1" + encode_varint(count) + b"\0\1" * count
+    return encode_varint(len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("rules", "base_timestamp"),
+    [
+        (COMPACTED, NOW),
+        (ValidationRules(), NOW + 9 * HOUR),
+        (ValidationRules(compression=Compression.LZ4), NOW),
+        (LOG_APPEND_TIME, NOW),
+    ],
+)
+def test_millions_of_headers_take_little_memory(rules: ValidationRules, base_timestamp: int):
+    """A megabyte of them was sent as some hundred bytes, and as objects they would be 40 MB."""
+    area = record_with_headers(500_000)
+    sent = batch(
+        compress(Compression.ZSTD, area), base_timestamp=base_timestamp, max_timestamp=base_timestamp + 1, attributes=4
+    )
+    assert len(sent) < 1000
+    result = None
+    tracemalloc.start()
+    try:
+        with suppress(InvalidRecords):
+            result = check_produced(memoryview(bytearray(sent)), rules, now_ms=NOW)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 8_000_000
+    assert (result is None) == (rules.compacted or base_timestamp != NOW)
+    if result is not None:
+        [record] = decode_records(result.assign(0, 1).buffer)
+        assert record.headers == ((b"", None),) * 500_000
