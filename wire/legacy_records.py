@@ -264,7 +264,7 @@ def _down_converted(batches: Buffer, magic: int, first_offset: int, limit: int) 
                 return
             message = "Down-conversion of zstandard-compressed batches is not supported"
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
-        records = decode_records(batches, start, limit, in_place=True)
+        records = decode_records(batches, start, limit, in_place=True, headers_max=0)  # which old messages have not
         is_first = False
         yield encode_message_set(
             (record for record in records if header.is_compressed or record.offset >= first_offset),

@@ -288,10 +288,13 @@ def decode_records(
     *,
     in_place: bool = False,
     header: BatchHeader | None = None,
+    headers_max: int = HEADERS_MAX,
+    raw_headers: bool = False,
 ) -> Iterator[Record]:
     """The records of the one batch at start. The whole batch is checked before the first record comes.
 
     With `in_place` keys, values and headers are views if the batch is very long. `header`: where that is read already.
+    `headers_max`, `raw_headers`: see `iter_records`.
     """
     if header is None:
         header = read_header(batch_buffer, start)
@@ -299,19 +302,25 @@ def decode_records(
         from ottla.wire.legacy_records import decode_message
 
         return iter(decode_message(batch_buffer, start, limit, in_place=in_place))
-    return decode_area(records_area(batch_buffer, header, start, limit), header, in_place=in_place)
+    area = records_area(batch_buffer, header, start, limit)
+    return decode_area(area, header, in_place=in_place, headers_max=headers_max, raw_headers=raw_headers)
 
 
 def decode_area(
-    area: Buffer, header: BatchHeader, *, in_place: bool = False, headers_max: int = HEADERS_MAX
+    area: Buffer,
+    header: BatchHeader,
+    *,
+    in_place: bool = False,
+    headers_max: int = HEADERS_MAX,
+    raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """The same for an uncompressed area. Of each record at most `headers_max` headers are read."""
+    """The same for an uncompressed area."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # compaction removed the records, and the header still matters
         return iter(())
     check_records(area, header.records_count)
-    return iter_records(area, header, headers_max)
+    return iter_records(area, header, headers_max, raw_headers=raw_headers)
 
 
 def first_record(

@@ -162,7 +162,9 @@ class Compaction:
                 wanted = _size_of_first(file, position, data, source.size)
 
     def _records(self, header: BatchHeader, data: memoryview) -> Iterator[Record]:
-        for number, record in enumerate(decode_records(data, in_place=True, header=header)):
+        # A record of a few compressed bytes may have millions of headers, which are only written once more.
+        records = decode_records(data, in_place=True, header=header, raw_headers=True)
+        for number, record in enumerate(records):
             # Before the first one, too: most batches are small.
             if not number % RECORDS_PER_TURN:
                 self._give_way()

@@ -22,6 +22,7 @@ from ottla.wire.records import (
     Record,
     TimestampType,
     crc_is_valid,
+    decode_records,
     encode_batch,
     iter_batches,
     read_header,
@@ -335,3 +336,15 @@ def test_down_conversion_keeps_the_timestamp_type():
 
 def test_an_empty_message_set_is_empty():
     assert encode_message_set([], 1) == down_convert(b"", 0) == b""
+
+
+def test_headers_that_old_messages_have_not_take_no_memory():
+    batch = encode_batch([Record(0, 1, b"k", b"v", ((b"", None),) * 300_000)], compression=Compression.GZIP)
+    tracemalloc.start()
+    try:
+        converted = down_convert(batch, 1)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 5_000_000
+    assert list(decode_records(converted)) == [Record(0, 1, b"k", b"v")]

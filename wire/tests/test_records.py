@@ -368,6 +368,16 @@ def test_encoded_batches_decode_to_their_records(records, codec, base_offset):
     assert list(decode_records(batch)) == numbered(records, base_offset)
 
 
+@given(records=records_lists, codec=st.sampled_from(CODECS), headers_max=st.integers(0, 3))
+@settings(max_examples=60)
+def test_headers_are_left_out_or_taken_over_as_they_are(records, codec, headers_max):
+    """Whoever does not want them has the same records without them, or writes the same batch once more."""
+    sent = encode_batch(records, compression=codec)
+    some = decode_records(sent, headers_max=headers_max)
+    assert list(some) == [each._replace(headers=each.headers[:headers_max]) for each in decode_records(sent)]
+    assert encode_batch(decode_records(sent, raw_headers=True), compression=codec) == sent
+
+
 def with_text_headers(records: list[Record]) -> list[Record]:
     """kafka-python takes header keys for UTF-8."""
     return [

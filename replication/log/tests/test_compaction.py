@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -122,6 +123,24 @@ def test_a_thinned_batch_keeps_codec_producer_and_time(compression: Compression)
     assert (first.producer_id, first.producer_epoch, first.base_sequence) == (7, 2, 0)
     assert (first.compression, first.partition_leader_epoch, first.max_timestamp) == (compression, 3, NOW_MS)
     assert (first.base_offset, first.last_offset, first.records_count) == (0, 1, 1)
+
+
+def test_millions_of_headers_take_little_memory() -> None:
+    log = compacted_log(segment_bytes=10_000, max_message_bytes=10**7)
+    many = Record(0, NOW_MS, b"kept", b"v", ((b"", None),) * 300_000)
+    thinned = encode_batch([many, Record(0, NOW_MS, b"a", b"1")], compression=Compression.ZSTD)
+    del many
+    append(log, memoryview(bytearray(thinned)), keyed((b"a", b"2")), keyed((b"last", b"1")))
+    tracemalloc.start()
+    try:
+        assert compact(log)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # As objects they would be 25 MB, and 100 MB when they are written once more.
+    assert most < 8_000_000
+    [record] = [each for each in read_records(log) if each.key == b"kept"]
+    assert record.headers == ((b"", None),) * 300_000
 
 
 @pytest.mark.parametrize("key", [b"a", bytes(COPIED_BYTES_MAX + 1)])
