@@ -252,7 +252,7 @@ def _decoded(records: FileRegion | bytes, first: int, last: int) -> Originals:
             break
         if header.is_control or header.last_offset < first:
             continue
-        for record in decode_records(data[start:end]):
+        for record in decode_records(data[start:end], headers_max=0):  # a letter has headers of its own
             if first <= record.offset <= last:
                 found[record.offset] = record.key, record.value
                 size += len(record.key or b"") + len(record.value or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,11 +15,11 @@ from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.config import LogConfig
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.partition.partition import Partition
-from ottla.server.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED
+from ottla.server.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED, _decoded
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
-from ottla.wire.records import Record, decode_records, iter_batches
+from ottla.wire.records import Record, decode_records, encode_batch, iter_batches
 
 QUEUE = "dlq.t"
 
@@ -189,3 +190,13 @@ async def test_a_bug_on_the_way_of_a_letter_does_not_hold_up_the_records_behind_
     while post.share().machine.start_offset == 0:
         await trio.testing.wait_all_tasks_blocked(0.001)
     assert said(post.letters()[-1])[2] == b"0"
+
+
+def test_millions_of_headers_of_a_bad_record_take_no_memory() -> None:
+    records = encode_batch([Record(0, 1, b"k", b"v", ((b"", None),) * 300_000)])
+    tracemalloc.start()
+    try:
+        assert _decoded(records, 0, 0) == {0: (b"k", b"v")}
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
