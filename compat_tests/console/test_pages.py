@@ -226,6 +226,19 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     assert all("409" in each for each in browser.complaints())  # the refusal
 
 
+@pytest.mark.parametrize("token", ["of-somebody-else", "%E0%A4%A"])
+def test_a_wrong_token_in_a_link_locks_nobody_out(browser: Browser, console: str, token: str) -> None:
+    browser.open("about:blank")
+    browser.open(f"{console}#token={token}")
+    browser.see("orders")
+    assert "token" not in browser.run("return location.href")
+    browser.open(f"{console}#/settings/topic/busy")
+    browser.fill("#contains", "retention.ms")
+    browser.click("summary .mono", "retention.ms")
+    browser.click("details[open] button", "Back to the default")
+    browser.see("retention.ms is as by default")
+
+
 def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/learn")
     browser.see("A topic is a named stream", "Here and now")

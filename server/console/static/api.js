@@ -9,17 +9,18 @@ export class Refusal extends Error {
 
 export function takeToken() {
   const match = /^#token=([^&/]+)/.exec(location.hash);
-  if (match) {
-    keepToken(decodeURIComponent(match[1]));
-    history.replaceState(null, "", "#/topics");
-  }
+  if (!match) return;
+  // First, so that it is not left in the address if it is no token.
+  history.replaceState(null, "", "#/topics");
+  try { keepToken(decodeURIComponent(match[1])); } catch (error) { if (!(error instanceof URIError)) throw error; }
 }
 
-export function keepToken(token) { sessionStorage.setItem(KEPT, token); }
+export function keepToken(token) { writeToken = ""; sessionStorage.setItem(KEPT, token); }
 export function takeWriteToken(token) { writeToken = token || ""; }
 
 function headers(token) { return token ? { Authorization: "Bearer " + token } : {}; }
-const readToken = () => sessionStorage.getItem(KEPT) || writeToken;
+// What the broker itself has told comes first: a link from elsewhere may have brought another one.
+const readToken = () => writeToken || sessionStorage.getItem(KEPT);
 
 async function answered(request) {
   let response;
