@@ -11,6 +11,15 @@ from collections.abc import Callable
 Buffer = bytes | bytearray | memoryview
 
 
+class RawHeaders:
+    """The headers of a record as they stand in an area, behind their count: to be written once more, and not read."""
+
+    __slots__ = ("encoded",)
+
+    def __init__(self, encoded: Buffer) -> None:
+        self.encoded = encoded
+
+
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
     """(value, next position) of a zig-zag varint of at most 5 bytes; ValueError or IndexError where there is none."""
     raw = shift = 0

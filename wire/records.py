@@ -26,7 +26,7 @@ from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compressing, Compression, compress, decompress
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.pages import COPIED_BYTES_MAX
-from ottla.wire.record_walk import Buffer, read_varint, read_varlong, walk_records
+from ottla.wire.record_walk import Buffer, RawHeaders, read_varint, read_varlong, walk_records
 
 WritableBuffer = bytearray | memoryview
 
@@ -257,15 +257,6 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
-class RawHeaders:
-    """The headers of a record as they stand in an area, behind their count: to be written once more, and not read."""
-
-    __slots__ = ("encoded",)
-
-    def __init__(self, encoded: Buffer) -> None:
-        self.encoded = encoded
-
-
 def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
     """The records of the batch at start, decompressed if need be (never beyond limit)."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
@@ -307,12 +298,7 @@ def decode_records(
 
 
 def decode_area(
-    area: Buffer,
-    header: BatchHeader,
-    *,
-    in_place: bool = False,
-    headers_max: int = HEADERS_MAX,
-    raw_headers: bool = False,
+    area: Buffer, header: BatchHeader, *, in_place: bool = False, headers_max: int = HEADERS_MAX, raw_headers: bool = False
 ) -> Iterator[Record]:
     """The same for an uncompressed area."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
