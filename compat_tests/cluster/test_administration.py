@@ -69,6 +69,7 @@ def test_a_topics_life(tool: Tool, cluster: Cluster, unique: Callable[[str], str
     topic = unique("life").replace("_", "-")
     made = tool("TopicCommand", "--create", "--topic", topic, "--partitions", "6", "--config", "retention.ms=5000")
     assert made == f"Created topic {topic}.\n"
+    seen_by_all(cluster, topic, lambda partitions: len(partitions) == 6, "a new topic")  # the tool asks any broker
     described = tool("TopicCommand", "--describe", "--topic", topic)
     assert "PartitionCount: 6\tReplicationFactor: 3\tConfigs: " in described
     assert "retention.ms=5000" in described
@@ -84,6 +85,7 @@ def test_a_topics_life(tool: Tool, cluster: Cluster, unique: Callable[[str], str
         "the logs are gone",
     )
     assert tool("TopicCommand", "--create", "--topic", topic) == f"Created topic {topic}.\n"
+    seen_by_all(cluster, topic, bool, "a topic that was made again")
     assert "retention.ms" not in tool("TopicCommand", "--describe", "--topic", topic)
 
 
