@@ -157,21 +157,25 @@ def path_of_open(folder: int) -> str | None:
 
 def memory_bytes() -> tuple[int, int] | None:
     """What this process has in memory, and what it has reserved; None: the system does not tell."""
+    if not IS_LINUX:
+        return None
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             virtual, resident = map(int, file.read().split()[:2])
     except OSError:
         return None
     page = os.sysconf("SC_PAGE_SIZE")
-    return (resident * page, virtual * page) if IS_LINUX else None
+    return resident * page, virtual * page
 
 
 def disk_bytes() -> tuple[int, int] | None:
     """What this process has read from disks, and written to them; None: the system does not tell."""
+    if not IS_LINUX:
+        return None
     try:
         with open("/proc/self/io", encoding="ascii") as file:
             counts = dict(line.split(": ") for line in file)
-        return (int(counts["read_bytes"]), int(counts["write_bytes"])) if IS_LINUX else None
+        return int(counts["read_bytes"]), int(counts["write_bytes"])
     except (OSError, KeyError, ValueError):  # some systems keep this to themselves
         return None
 

@@ -210,10 +210,19 @@ def test_a_record_is_produced_where_java_and_librdkafka_would_put_it(
     browser.see(f"Written to partition {placed[0]} at offset", "by librdkafka", "by the console <b>", "trace")
 
 
-def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, console: str) -> None:
+def open_retention(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/settings/topic/busy")
     browser.fill("#contains", "retention.ms")
     browser.click("summary .mono", "retention.ms")
+
+
+def take_back(browser: Browser) -> None:
+    browser.click("details[open] button", "Back to the default")
+    browser.see("retention.ms is as by default")
+
+
+def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, console: str) -> None:
+    open_retention(browser, console)
     browser.fill("[id='set-retention.ms']", "soon")
     browser.click("details[open] button", "Set")
     browser.until(lambda: "retention.ms" in browser.find("#notice").text, "the broker's refusal is told")
@@ -221,8 +230,7 @@ def test_a_setting_of_a_topic_is_changed_and_taken_back(browser: Browser, consol
     browser.click("details[open] button", "Set")
     browser.see("retention.ms is changed", "123456", "this topic")
     browser.click("summary .mono", "retention.ms")
-    browser.click("details[open] button", "Back to the default")
-    browser.see("retention.ms is as by default")
+    take_back(browser)
     assert all("409" in each for each in browser.complaints())  # the refusal
 
 
@@ -232,11 +240,8 @@ def test_a_wrong_token_in_a_link_locks_nobody_out(browser: Browser, console: str
     browser.open(f"{console}#token={token}")
     browser.see("orders")
     assert "token" not in browser.run("return location.href")
-    browser.open(f"{console}#/settings/topic/busy")
-    browser.fill("#contains", "retention.ms")
-    browser.click("summary .mono", "retention.ms")
-    browser.click("details[open] button", "Back to the default")
-    browser.see("retention.ms is as by default")
+    open_retention(browser, console)
+    take_back(browser)
 
 
 def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Browser, console: str) -> None:

@@ -77,6 +77,12 @@ FIRST_STATES_PER_WRITE = 500
 
 
 Leads = Callable[[TopicPartition, int], bool]
+"""Whether a controller's own broker leads a partition, and has done so since this leader epoch began."""
+
+
+def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
+    """Of a broker that has just begun, or that nobody asks."""
+    return False
 
 
 class BrokerChanges(NamedTuple):
@@ -90,11 +96,8 @@ class BrokerChanges(NamedTuple):
 class PartitionStates(PartitionTable):
     """All partitions of the cluster; see the module's docstring."""
 
-    def start(self, leads: Leads = lambda partition, leader_epoch: False) -> Decision:
-        """The first decision of a new controller, after everything was loaded.
-
-        `leads(partition, leader_epoch)`: the controller's own broker leads it already, since that epoch began.
-        """
+    def start(self, leads: Leads = leads_nothing) -> Decision:
+        """The first decision of a new controller, after everything was loaded."""
         # Nobody knows what the controller before has told whom, so this one tells all of it.
         batch = ControlBatch()
         if len(self.brokers) > 1:

@@ -17,7 +17,7 @@ from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, 
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import Leads, PartitionStates
+from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"
@@ -139,7 +139,7 @@ class Controlled:
             deleted = self.told.setdefault(broker, Told()).hear(batch, broker)
             self.states.replicas_deleted(broker, dict.fromkeys(deleted, ErrorCode.NONE))
 
-    def fail_over(self, leads: Leads = lambda partition, leader_epoch: False) -> Decision:
+    def fail_over(self, leads: Leads = leads_nothing) -> Decision:
         """Another controller, which knows what the tree says."""
         before = self.states
         self.states = PartitionStates(controller_epoch=before.controller_epoch + 1, is_unclean=lambda _: self.unclean)

@@ -4,8 +4,8 @@ The data folder holds all of it: zookeeper/, broker-1/ and so on with their logs
 ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
 addresses, and does not open what was closed.
 
-The command restarts nothing by itself; `ottla cluster start-broker` asks it to (`cluster_control.py`). Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which
-stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
+The command restarts nothing by itself; `ottla cluster start-broker` asks it to (`cluster_control.py`). Its children are in
+sessions of their own, so that Ctrl-C reaches the command alone, which stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from ottla.replication.control.alter_partition import judge, respond
 from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.control.decisions import Decision
 from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
-from ottla.replication.control.partition_states import Leads, PartitionStates
+from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
 from ottla.replication.control.reassignment import Targets, plan_reassignments
 from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
@@ -99,12 +99,12 @@ class ActiveController:
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
         is_alone: bool = False,
-        leads: Leads = lambda partition, leader_epoch: False,
+        leads: Leads = leads_nothing,
         on_doubt: Callable[[], None] = lambda: None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`is_alone`: nobody else writes topics into the tree. `leads` says what this broker leads. `on_doubt` is called when a broker says that there is a newer
-        controller."""
+        """`is_alone`: nobody else writes topics into the tree. `leads` says what this broker leads. `on_doubt` is called when a
+        broker says that there is a newer controller."""
         self.epoch = epoch
         self.epoch_version = epoch_version
         self.states = PartitionStates(controller_epoch=epoch, is_unclean=is_unclean)

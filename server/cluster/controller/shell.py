@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import NO_CONTROLLER, BrokerRegistration
-from ottla.replication.control.partition_states import Leads
+from ottla.replication.control.partition_states import Leads, leads_nothing
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed
 
@@ -70,7 +70,7 @@ class ControllerElection:
         is_unclean: Callable[[str], bool],
         config: Callable[[], BrokerConfig],
         is_alone: bool = False,
-        leads: Leads = lambda partition, leader_epoch: False,
+        leads: Leads = leads_nothing,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
