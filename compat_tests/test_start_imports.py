@@ -50,6 +50,7 @@ NOT_ASKED_FOR = (
     "ottla.server.handlers.share_",
     "ottla.server.handlers.streams_",
     "ottla.server.http",
+    "ottla.server.settings.environment",
     "ottla.server.settings.token_rules",
     "ottla.server.share.",
     "ottla.wire.messages.consumer_group_",

@@ -23,7 +23,6 @@ def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
 def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
     """Settings by name, not yet read. Raises ConfigError."""
     from ottla.server.settings.broker_config import ConfigError
-    from ottla.server.settings.environment import add_listeners, settings_from_environment
     from ottla.server.settings.properties import MalformedProperties, parse_properties
 
     texts: dict[str, str] = {}
@@ -35,12 +34,14 @@ def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment
         except MalformedProperties as error:
             raise ConfigError(f"cannot read {file}: {error}") from None
     if with_environment:
-        texts |= settings_from_environment(os.environ)
+        from ottla.server.settings import environment  # a start without it does not pay for its patterns
+
+        texts |= environment.settings_from_environment(os.environ)
     for override in overrides:
         name, separator, text = override.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"--override {override}: must be name=value")
         texts[name.strip()] = text.strip()
     if with_environment:
-        add_listeners(texts)
+        environment.add_listeners(texts)
     return texts
