@@ -194,8 +194,10 @@ def _pipelined(route: Route, version: int) -> Attack:
 # --- many peers -------------------------------------------------------------------------------------------------------
 
 
-def of_many_peers(hold_s: float = 2.0, peers: int = 300, large_peers: int = LARGE_AT_ONCE) -> Iterator[Attack]:
-    """What peers do that are not in a hurry: wait, leave half-way, never read."""
+def of_many_peers(
+    hold_s: float = 2.0, peers: int = 300, large_peers: int = LARGE_AT_ONCE, topics: int = TOPICS
+) -> Iterator[Attack]:
+    """What peers do that are not in a hurry: wait, leave half-way, never read. `topics` is how many some ask about."""
     poll = _long_poll()
     join = _join()
     half = struct.pack(">i", 90 * MIB) + bytes(100)
@@ -207,10 +209,12 @@ def of_many_peers(hold_s: float = 2.0, peers: int = 300, large_peers: int = LARG
                 _many(address, peers, first, half_close=half_close, hold_s=hold_s)
 
             yield Attack("many peers", f"each sends {name}, {ending}", run)
-    yield Attack("many peers", "each asks for everything and never reads", lambda address: _unread(address, 50, hold_s))
+    yield Attack(
+        "many peers", "each asks for everything and never reads", lambda address: _unread(address, 50, hold_s, topics)
+    )
     yield Attack("many peers", "each has a session of ten thousand partitions", lambda address: _sessions(address, 20))
-    yield Attack("many peers", "each has topics come and go", lambda address: _come_and_go(address, 20))
-    yield Attack("many peers", "each pipelines without a pause", lambda address: _pipelines(address, 30))
+    yield Attack("many peers", "each has topics come and go", lambda address: _come_and_go(address, 20, topics))
+    yield Attack("many peers", "each pipelines without a pause", lambda address: _pipelines(address, 30, topics))
     for name, frame in _large_frames():
 
         def push(address: Address, frame: bytes = frame) -> None:
@@ -238,9 +242,9 @@ def _join() -> bytes:
     return framed(JoinGroupRequest, 3, request.encode(3))
 
 
-def _make_topics(address: Address) -> None:
+def _make_topics(address: Address, count: int) -> None:
     """Have so many topics that an answer about all of them is long."""
-    exchange(address, [_create_topics([f"many-{number}" for number in range(TOPICS)])])
+    exchange(address, [_create_topics([f"many-{number}" for number in range(count)])])
 
 
 def _create_topics(names: Sequence[str]) -> bytes:
@@ -250,12 +254,12 @@ def _create_topics(names: Sequence[str]) -> bytes:
     return framed(CreateTopicsRequest, 4, CreateTopicsRequest(topics=topics, timeout_ms=60_000).encode(4))
 
 
-def _come_and_go(address: Address, count: int) -> None:
+def _come_and_go(address: Address, count: int, topics: int) -> None:
     """Each peer has some topics created by asking for them, creates as many others, and deletes them all."""
     with contextlib.ExitStack() as peers:
         opened = [peers.enter_context(connected(address)) for _ in range(count)]
         for number, peer in enumerate(opened):
-            names = [f"peer-{number}-{index}" for index in range(TOPICS // count)]
+            names = [f"peer-{number}-{index}" for index in range(topics // count)]
             others = [f"{name}-c" for name in names]
             wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
             peer.sendall(framed(MetadataRequest, 9, wanted.encode(9)))
@@ -268,8 +272,8 @@ def _come_and_go(address: Address, count: int) -> None:
                     _skip_answer(peer)
 
 
-def _unread(address: Address, count: int, hold_s: float) -> None:
-    _make_topics(address)
+def _unread(address: Address, count: int, hold_s: float, topics: int) -> None:
+    _make_topics(address, topics)
     request = MetadataRequest(topics=None)
     asked = framed(MetadataRequest, 12, request.encode(12)) * 200
     with contextlib.ExitStack() as peers:
@@ -293,8 +297,8 @@ def _sessions(address: Address, count: int) -> None:
         exchange(address, [frame])
 
 
-def _pipelines(address: Address, count: int) -> None:
-    _make_topics(address)
+def _pipelines(address: Address, count: int, topics: int) -> None:
+    _make_topics(address, topics)
     body = MetadataRequest(topics=None).encode(9)
     frames = framed(MetadataRequest, 9, body) * 500
     with contextlib.ExitStack() as peers:

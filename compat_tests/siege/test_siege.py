@@ -35,7 +35,7 @@ def test_no_request_holds_up_the_others(siege: Siege, route: Route):
 
 
 def test_no_crowd_of_peers_holds_up_the_others(siege: Siege):
-    for attack in of_many_peers(hold_s=0.2, peers=25, large_peers=4):
+    for attack in of_many_peers(hold_s=0.2, peers=25, large_peers=4, topics=300):
         check(attack, siege)
     check_garbage(siege, "a crowd")
 
