@@ -35,6 +35,7 @@ NOT_ASKED_FOR = (
     "ottla.groupcoord.transactions.shard",
     "ottla.server.cluster.streams_topics",
     "ottla.server.asking.",
+    "ottla.server.auth.kerberos",
     "ottla.server.auth.oauth",
     "ottla.server.coordination.zookeeper",
     "ottla.server.coordinators.share_coordinators",

@@ -5,7 +5,7 @@
 set -eu
 
 wanted=""
-PATH=$PATH:/usr/local/go/bin # where Go's own archive goes
+PATH=$PATH:/usr/sbin:/usr/local/go/bin # where a KDC and Go's own archive go
 want() {  # command, package
     command -v "$1" >/dev/null 2>&1 || wanted="$wanted $2"
 }
@@ -21,6 +21,11 @@ want systemd-analyze systemd
 want chromium chromium
 want chromium "chromium fonts-dejavu-core"
 want chromedriver chromium-driver
+# A realm of Kerberos, and what kcat and Debian's own Python need to log in there.
+want krb5kdc krb5-kdc
+want kadmin.local krb5-admin-server
+want kinit "krb5-user libsasl2-modules-gssapi-mit"
+[ -d /usr/lib/python3/dist-packages/gssapi ] || wanted="$wanted python3-gssapi"
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
 

@@ -23,12 +23,15 @@ from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 if TYPE_CHECKING:
+    from ottla.server.auth.kerberos.library import InitiatedContext, Initiator
     from ottla.server.auth.mechanism import ClientMechanism
+    from ottla.server.settings.kerberos_config import KerberosKeys
     from ottla.server.settings.sasl_config import PeerLoginConfig
     from ottla.wire.schema import Message
 
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 REASON_LENGTH_MAX = 200  # of what another broker says, in the log
+WAITING_MAX = 4  # logins of one listener that wait for a KDC
 _steps = trio.CapacityLimiter(
     2
 )  # of its own: a step of SCRAM hashes for milliseconds, and none of them waits for a disk
@@ -42,16 +45,22 @@ class PeerLogin:
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config
-        self._run_in_thread = run_in_thread or partial(trio.to_thread.run_sync, limiter=_steps)
+        # Whoever waits for a KDC is given up when time is over, and the thread ends by itself.
+        waits = config.kerberos is not None
+        limiter = trio.CapacityLimiter(WAITING_MAX) if waits else _steps
+        self._run_in_thread = run_in_thread or partial(
+            trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=waits
+        )
+        self._tickets: Initiator | None = None
 
-    async def log_in(self, ask: Ask) -> int:
-        """How long the session lasts in ms; 0: without end. Raises LoginRefused and LoginFailed."""
+    async def log_in(self, ask: Ask, host: str = "") -> int:
+        """How long the session lasts in ms; 0: without end. `host` is where the broker is. LoginRefused and LoginFailed."""
         name = self._config.mechanism
         chosen = await ask(SaslHandshakeRequest(mechanism=name), HANDSHAKE_VERSION)
         if chosen.error_code:
             raise LoginRefused(f"mechanism {name} is refused: {ErrorCode.of(chosen.error_code).name}")
-        mechanism = self._begun()
-        token = mechanism.step(b"")
+        mechanism = self._begun(host)
+        token = await self._run_in_thread(mechanism.step, b"")
         while True:
             answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
             if answer.error_code:
@@ -62,8 +71,20 @@ class PeerLogin:
                 lifetime_ms: int = answer.session_lifetime_ms
                 return max(0, lifetime_ms)
 
-    def _begun(self) -> ClientMechanism:
+    def _begun(self, host: str) -> ClientMechanism:
         config = self._config
+        if config.kerberos is not None:
+            from ottla.server.auth.kerberos.client import GssapiClient  # here, because few brokers have Kerberos
+
+            return GssapiClient(partial(self._ticket_for, config.kerberos, host))
         if config.mechanism == PLAIN:
             return PlainClient(config.name, config.password)
         return ScramClient(config.mechanism, config.name, config.password, new_nonce())
+
+    def _ticket_for(self, keys: KerberosKeys, host: str) -> InitiatedContext:
+        """Blocks. GssFailure: there is none."""
+        if self._tickets is None:
+            from ottla.server.auth.kerberos.library import Initiator
+
+            self._tickets = Initiator(keys)
+        return self._tickets.begin(host)

@@ -11,6 +11,8 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.server.auth.plain import PlainServer, PlainUsers
 from ottla.server.auth.sasl_exchange import OfferedMechanism, SaslExchange
 from ottla.server.auth.scram import ScramServer
@@ -23,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.server.auth.failed_logins import FailedLogins
+    from ottla.server.auth.kerberos.listener import KerberosListener
     from ottla.server.auth.oauth.bearer import Judge
     from ottla.server.auth.oauth.key_sources import KeySources
     from ottla.server.auth.scram import ScramStore
     from ottla.server.auth.strangers import Strangers
     from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.kerberos_config import KerberosOfListener
     from ottla.server.settings.oauth_config import TokenRules
     from ottla.server.settings.overrides import Texts
     from ottla.server.settings.repository import ConfigRepository
@@ -58,7 +62,9 @@ class SaslListener:
         self._take(config)
 
     def _take(self, config: SaslListenerConfig) -> None:
-        offered = {name: self._made(each) for name, each in config.mechanisms.items()}
+        kerberos: list[KerberosListener] = []
+        offered = {name: self._made(each, kerberos) for name, each in config.mechanisms.items()}
+        self._kerberos = kerberos
         self._config = config
         self.receive_bytes_max = config.receive_bytes_max
         self.failure_delay_s = config.failure_delay_ms / 1000
@@ -74,7 +80,9 @@ class SaslListener:
         def check(texts: Texts) -> None:
             own = texts_of_listener(texts, name)
             check_fixed(own, configs.texts_of_listener(name), started_with, name)
-            sasl_of_listener(own, name, started_with)
+            for each in sasl_of_listener(own, name, started_with).mechanisms.values():
+                if each.kerberos is not None:
+                    _of_kerberos(each.kerberos)
 
         def take_up(_: BrokerConfig) -> None:
             try:
@@ -95,14 +103,22 @@ class SaslListener:
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Return when the keys of tokens have been read, or could not be: until then nobody could log in by a token."""
+        """Return when the keys of tokens have been read, or could not be: until then nobody could log in by a token.
+
+        InvalidSetting: the keys of Kerberos cannot be used.
+        """
+        for kerberos in self._kerberos:
+            await trio.to_thread.run_sync(kerberos.check)
         if self._key_sources is not None and self._takes(SignedTokenRules):
             await self._key_sources().until_tried()
 
     def _takes(self, rules: type[TokenRules]) -> bool:
         return any(isinstance(each.tokens, rules) for each in self._config.mechanisms.values())
 
-    def _made(self, config: MechanismConfig) -> OfferedMechanism:
+    def _made(self, config: MechanismConfig, kerberos: list[KerberosListener]) -> OfferedMechanism:
+        if config.kerberos is not None:
+            kerberos.append(_of_kerberos(config.kerberos))
+            return OfferedMechanism(kerberos[-1].server, config.max_reauth_ms, in_thread=True)
         if config.tokens is not None:
             return self._of_tokens(config, config.tokens)
         if config.name == PLAIN:
@@ -124,6 +140,12 @@ class SaslListener:
             assert self._key_sources is not None
             judge = SignedTokens(rules, self._key_sources().of(rules.endpoint))
         return OfferedMechanism(partial(OAuthBearerServer, judge), config.max_reauth_ms)
+
+
+def _of_kerberos(config: KerberosOfListener) -> KerberosListener:
+    from ottla.server.auth.kerberos.listener import KerberosListener  # here, because few brokers have Kerberos
+
+    return KerberosListener(config.keys, config.rules)
 
 
 def new_nonce() -> str:

@@ -29,6 +29,7 @@ from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import NoRoom
 from ottla.server.net.readiness import WAIT_READABLE, Wait
+from ottla.server.net.thread_turns import TurnsInThreads
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.headers import decode_request_header
 
@@ -44,7 +45,7 @@ AUTHENTICATION_S = 30.0
 """As long as a client waits for an answer by default."""
 _size = struct.Struct(">i").pack
 _key = struct.Struct(">hh").unpack_from
-_steps = trio.CapacityLimiter(2)  # of mechanisms that work in threads
+_steps = TurnsInThreads(2)  # of mechanisms that work in threads
 
 
 class Frame(NamedTuple):
@@ -76,12 +77,14 @@ class Authentication:
         self._readiness = readiness
         self._transport = transport
         self._send = send
+        self._address = ""
 
     async def run(self, address: str) -> Calls | ExpiringCalls:
         """Return when the client is authenticated, with what serves its requests from now on.
 
         `context` has its principal then. ConnectionError: the connection is over, and the log has heard why.
         """
+        self._address = address
         with trio.move_on_after(AUTHENTICATION_S) as scope, self._listener.strangers.counted(address, scope.cancel):
             try:
                 await self._exchange_all()
@@ -200,7 +203,7 @@ class Authentication:
         """What a step of the exchange gives. If it fails, the answer to that is encoded here."""
         try:
             if self._exchange.works_in_thread and self._exchange.takes_tokens:
-                return await trio.to_thread.run_sync(step, limiter=_steps)
+                return await _steps.run(self._address, step)
             return step()
         except AuthenticationFailed as failed:
             has_answer = call is not None and failed.answer is not None

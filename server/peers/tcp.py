@@ -36,7 +36,7 @@ SYSTEM_DEFAULT = -1  # Kafka's value for "do not set a size"
 # Of a session's life, after which another one is begun: as early as Kafka's clients do it at the earliest.
 USED_OF_SESSION = 0.85
 
-LogIn = Callable[[Callable[[Message, int], Awaitable[Any]]], Awaitable[int]]
+LogIn = Callable[[Callable[[Message, int], Awaitable[Any]], str], Awaitable[int]]
 """`PeerLogin.log_in`."""
 
 Encrypt = Callable[[socket.socket, str], Awaitable[PeerTransport]]
@@ -202,7 +202,7 @@ class TcpPeer:
 
             try:
                 began_s = trio.current_time()
-                if lifetime_ms := await log_in(ask):
+                if lifetime_ms := await log_in(ask, self.endpoint.host):
                     connection.renew_at_s = began_s + lifetime_ms * USED_OF_SESSION / 1000
                 return
             except (LoginRefused, LoginFailed) as failure:

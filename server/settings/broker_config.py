@@ -27,6 +27,7 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.control_plane import control_plane_listener
 from ottla.server.settings.http_config import HttpConfig
+from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import (
@@ -241,8 +242,8 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    rest = (ReplicationConfig, MemberConfig, QuotaConfig, SaslConfig, TlsConfig, TokenConfig, HttpConfig)
-    for config_class in (ServerConfig, *coordinators, *rest):
+    security = (SaslConfig, KerberosConfig, TlsConfig, TokenConfig)
+    for config_class in (ServerConfig, *coordinators, ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig):
         known.update(settings_of(config_class))
     return known
 

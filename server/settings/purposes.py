@@ -106,8 +106,6 @@ remote.log.storage.manager.impl.prefix: How the names of settings begin that are
 sasl.client.callback.handler.class: Class that a client's side of SASL gets names and passwords from.
 sasl.kerberos.kinit.cmd: Path of Kerberos' kinit.
 sasl.kerberos.min.time.before.relogin: Shortest time between two renewals of a Kerberos ticket.
-sasl.kerberos.principal.to.local.rules: Rules that make a user's name of a Kerberos principal.
-sasl.kerberos.service.name: First part of the brokers' Kerberos principal.
 sasl.kerberos.ticket.renew.jitter: Random part of the time at which a Kerberos ticket is renewed.
 sasl.kerberos.ticket.renew.window.factor: Share of its life after which a Kerberos ticket is renewed.
 sasl.login.callback.handler.class: Class that a login by SASL gets its credentials from.

@@ -20,6 +20,7 @@ from ottla.server.settings.broker_config import (
     settings_of_member,
 )
 from ottla.server.settings.client_metrics import ClientMetricsConfig
+from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.purposes import purposes
 from ottla.server.settings.run_time import OF_NO_EFFECT, effect_on_broker, effect_on_group, effect_on_topic
 from ottla.server.settings.sasl_config import SaslConfig
@@ -115,7 +116,8 @@ def _reference(scope: str, declared: Setting, effect: Callable[[Setting], str]) 
 
 @cache
 def _of_listeners() -> frozenset[str]:
-    return frozenset(settings_of(TlsConfig)) | frozenset(settings_of(SaslConfig)) | frozenset(OF_SINGLE_LISTENERS)
+    of_classes = (settings_of(each) for each in (TlsConfig, SaslConfig, KerberosConfig))
+    return frozenset().union(*of_classes, OF_SINGLE_LISTENERS)
 
 
 _LARGEST = {SettingType.SHORT: 2**15 - 1, SettingType.INT: 2**31 - 1, SettingType.LONG: 2**63 - 1}

@@ -37,7 +37,9 @@ num.replica.fetchers: Taken up by each fetcher before its next fetch; partitions
 producer.id.expiration.ms: Holds when idle producers are looked for the next time.
 replica.alter.log.dirs.io.max.bytes.per.second: Holds from the next piece that is copied on.
 sasl.enabled.mechanisms: Holds for the next login, also of who is connected and has to log in again.
-sasl.jaas.config: Holds for the next login; the lines of OAUTHBEARER are settled at the start.
+sasl.jaas.config: Holds for the next login; the lines of OAUTHBEARER and GSSAPI are settled at the start.
+sasl.kerberos.principal.to.local.rules: Holds for the next login, also of who is connected and has to log in again.
+sasl.kerberos.service.name: Nothing: how brokers log in at each other is settled when they start, by server.properties.
 sasl.mechanism.inter.broker.protocol: Nothing: how brokers log in at each other is settled when they start, by server.properties.
 ssl.cipher.suites: Holds for new connections.
 ssl.client.auth: Holds for new connections.

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.server.settings.kerberos_config import (
+    GSSAPI,
+    KERBEROS_MODULE,
+    KerberosConfig,
+    KerberosKeys,
+    KerberosOfListener,
+    check_keytab,
+    check_package,
+    kerberos_keys,
+)
 from ottla.server.settings.oauth_config import HANDLER_NAME, OAUTHBEARER, OAuthConfig, TokenRules
 from ottla.wire.settings import (
     CLASS,
@@ -27,18 +37,19 @@ if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
 
 PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
-SERVED_MECHANISMS = (PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
-# The settings of OAUTHBEARER, and of what judges its tokens, as a listener or one of its mechanisms has them.
-_FIXED_PREFIXES = ("sasl.oauthbearer.", f"{OAUTHBEARER.lower()}.sasl.")
+SERVED_MECHANISMS = (GSSAPI, PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
+# The settings of OAUTHBEARER, and of what judges its tokens, as a listener or one of its mechanisms has them; and GSSAPI's keys.
+_FIXED_PREFIXES = ("sasl.oauthbearer.", f"{OAUTHBEARER.lower()}.sasl.", f"{GSSAPI.lower()}.sasl.")
 JAAS_NAME = "sasl.jaas.config"
 _MODULES = {
+    GSSAPI: KERBEROS_MODULE,
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     SCRAM_256: "org.apache.kafka.common.security.scram.ScramLoginModule",
     SCRAM_512: "org.apache.kafka.common.security.scram.ScramLoginModule",
     OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 # Users of SCRAM are in the coordination tree, so a broker that is not a client itself needs no line.
-_NEED_JAAS = (PLAIN,)
+_NEED_JAAS = (GSSAPI, PLAIN)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +92,9 @@ class MechanismConfig:
     tokens: TokenRules | None = None
     """Which tokens are taken, for OAUTHBEARER."""
 
+    kerberos: KerberosOfListener | None = None
+    """Keys and rules, for GSSAPI."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaslListenerConfig:
@@ -96,8 +110,10 @@ class PeerLoginConfig:
     """How this broker logs in at the listener of the others."""
 
     mechanism: str
-    name: str
-    password: str = field(repr=False)
+    name: str = ""
+    password: str = field(default="", repr=False)
+    kerberos: KerberosKeys | None = None
+    """By these keys, for GSSAPI."""
 
 
 def sasl_of_listener(
@@ -108,8 +124,7 @@ def sasl_of_listener(
     `started_with`: the same of the start, which alone say which tokens are taken. None: these are they, and the files that they
     name have to be there.
     """
-    known = settings_of(SaslConfig)
-    config = SaslConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+    config = SaslConfig(**_values(SaslConfig, texts))
     prefix = f"listener.name.{listener.lower()}."
     if not config.sasl_enabled_mechanisms:
         raise _wrong(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
@@ -123,8 +138,8 @@ def sasl_of_listener(
         mechanisms[name] = found = _mechanism(
             texts, prefix, name, config, texts if started_with is None else started_with
         )
-        if started_with is None and found.tokens is not None:
-            _check_key_file(found.tokens, prefix)
+        if started_with is None:
+            _check_files(found, prefix)
     return SaslListenerConfig(
         mechanisms=mechanisms,
         receive_bytes_max=config.sasl_server_max_receive_size,
@@ -146,10 +161,14 @@ def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerCon
     if mechanism not in served.mechanisms:
         allowed = ", ".join(served.mechanisms)
         raise _wrong(f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}")
+    line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_NAME}"
+    if (kerberos := served.mechanisms[mechanism].kerberos) is not None:
+        if not kerberos.keys.initiates:
+            raise _wrong(line, "brokers log in at each other, so isInitiator cannot be false here")
+        return PeerLoginConfig(mechanism=mechanism, kerberos=kerberos.keys)
     jaas = served.mechanisms[mechanism].jaas
     options = {} if jaas is None else jaas.options
     if not options.get("username") or not options.get("password"):
-        line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_NAME}"
         raise _wrong(line, "brokers log in at each other, so username and password have to be given here")
     return PeerLoginConfig(mechanism=mechanism, name=options["username"], password=options["password"])
 
@@ -170,11 +189,12 @@ def _mechanism(
     texts: Mapping[str, str], prefix: str, name: str, config: SaslConfig, started_with: Mapping[str, str]
 ) -> MechanismConfig:
     own = f"{name.lower()}."
-    of_tokens = name == OAUTHBEARER
+    of_tokens, of_kerberos = name == OAUTHBEARER, name == GSSAPI
     handler = texts.get(own + HANDLER_NAME, config.sasl_server_callback_handler_class)
     if handler and not of_tokens:
         raise _wrong(f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting")
-    jaas = jaas_of(started_with if of_tokens else texts, prefix, name, is_needed=name in _NEED_JAAS)
+    is_fixed = of_tokens or of_kerberos
+    jaas = jaas_of(started_with if is_fixed else texts, prefix, name, is_needed=name in _NEED_JAAS)
     text = texts.get(own + "connections.max.reauth.ms")
     declared = settings_of(SaslConfig)["connections.max.reauth.ms"]
     return MechanismConfig(
@@ -182,7 +202,21 @@ def _mechanism(
         jaas=jaas,
         max_reauth_ms=config.connections_max_reauth_ms if text is None else parse_value(declared, text),
         tokens=_token_rules(started_with, prefix, jaas) if of_tokens else None,
+        kerberos=_kerberos(texts, f"{prefix}{own}{JAAS_NAME}", jaas) if of_kerberos else None,
     )
+
+
+def _values(config_class: type, texts: Mapping[str, str]) -> dict[str, Any]:
+    known = settings_of(config_class)
+    return {field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts}
+
+
+def _kerberos(texts: Mapping[str, str], line: str, jaas: JaasEntry | None) -> KerberosOfListener:
+    assert jaas is not None
+    config = KerberosConfig(**_values(KerberosConfig, texts))
+    keys = kerberos_keys(jaas, config.sasl_kerberos_service_name, line)
+    check_package(line)
+    return KerberosOfListener(keys=keys, rules=config.sasl_kerberos_principal_to_local_rules)
 
 
 def _token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
@@ -191,10 +225,14 @@ def _token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) 
     return token_rules(texts, prefix, jaas)
 
 
-def _check_key_file(rules: TokenRules, prefix: str) -> None:
-    from ottla.server.settings.token_rules import check_key_file  # as above
+def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
+    """Refuse a start with files of keys that cannot be read."""
+    if mechanism.kerberos is not None:
+        check_keytab(mechanism.kerberos.keys, f"{prefix}{mechanism.name.lower()}.{JAAS_NAME}")
+    if mechanism.tokens is not None:
+        from ottla.server.settings.token_rules import check_key_file  # as above
 
-    check_key_file(rules, prefix)
+        check_key_file(mechanism.tokens, prefix)
 
 
 def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed: bool) -> JaasEntry | None:

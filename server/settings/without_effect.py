@@ -111,8 +111,6 @@ remote.log.storage.manager.impl.prefix string rsm.config.
 sasl.client.callback.handler.class class -
 sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker
 sasl.kerberos.min.time.before.relogin long 60000 per-broker
-sasl.kerberos.principal.to.local.rules list DEFAULT per-broker
-sasl.kerberos.service.name string - per-broker
 sasl.kerberos.ticket.renew.jitter double 0.05 per-broker
 sasl.kerberos.ticket.renew.window.factor double 0.8 per-broker
 sasl.login.callback.handler.class class -

@@ -1,0 +1,63 @@
+"""What a listener needs for logins by GSSAPI: its keys, once they have been read, and the names of its users.
+
+The library is loaded and the keys are read in a thread, with the first login or before the listener opens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.server.auth.kerberos.failures import GssFailure
+from ottla.server.auth.kerberos.names import InvalidRules, KerberosName, ShortNamer
+from ottla.server.auth.kerberos.server import GssapiServer
+from ottla.server.settings.kerberos_config import RULES_NAME
+from ottla.wire.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.server.auth.kerberos.library import AcceptedContext, Acceptor
+    from ottla.server.settings.kerberos_config import KerberosKeys
+
+
+class KerberosListener:
+    """Begins exchanges. InvalidSetting: nothing can be made of the rules."""
+
+    def __init__(self, keys: KerberosKeys, rules: Sequence[str]) -> None:
+        try:
+            self._namer = ShortNamer(rules)
+        except InvalidRules as error:
+            raise InvalidSetting(RULES_NAME, ",".join(rules), str(error)) from None
+        self._keys = keys
+        self._acceptor: Acceptor | None = None
+        self._default_realm: str | None = None
+
+    def server(self) -> GssapiServer:
+        """For one login."""
+        return GssapiServer(self._begin, self._short_name)
+
+    def check(self) -> None:
+        """Blocks. InvalidSetting: tickets cannot be accepted with these keys, or nowhere in this process."""
+        try:
+            self._begin()
+        except GssFailure as failure:
+            name = "gssapi.sasl.jaas.config"
+            reason = f"no ticket can be accepted for {self._keys.principal}: {failure}"
+            raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}") from None
+
+    def _begin(self) -> AcceptedContext:
+        # Two threads may come here at a time, and both make the same.
+        if self._acceptor is None:
+            try:
+                from ottla.server.auth.kerberos.library import Acceptor
+            except (ImportError, OSError) as error:
+                raise GssFailure(f"the package gssapi cannot be loaded: {error}") from None
+            self._acceptor = Acceptor(self._keys)
+        return self._acceptor.begin()
+
+    def _short_name(self, name: KerberosName) -> str:
+        if self._default_realm is None:
+            from ottla.server.auth.kerberos.library import default_realm
+
+            self._default_realm = default_realm()
+        return self._namer.short_name(name, self._default_realm)
