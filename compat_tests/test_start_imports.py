@@ -52,6 +52,7 @@ NOT_ASKED_FOR = (
     "ottla.server.handlers.streams_",
     "ottla.server.http",
     "ottla.server.settings.environment",
+    "ottla.server.settings.login_rules",
     "ottla.server.settings.token_rules",
     "ottla.server.share.",
     "ottla.wire.messages.consumer_group_",

@@ -4,10 +4,7 @@ Whoever issues the tokens is a small server here: /keys has its public keys, /to
 """
 
 import asyncio
-import base64
-import http.server
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,69 +12,35 @@ from typing import Any
 import aiokafka
 import aiokafka.abc
 import pytest
+import trio
 from compat_tests.apache.brokers import ApacheKafka4, accepts_connections
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 from compat_tests.support.java_tools import FAST_START, jars
+from compat_tests.support.token_server import CLIENT, SECRET, Issuer, claims, token_server
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ottla.server.tests.oauth_issuer import curve, first_message, part, published, rsa, signed, unsigned
+from ottla.server.auth.peer_login import PeerLogin
+from ottla.server.auth.refusals import LoginRefused
+from ottla.server.settings.jaas import parse_jaas
+from ottla.server.settings.login_rules import oauth_login
+from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.server.tests.oauth_issuer import curve, first_message, part, rsa, signed, unsigned
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 MODULE = f"{KAFKAS}OAuthBearerLoginModule"
-CLIENT, SECRET = "alice", "word-of-the-oauth-client"
 SHORT_S = 10  # a token that a client has to renew while a test runs
-
-
-def claims(**changed: Any) -> dict[str, Any]:
-    now = int(time.time())
-    usual = {"sub": CLIENT, "iss": "https://issuer/", "aud": "kafka", "iat": now - 60, "exp": now + 600, "scope": "all"}
-    return {name: value for name, value in (usual | changed).items() if value is not None}
-
-
-class Issuer(http.server.BaseHTTPRequestHandler):
-    key_ids: tuple[str, ...] = ("first",)
-
-    def do_GET(self) -> None:
-        self.say(200 if self.path == "/keys" else 404, published(*map(rsa, self.key_ids), curve("P-256", "p256")))
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        expected = base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
-        if self.headers["Authorization"] != f"Basic {expected}":
-            self.say(401, b"{}")
-            return
-        token = {"access_token": signed(claims()), "expires_in": 600, "token_type": "Bearer"}
-        self.say(200, json.dumps(token).encode())
-
-    def say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    for each in ("first", "second", "unknown", "new"):
-        rsa(each)  # here, where one thread makes them
-    curve("P-256", "p256")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with token_server() as address:
+        yield address
 
 
 def settings(issuer: str) -> dict[str, str]:
@@ -459,3 +422,29 @@ def test_both_say_the_same_to_first_messages(ottla: Ports, kafka: Ports) -> None
         message = made(signed(claims()))
         said[name] = (told(ottla.signed, message), told(kafka.signed, message))
     assert {name: pair for name, pair in said.items() if pair[0] != pair[1]} == {}
+
+
+# ---------------------------------------------------------------------- between brokers
+
+
+@pytest.mark.parametrize("is_in_jaas", [True, False])
+def test_another_broker_logs_in_by_tokens_of_the_server(ottla: Ports, issuer: str, is_in_jaas: bool) -> None:
+    texts = {
+        "sasl.login.callback.handler.class": f"{KAFKAS}OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": f"{issuer}/token",
+    }
+    line = f'{MODULE} required clientId="{CLIENT}" clientSecret="{SECRET}" extension_traceId="1";'
+    credentials = {f"sasl.oauthbearer.client.credentials.client.{name}": text for name, text in (("id", CLIENT), ("secret", SECRET))}
+    login = oauth_login(texts | ({} if is_in_jaas else credentials), "", parse_jaas(line)[0] if is_in_jaas else None)
+    peer = PeerLogin(PeerLoginConfig(mechanism="OAUTHBEARER", tokens=login))
+    for port, is_taken in ((ottla.signed, True), (ottla.open, False)):
+        with WireClient(("127.0.0.1", port), client_id="broker") as client:
+
+            async def ask(request: Any, version: int, client: WireClient = client) -> Any:
+                return await trio.to_thread.run_sync(client.ask, request, version)
+
+            if is_taken:
+                assert 500_000 < trio.run(peer.log_in, ask) <= 600_000
+            else:
+                with pytest.raises(LoginRefused, match="the login by OAUTHBEARER is refused: SASL_AUTHENTICATION_FAILED"):
+                    trio.run(peer.log_in, ask)

@@ -25,6 +25,7 @@ from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 if TYPE_CHECKING:
     from ottla.server.auth.kerberos.library import InitiatedContext, Initiator
     from ottla.server.auth.mechanism import ClientMechanism
+    from ottla.server.auth.oauth.login_tokens import LoginTokens
     from ottla.server.settings.kerberos_config import KerberosKeys
     from ottla.server.settings.sasl_config import PeerLoginConfig
     from ottla.wire.schema import Message
@@ -52,14 +53,19 @@ class PeerLogin:
             trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=waits
         )
         self._tickets: Initiator | None = None
+        self._tokens: LoginTokens | None = None
+        if config.tokens is not None:
+            from ottla.server.auth.oauth.login_tokens import tokens_for  # here, because few brokers log in by tokens
+
+            self._tokens = tokens_for(config.tokens)
 
     async def log_in(self, ask: Ask, host: str = "") -> int:
         """How long the session lasts in ms; 0: without end. `host` is where the broker is. LoginRefused and LoginFailed."""
         name = self._config.mechanism
+        mechanism = await self._begun(host)  # first, as the other broker does not wait for long
         chosen = await ask(SaslHandshakeRequest(mechanism=name), HANDSHAKE_VERSION)
         if chosen.error_code:
             raise LoginRefused(f"mechanism {name} is refused: {ErrorCode.of(chosen.error_code).name}")
-        mechanism = self._begun(host)
         token = await self._run_in_thread(mechanism.step, b"")
         while True:
             answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
@@ -71,12 +77,16 @@ class PeerLogin:
                 lifetime_ms: int = answer.session_lifetime_ms
                 return max(0, lifetime_ms)
 
-    def _begun(self, host: str) -> ClientMechanism:
+    async def _begun(self, host: str) -> ClientMechanism:
         config = self._config
         if config.kerberos is not None:
             from ottla.server.auth.kerberos.client import GssapiClient  # here, because few brokers have Kerberos
 
             return GssapiClient(partial(self._ticket_for, config.kerberos, host))
+        if self._tokens is not None and config.tokens is not None:
+            from ottla.server.auth.oauth.client import OAuthBearerClient
+
+            return OAuthBearerClient((await self._tokens.current()).text, config.tokens.extensions)
         if config.mechanism == PLAIN:
             return PlainClient(config.name, config.password)
         return ScramClient(config.mechanism, config.name, config.password, new_nonce())

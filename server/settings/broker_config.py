@@ -29,6 +29,7 @@ from ottla.server.settings.control_plane import control_plane_listener
 from ottla.server.settings.http_config import HttpConfig
 from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.member_config import MemberConfig
+from ottla.server.settings.oauth_login_config import OAuthLoginConfig
 from ottla.server.settings.quota_config import QuotaConfig
 from ottla.server.settings.sasl_config import (
     PeerLoginConfig,
@@ -242,7 +243,7 @@ def broker_settings() -> Mapping[str, Setting]:
         SharePartitionConfig,
         DeadLetterConfig,
     )
-    security = (SaslConfig, KerberosConfig, TlsConfig, TokenConfig)
+    security = (SaslConfig, OAuthLoginConfig, KerberosConfig, TlsConfig, TokenConfig)
     for config_class in (ServerConfig, *coordinators, ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig):
         known.update(settings_of(config_class))
     return known
@@ -285,7 +286,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
             wanted = zookeeper.control_plane_listener_name
             control_plane = control_plane_listener(wanted, _protocol_map(server), advertised, inter_broker)
             between = [name for name in (inter_broker, control_plane) if name in sasl]
-            logins = {name: peer_login(static, name, sasl[name]) for name in between}
+            logins = {name: peer_login(static, name, texts_of_listener(static, name), sasl[name]) for name in between}
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     node_id = _node_id(server, static)

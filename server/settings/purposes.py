@@ -108,16 +108,7 @@ sasl.kerberos.kinit.cmd: Path of Kerberos' kinit.
 sasl.kerberos.min.time.before.relogin: Shortest time between two renewals of a Kerberos ticket.
 sasl.kerberos.ticket.renew.jitter: Random part of the time at which a Kerberos ticket is renewed.
 sasl.kerberos.ticket.renew.window.factor: Share of its life after which a Kerberos ticket is renewed.
-sasl.login.callback.handler.class: Class that a login by SASL gets its credentials from.
 sasl.login.class: Class that logs in by SASL.
-sasl.login.connect.timeout.ms: Longest wait for a connection to the server that gives out OAuth tokens.
-sasl.login.read.timeout.ms: Longest wait for an answer of the server that gives out OAuth tokens.
-sasl.login.refresh.buffer.seconds: Time before the end of a login credential that is kept free for renewing it.
-sasl.login.refresh.min.period.seconds: Shortest time before a login credential is renewed.
-sasl.login.refresh.window.factor: Share of its life after which a login credential is renewed.
-sasl.login.refresh.window.jitter: Random part of the time at which a login credential is renewed.
-sasl.login.retry.backoff.max.ms: Longest pause between two attempts to get an OAuth token.
-sasl.login.retry.backoff.ms: First pause between two attempts to get an OAuth token.
 sasl.mechanism.controller.protocol: SASL mechanism that KRaft nodes use towards controllers.
 sasl.oauthbearer.assertion.algorithm: Algorithm that assertions towards an OAuth server are signed with.
 sasl.oauthbearer.assertion.claim.aud: Audience of assertions towards an OAuth server.
@@ -130,11 +121,6 @@ sasl.oauthbearer.assertion.file: File with a finished assertion towards an OAuth
 sasl.oauthbearer.assertion.private.key.file: PEM file with the key that assertions towards an OAuth server are signed with.
 sasl.oauthbearer.assertion.private.key.passphrase: Password of sasl.oauthbearer.assertion.private.key.file.
 sasl.oauthbearer.assertion.template.file: File with further claims of assertions towards an OAuth server.
-sasl.oauthbearer.client.credentials.client.id: Name that this broker gives to an OAuth server.
-sasl.oauthbearer.client.credentials.client.secret: Password that this broker gives to an OAuth server.
-sasl.oauthbearer.jwt.retriever.class: Class that gets OAuth tokens.
-sasl.oauthbearer.scope: Scope that this broker asks an OAuth server for.
-sasl.oauthbearer.token.endpoint.url: Address at which an OAuth server gives out tokens.
 security.providers: Classes of plug-ins that provide cryptography to the Java machine.
 server.max.startup.time.ms: Longest time that a start of Kafka may take.
 share.coordinator.append.linger.ms: How long a share coordinator gathers records before it writes them; -1: as long as it is busy.

@@ -21,6 +21,7 @@ from ottla.server.settings.broker_config import (
 )
 from ottla.server.settings.client_metrics import ClientMetricsConfig
 from ottla.server.settings.kerberos_config import KerberosConfig
+from ottla.server.settings.oauth_login_config import OAuthLoginConfig
 from ottla.server.settings.purposes import purposes
 from ottla.server.settings.run_time import OF_NO_EFFECT, effect_on_broker, effect_on_group, effect_on_topic
 from ottla.server.settings.sasl_config import SaslConfig
@@ -116,7 +117,7 @@ def _reference(scope: str, declared: Setting, effect: Callable[[Setting], str]) 
 
 @cache
 def _of_listeners() -> frozenset[str]:
-    of_classes = (settings_of(each) for each in (TlsConfig, SaslConfig, KerberosConfig))
+    of_classes = (settings_of(each) for each in (TlsConfig, SaslConfig, OAuthLoginConfig, KerberosConfig))
     return frozenset().union(*of_classes, OF_SINGLE_LISTENERS)
 
 

@@ -40,6 +40,10 @@ sasl.enabled.mechanisms: Holds for the next login, also of who is connected and 
 sasl.jaas.config: Holds for the next login; the lines of OAUTHBEARER and GSSAPI are settled at the start.
 sasl.kerberos.principal.to.local.rules: Holds for the next login, also of who is connected and has to log in again.
 sasl.kerberos.service.name: Nothing: how brokers log in at each other is settled when they start, by server.properties.
+sasl.login.refresh.buffer.seconds: Nothing: how brokers log in at each other is settled when they start, by server.properties.
+sasl.login.refresh.min.period.seconds: Nothing: how brokers log in at each other is settled when they start, by server.properties.
+sasl.login.refresh.window.factor: Nothing: how brokers log in at each other is settled when they start, by server.properties.
+sasl.login.refresh.window.jitter: Nothing: how brokers log in at each other is settled when they start, by server.properties.
 sasl.mechanism.inter.broker.protocol: Nothing: how brokers log in at each other is settled when they start, by server.properties.
 ssl.cipher.suites: Holds for new connections.
 ssl.client.auth: Holds for new connections.

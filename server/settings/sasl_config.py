@@ -35,6 +35,7 @@ from ottla.wire.settings import (
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
+    from ottla.server.settings.oauth_login_config import OAuthLogin
 
 PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 SERVED_MECHANISMS = (GSSAPI, PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
@@ -115,6 +116,9 @@ class PeerLoginConfig:
     kerberos: KerberosKeys | None = None
     """By these keys, for GSSAPI."""
 
+    tokens: OAuthLogin | None = None
+    """By such tokens, for OAUTHBEARER."""
+
 
 def sasl_of_listener(
     texts: Mapping[str, str], listener: str, started_with: Mapping[str, str] | None = None
@@ -147,17 +151,16 @@ def sasl_of_listener(
     )
 
 
-def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerConfig) -> PeerLoginConfig:
+def peer_login(
+    static: Mapping[str, str], listener: str, texts: Mapping[str, str], served: SaslListenerConfig
+) -> PeerLoginConfig:
     """The login at the others' inter-broker listener, by the user of the mechanism's JAAS line of that listener, as in Kafka.
 
-    `served` is what this broker's own listener of that name offers.
+    `texts` are the settings as this broker's own listener of that name has them, and `served` is what that offers.
     """
     name = "sasl.mechanism.inter.broker.protocol"
     declared = settings_of(SaslConfig)[name]
     mechanism = parse_value(declared, static[name]) if name in static else declared.default
-    if mechanism == OAUTHBEARER:
-        allowed = ", ".join(each for each in SERVED_MECHANISMS if each != OAUTHBEARER)
-        raise _wrong(f"{name}={mechanism}", f"brokers do not log in at each other by tokens; allowed: {allowed}")
     if mechanism not in served.mechanisms:
         allowed = ", ".join(served.mechanisms)
         raise _wrong(f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}")
@@ -167,6 +170,10 @@ def peer_login(static: Mapping[str, str], listener: str, served: SaslListenerCon
             raise _wrong(line, "brokers log in at each other, so isInitiator cannot be false here")
         return PeerLoginConfig(mechanism=mechanism, kerberos=kerberos.keys)
     jaas = served.mechanisms[mechanism].jaas
+    if mechanism == OAUTHBEARER:
+        from ottla.server.settings.login_rules import oauth_login  # few brokers log in by tokens
+
+        return PeerLoginConfig(mechanism=mechanism, tokens=oauth_login(texts, f"listener.name.{listener.lower()}.", jaas))
     options = {} if jaas is None else jaas.options
     if not options.get("username") or not options.get("password"):
         raise _wrong(line, "brokers log in at each other, so username and password have to be given here")

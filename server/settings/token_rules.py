@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ottla.server.settings.oauth_config import (
@@ -45,7 +45,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
     """What the settings of a listener come to; `prefix` is that of its names, `jaas` the line of this mechanism, if any."""
     own = f"{prefix}{OAUTHBEARER.lower()}."
-    config = _config(texts, own)
+    config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))
     options = {} if jaas is None else jaas.options
     if handler == UNSECURED_HANDLER:
@@ -65,8 +65,9 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
     )
 
 
-def _config(texts: Mapping[str, str], own: str) -> OAuthConfig:
-    known = settings_of(OAuthConfig)
+def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[str, Any]:
+    """The values that are given of a class of settings, by the names of its fields. InvalidSetting."""
+    known = settings_of(config_class)
     values = {}
     for name, declared in known.items():
         text = texts.get(f"{OAUTHBEARER.lower()}.{name}", texts.get(name))
@@ -76,7 +77,7 @@ def _config(texts: Mapping[str, str], own: str) -> OAuthConfig:
             values[field_name(name)] = parse_value(declared, text)
         except InvalidSetting as error:
             raise wrong(f"{own}{name}", error.reason) from None
-    return OAuthConfig(**values)
+    return values
 
 
 def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredTokenRules:
@@ -99,7 +100,7 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredTokenRules:
 
 
 def _signed(config: OAuthConfig, options: Mapping[str, str], own: str) -> SignedTokenRules:
-    _check_packages(own)
+    check_packages(f"{own}{HANDLER_NAME}", ("joserfc", "h11"))
     if config.sasl_oauthbearer_jwt_validator_class not in _VALIDATORS:
         raise wrong(
             f"{own}sasl.oauthbearer.jwt.validator.class={config.sasl_oauthbearer_jwt_validator_class}",
@@ -133,12 +134,13 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
     )
 
 
-def _check_packages(own: str) -> None:
+def check_packages(name: str, packages: Sequence[str]) -> None:
+    """InvalidSetting, of the setting of that name: a package is not there."""
     from importlib.util import find_spec
 
-    for package in ("joserfc", "h11"):
+    for package in packages:
         if find_spec(package) is None:
-            raise wrong(f"{own}{HANDLER_NAME}", f"it needs the package {package}: pip install 'ottla[oauth]'")
+            raise wrong(name, f"it needs the package {package}: pip install 'ottla[oauth]'")
 
 
 def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyEndpoint:
@@ -147,36 +149,37 @@ def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyE
         raise wrong(own + _URL, "OAUTHBEARER needs this setting, the address of the keys that tokens are signed with")
     if config.sasl_oauthbearer_jwks_endpoint_refresh_ms <= 0:
         raise wrong(f"{own}sasl.oauthbearer.jwks.endpoint.refresh.ms", "it must be positive")
-    parts = _split(url, own)
+    parts = read_address(url, own + _URL)
     return KeyEndpoint(
         address=unquote(parts.path) if parts.scheme == "file" else url,
         is_file=parts.scheme == "file",
         refresh_ms=config.sasl_oauthbearer_jwks_endpoint_refresh_ms,
         retry_backoff_ms=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
         retry_backoff_max_ms=config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
-        tls=_tls(options, own) if parts.scheme == "https" else None,
+        tls=tls_of_options(options, own) if parts.scheme == "https" else None,
     )
 
 
-def _split(url: str, own: str) -> SplitResult:
+def read_address(url: str, name: str) -> SplitResult:
+    """An address of the setting of that name, taken apart. InvalidSetting."""
     try:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        raise wrong(own + _URL, "it is no address") from None
+        raise wrong(name, "it is no address") from None
     if parts.scheme not in ("https", "http", "file") or not url.isascii() or not url.isprintable() or " " in url:
-        raise wrong(own + _URL, "it must be an address that begins with https://, http:// or file:///")
+        raise wrong(name, "it must be an address that begins with https://, http:// or file:///")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or "\0" in unquote(parts.path):
-            raise wrong(own + _URL, "a file is named by its whole path, such as file:///etc/kafka/keys.json")
+            raise wrong(name, "a file is named by its whole path, such as file:///etc/kafka/file")
     elif not has_address:
-        raise wrong(own + _URL, "it names no host")
+        raise wrong(name, "it names no host")
     elif parts.username is not None or parts.password is not None:
-        raise wrong(own + _URL, "an address is no place for a password")
+        raise wrong(name, "an address is no place for a password")
     return parts
 
 
-def _tls(options: Mapping[str, str], own: str) -> TlsConfig:
+def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
     """How https is spoken: as in Kafka, by the ssl.* options of the JAAS line."""
     known = settings_of(TlsConfig)
     values = {}

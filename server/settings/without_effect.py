@@ -113,16 +113,7 @@ sasl.kerberos.kinit.cmd string /usr/bin/kinit per-broker
 sasl.kerberos.min.time.before.relogin long 60000 per-broker
 sasl.kerberos.ticket.renew.jitter double 0.05 per-broker
 sasl.kerberos.ticket.renew.window.factor double 0.8 per-broker
-sasl.login.callback.handler.class class -
 sasl.login.class class -
-sasl.login.connect.timeout.ms int -
-sasl.login.read.timeout.ms int -
-sasl.login.refresh.buffer.seconds short 300 per-broker
-sasl.login.refresh.min.period.seconds short 60 per-broker
-sasl.login.refresh.window.factor double 0.8 per-broker
-sasl.login.refresh.window.jitter double 0.05 per-broker
-sasl.login.retry.backoff.max.ms long 10000
-sasl.login.retry.backoff.ms long 100
 sasl.mechanism.controller.protocol string GSSAPI
 sasl.oauthbearer.assertion.algorithm string RS256 es256/rs256
 sasl.oauthbearer.assertion.claim.aud string -
@@ -135,11 +126,6 @@ sasl.oauthbearer.assertion.file string -
 sasl.oauthbearer.assertion.private.key.file string -
 sasl.oauthbearer.assertion.private.key.passphrase password -
 sasl.oauthbearer.assertion.template.file string -
-sasl.oauthbearer.client.credentials.client.id string -
-sasl.oauthbearer.client.credentials.client.secret password -
-sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
-sasl.oauthbearer.scope string -
-sasl.oauthbearer.token.endpoint.url string -
 security.providers string -
 server.max.startup.time.ms long 9223372036854775807 0.. internal
 share.coordinator.append.linger.ms int -1 -1..

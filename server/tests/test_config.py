@@ -164,8 +164,8 @@ def test_what_is_wrong_is_told_in_one_line(settings: dict[str, str], words: tupl
 
 def test_secrets_are_not_repeated() -> None:
     assert "secret" not in str(ConfigError("x"))
-    config = load_config({"sasl.oauthbearer.client.credentials.client.secret": "secret"})
-    assert config.ignored_settings == ("sasl.oauthbearer.client.credentials.client.secret",)
+    config = load_config({"sasl.oauthbearer.assertion.private.key.passphrase": "secret"})
+    assert config.ignored_settings == ("sasl.oauthbearer.assertion.private.key.passphrase",)
 
 
 def test_every_setting_of_kafka_is_known_and_has_a_default_it_accepts() -> None:

@@ -166,18 +166,6 @@ def test_other_mechanisms_take_no_handler():
         load_config({**LISTENING, **GOOD, "sasl.enabled.mechanisms": "SCRAM-SHA-256", "sasl.server.callback.handler.class": SIGNED})
 
 
-def test_brokers_do_not_log_in_by_tokens():
-    texts = {
-        "node.id": "1",
-        "zookeeper.connect": "127.0.0.1:2181",
-        "listener.security.protocol.map": "OUT:SASL_PLAINTEXT,IN:SASL_PLAINTEXT",
-        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
-        "listener.name.in.oauthbearer.sasl.server.callback.handler.class": SIGNED,
-    }
-    with pytest.raises(ConfigError, match="brokers do not log in at each other by tokens; allowed: PLAIN, SCRAM-SHA-256"):
-        load_config({**LISTENING, **GOOD, **texts})
-
-
 def test_the_settings_have_an_effect_and_say_what_for():
     for name in settings_of(OAuthConfig):
         declared = broker_settings()[name]

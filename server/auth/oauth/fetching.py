@@ -1,11 +1,13 @@
-"""Reads one document over http or https, for keys: one GET, no redirects, bounded in bytes and in time.
+"""Asks a server over http or https, for keys and for tokens: once, no redirects, bounded in bytes and in time.
 
 A redirect would lead to an address that the operator has not named. Proxies are not asked, whatever the environment says.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 TIME_S = 20.0
 """For all of it. Kafka's library waits as long for a connection, and again for each piece of the answer."""
 
+Headers = Sequence[tuple[str, str]]
+
 _PIECE_BYTES = 1 << 16
 _NO_HTTP = "the server speaks no HTTP, or leaves before the end of its answer"
 _PORTS = {"http": 80, "https": 443}
@@ -28,11 +32,42 @@ class FailedRead(Exception):
     """Nothing was read; the text is for the log."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Of one exchange: for its connection, and for each piece of the answer. TIME_S holds for all in any case."""
+
+    connect_s: float = TIME_S
+    read_s: float = TIME_S
+
+
+class Answer(NamedTuple):
+    """What a server has said, and how it calls that."""
+
+    status: int
+    body: bytes
+
+
 async def fetch(url: str, context: ssl.SSLContext | None) -> bytes:
     """The document's bytes. `context` is for https. Raises FailedRead."""
+    answer = await _limited(url, context, "GET", [], b"", Limits())
+    if answer.status != 200:
+        raise FailedRead(f"the server answers with status {answer.status}")
+    return answer.body
+
+
+async def post(
+    url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits
+) -> Answer:
+    """What a server says to a POST, whatever it is. `context` is for https. Raises FailedRead."""
+    return await _limited(url, context, "POST", headers, body, limits)
+
+
+async def _limited(
+    url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
+) -> Answer:
     try:
         with trio.fail_after(TIME_S):
-            return await _fetch(url, context)
+            return await _exchange(url, context, method, headers, body, limits)
     except trio.TooSlowError:
         raise FailedRead(f"there is no whole answer after {TIME_S:g} s") from None
     # UnicodeError: the host's name cannot be a name in DNS.
@@ -42,11 +77,17 @@ async def fetch(url: str, context: ssl.SSLContext | None) -> bytes:
         raise FailedRead(_NO_HTTP) from None
 
 
-async def _fetch(url: str, context: ssl.SSLContext | None) -> bytes:
+async def _exchange(
+    url: str, context: ssl.SSLContext | None, method: str, more: Headers, body: bytes, limits: Limits
+) -> Answer:
     parts = urlsplit(url)
-    assert parts.hostname is not None  # `oauth_config.py` sees to it
+    assert parts.hostname is not None  # `token_rules.py` sees to it
     port = parts.port or _PORTS[parts.scheme]
-    stream: trio.abc.Stream = await trio.open_tcp_stream(parts.hostname, port)
+    try:
+        with trio.fail_after(limits.connect_s):
+            stream: trio.abc.Stream = await trio.open_tcp_stream(parts.hostname, port)
+    except trio.TooSlowError:
+        raise FailedRead(f"there is no connection after {limits.connect_s:g} s") from None
     if context is not None:
         stream = trio.SSLStream(stream, context, server_hostname=parts.hostname, https_compatible=True)
     try:
@@ -56,36 +97,47 @@ async def _fetch(url: str, context: ssl.SSLContext | None) -> bytes:
             ("Accept", "application/json"),
             ("User-Agent", "ottla"),
             ("Connection", "close"),
+            *more,
         ]
+        if body:
+            headers.append(("Content-Length", str(len(body))))
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection = h11.Connection(h11.CLIENT)
-        await _send(stream, connection, h11.Request(method="GET", target=target, headers=headers))
+        await _send(stream, connection, h11.Request(method=method, target=target, headers=headers))
+        if body:
+            await _send(stream, connection, h11.Data(data=body))
         await _send(stream, connection, h11.EndOfMessage())
-        return await _body(stream, connection)
+        return await _answer(stream, connection, limits.read_s)
     finally:
         await trio.aclose_forcefully(stream)
 
 
-async def _send(stream: trio.abc.Stream, connection: h11.Connection, event: h11.Request | h11.EndOfMessage) -> None:
+async def _send(
+    stream: trio.abc.Stream, connection: h11.Connection, event: h11.Request | h11.Data | h11.EndOfMessage
+) -> None:
     if data := connection.send(event):
         await stream.send_all(data)
 
 
-async def _body(stream: trio.abc.Stream, connection: h11.Connection) -> bytes:
+async def _answer(stream: trio.abc.Stream, connection: h11.Connection, read_s: float) -> Answer:
+    status = 0
     body = bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(bytes(await stream.receive_some(_PIECE_BYTES)))
+            try:
+                with trio.fail_after(read_s):
+                    connection.receive_data(bytes(await stream.receive_some(_PIECE_BYTES)))
+            except trio.TooSlowError:
+                raise FailedRead(f"there is nothing of an answer for {read_s:g} s") from None
         elif isinstance(event, h11.Response):
-            if event.status_code != 200:
-                raise FailedRead(f"the server answers with status {event.status_code}")
+            status = event.status_code
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > KEY_SET_BYTES_MAX:
                 raise FailedRead(f"the answer has more than {KEY_SET_BYTES_MAX} bytes")
         elif isinstance(event, h11.EndOfMessage):
-            return bytes(body)
+            return Answer(status, bytes(body))
         elif not isinstance(event, h11.InformationalResponse):
             raise FailedRead(_NO_HTTP)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.server.auth.oauth.fetching import FailedRead, fetch
+from ottla.server.auth.oauth.https import https_context
 from ottla.server.auth.oauth.key_sets import KeySet, MalformedKeySet, parse_key_set
 from ottla.server.settings.token_rules import read_key_file
 
@@ -151,7 +152,7 @@ class KeySources:
         """InvalidSetting: its certificates cannot be used. Belongs into the start."""
         found = self._all.get(endpoint)
         if found is None:
-            found = self._all[endpoint] = KeySource(endpoint, _context(endpoint))
+            found = self._all[endpoint] = KeySource(endpoint, https_context(endpoint.tls))
             if self._nursery is not None:
                 self._nursery.start_soon(found.run)
         return found
@@ -160,11 +161,3 @@ class KeySources:
         """Return when the keys of each have been read, or could not be."""
         for each in self._all.values():
             await each.until_tried()
-
-
-def _context(endpoint: KeyEndpoint) -> ssl.SSLContext | None:
-    if endpoint.tls is None:
-        return None
-    from ottla.server.auth.tls_contexts import Secrets, client_context
-
-    return client_context(endpoint.tls, Secrets(endpoint.tls))
