@@ -25,7 +25,7 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
 _VERSION = 1
-_PREFIX = "acl_changes_"
+CHANGE_PREFIX = "acl_changes_"
 ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 TYPES = tuple(each for each in ResourceType if each > ResourceType.ANY)
@@ -93,17 +93,6 @@ def _entry(item: dict[str, Any]) -> Entry:
 
 
 # ------------------------------------------------------------------ notices of changes
-
-
-def change_path(kind: PatternType) -> str:
-    """The path of a sequential node, without its number."""
-    return f"{CHANGES[kind]}/{_PREFIX}"
-
-
-def number_of_change(name: str) -> int | None:
-    """The number in the name of a notice; None for what is none."""
-    digits = name.removeprefix(_PREFIX)
-    return int(digits) if digits != name and digits.isdecimal() and len(digits) < 20 else None
 
 
 def encode_change(pattern: Pattern) -> bytes:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from ottla.replication.cluster.coordination import (
-    AccessDenied,
     BadVersion,
     CoordinationError,
     Create,
@@ -34,7 +33,7 @@ from ottla.replication.cluster.znodes import MalformedNode
 from ottla.server.auth import acl_znodes
 from ottla.server.auth.acls import Acl, AclFilter, Entry, Pattern, PatternType
 from ottla.server.cluster.cluster_id import make_missing
-from ottla.server.cluster.notices import persistently
+from ottla.server.cluster.notices import ChangeNotices, persistently
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ logger = logging.getLogger("ottla.acls")
 
 TRIES = 11  # Kafka's maxUpdateRetries is 10
 RETRY_S = 0.1
-EXPIRATION_MS = 15 * 60 * 1000
 PATTERNS_PER_MULTI = 200
 BYTES_PER_MULTI = 256 * 1024  # ZooKeeper by default takes no request of more than about a megabyte
 NODES_PER_TURN = 200  # decoded, or looked through, before others get a turn on the event loop
@@ -81,11 +79,12 @@ class AclStore:
         self._coordination = coordination
         self._refusal = refusal
         self._has_readers = has_readers
-        self._clock_ms = clock_ms
         # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
         self._turn = trio.Lock()
-        self._heard = dict.fromkeys(acl_znodes.CHANGES, -1)
-        self._created_ms: dict[str, int] = {}  # of the notices that were read
+        self._notices = {
+            kind: ChangeNotices(coordination, parent, acl_znodes.CHANGE_PREFIX, clock_ms)
+            for kind, parent in acl_znodes.CHANGES.items()
+        }
         self._changed = trio.Event()
 
     # ------------------------------------------------------------------ what there is
@@ -220,8 +219,7 @@ class AclStore:
             else:
                 operations.append(Delete(path, version))
             if self._has_readers:
-                notice = acl_znodes.change_path(pattern.pattern_type)
-                operations.append(Create(notice, acl_znodes.encode_change(pattern), sequential=True))
+                operations.append(self._notices[pattern.pattern_type].of(acl_znodes.encode_change(pattern)))
         if operations:
             await self._coordination.multi(operations)
 
@@ -278,27 +276,16 @@ class AclStore:
 
     async def _read_everything(self) -> None:
         # First: what is changed while the rules are read is then read once more, and not missed.
-        for kind, path in acl_znodes.CHANGES.items():
-            names = await self._coordination.children(path)
-            self._heard[kind] = max(_numbered(names).values(), default=-1)
+        for notices in self._notices.values():
+            await notices.pass_over()
         await self.read_all()
 
     async def _read_what_changed(self, kind: PatternType) -> None:
-        parent = acl_znodes.CHANGES[kind]
-        notices = _numbered(await self._coordination.children(parent))
-        paths = {f"{parent}/{name}": number for name, number in notices.items()}
-        unread = [path for path in paths if path not in self._created_ms or paths[path] > self._heard[kind]]
-        nodes = await self._coordination.get_all(unread)
-        patterns: dict[Pattern, None] = {}
-        for path, node in zip(unread, nodes, strict=True):
-            if node is not None:
-                self._created_ms[path] = node.created_ms
-                if paths[path] > self._heard[kind] and (pattern := _named_by(kind, node)) is not None:
-                    patterns[pattern] = None
-        await self._read_again(list(patterns))
+        held, number = await self._notices[kind].read()
+        patterns = dict.fromkeys([_named_by(kind, each) for each in held])
+        await self._read_again([each for each in patterns if each is not None])
         # Only now: if reading fails, the same rules are read again.
-        self._heard[kind] = max(paths.values(), default=self._heard[kind])
-        await self._purge(parent, paths)
+        await self._notices[kind].heeded(number)
 
     async def _read_again(self, patterns: Sequence[Pattern]) -> None:
         for start in range(0, len(patterns), NODES_PER_TURN):
@@ -311,18 +298,6 @@ class AclStore:
                     except MalformedNode as error:
                         logger.error("ACLs cannot be read, so those from before stay in force: %s", error)
 
-    async def _purge(self, parent: str, paths: Mapping[str, int]) -> None:
-        """Remove old notices; those whose age is not known stay."""
-        oldest = self._clock_ms() - EXPIRATION_MS
-        for path in [each for each in self._created_ms if each.startswith(parent + "/")]:
-            if path not in paths:
-                del self._created_ms[path]
-            elif 0 < self._created_ms[path] < oldest:
-                try:
-                    await self._coordination.multi([Delete(path)])
-                except (NoNode, AccessDenied):
-                    continue  # another broker was faster, or made the notice for itself only
-
 
 def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:
     """Raises MalformedNode, which says where."""
@@ -332,15 +307,9 @@ def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:
         raise MalformedNode(f"{acl_znodes.path_of(pattern)}: {error}") from None
 
 
-def _numbered(names: Iterable[str]) -> dict[str, int]:
-    """The notices among the children of their node."""
-    numbers = {name: acl_znodes.number_of_change(name) for name in names}
-    return {name: number for name, number in numbers.items() if number is not None}
-
-
-def _named_by(kind: PatternType, node: Node) -> Pattern | None:
+def _named_by(kind: PatternType, notice: bytes) -> Pattern | None:
     try:
-        return acl_znodes.decode_change(kind, node.data)
+        return acl_znodes.decode_change(kind, notice)
     except MalformedNode as error:
         logger.error("Left aside a notice of changed ACLs: %s", error)
         return None

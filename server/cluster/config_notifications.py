@@ -2,7 +2,7 @@
 
 A broker that changes settings leaves a notice below /config/changes. The notice names their topic or broker only: the
 settings are always read from /config. At the start of every session a broker reads all settings, and passes over the
-notices from before. It removes notices that are older than 15 minutes.
+notices from before (`notices.py`).
 
 Settings of groups have no notices there: the node above them is written with every change (`znodes.OWN_PATHS`). Then those
 of all groups are read.
@@ -20,20 +20,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Delete, NoNode
-from ottla.server.cluster.notices import persistently
+from ottla.replication.cluster.coordination import CoordinationUnavailable
+from ottla.server.cluster.notices import ChangeNotices, persistently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
-    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.coordination import Coordination
     from ottla.replication.cluster.state import ClusterState
     from ottla.server.cluster.settings_administration import SettingsAdministration
 
 logger = logging.getLogger("ottla.cluster.config")
 
 PREFIX = "config_change_"
-EXPIRATION_MS = 15 * 60 * 1000
 TOPICS, BROKERS = "topics/", "brokers/"
 
 
@@ -59,11 +58,9 @@ class ConfigNotifications:
         self._settings = settings
         self._on_unclean_allowed = on_unclean_allowed
         self._is_alone = is_alone
-        self._clock_ms = clock_ms
+        self._notices = ChangeNotices(coordination, znodes.CONFIG_CHANGES, PREFIX, clock_ms)
         self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
         self._unread: set[str] = set()
-        self._last_heard = -1
-        self._created_ms: dict[str, int] = {}  # of the notices that were read
         self._are_groups_unread = False
         self._changed = trio.Event()
 
@@ -109,7 +106,7 @@ class ConfigNotifications:
 
     async def _read_everything(self) -> None:
         # First: what is changed while the settings are read is then read once more, and not missed.
-        self._last_heard = max((await self._notices()).values(), default=-1)
+        await self._notices.pass_over()
         self._shown = {name: topic.topic_id for name, topic in self._cluster.topics.items()}
         self._unread.clear()
         await self._settings.read_all()
@@ -118,9 +115,8 @@ class ConfigNotifications:
 
     async def _read_what_changed(self) -> None:
         await self._read_groups()
-        notices = await self._notices()
-        nodes = await self._read_notices(notices)
-        entities = {_entity(node) for name, node in nodes.items() if notices[name] > self._last_heard}
+        held, number = await self._notices.read()
+        entities = {_entity(data) for data in held}
         # Others may show while these are read; they have their turn after it.
         unread = list(self._unread)
         topics = {znodes.entity_name(each.removeprefix(TOPICS)) for each in entities if each.startswith(TOPICS)}
@@ -129,24 +125,7 @@ class ConfigNotifications:
         await self._settings.entities.read(entities)
         # Only now: if reading fails, the same topics are read again.
         self._unread.difference_update(unread)
-        self._last_heard = max(notices.values(), default=self._last_heard)
-        await self._purge(notices)
-
-    async def _notices(self) -> dict[str, int]:
-        """The notices there are, with their numbers."""
-        children = await self._coordination.children(znodes.CONFIG_CHANGES)
-        return {name: int(name[len(PREFIX) :]) for name in children if name[len(PREFIX) :].isdecimal()}
-
-    async def _read_notices(self, notices: Mapping[str, int]) -> Mapping[str, Node]:
-        """The notices that were not heeded before and are still there."""
-        # Notices stay for 15 minutes. Each is read until the settings that it names have been, and forgotten when its
-        # node is gone.
-        self._created_ms = {name: self._created_ms[name] for name in notices if name in self._created_ms}
-        names = [name for name in notices if name not in self._created_ms or notices[name] > self._last_heard]
-        nodes = await self._coordination.get_all([_path(name) for name in names])
-        found = {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
-        self._created_ms |= {name: node.created_ms for name, node in found.items()}
-        return found
+        await self._notices.heeded(number)
 
     async def _read_groups(self) -> None:
         if not self._are_groups_unread:
@@ -178,24 +157,10 @@ class ConfigNotifications:
         if configs.current.log.unclean_leader_election_enable and not was_unclean:
             self._on_unclean_allowed(None)
 
-    async def _purge(self, notices: Iterable[str]) -> None:
-        """Remove old notices; those whose age is not known stay."""
-        oldest = self._clock_ms() - EXPIRATION_MS
-        for name in notices:
-            if 0 < self._created_ms.get(name, 0) < oldest:
-                try:
-                    await self._coordination.multi([Delete(_path(name))])
-                except (NoNode, AccessDenied):
-                    continue  # another broker was faster, or made the notice for itself only
 
-
-def _path(notice: str) -> str:
-    return f"{znodes.CONFIG_CHANGES}/{notice}"
-
-
-def _entity(node: Node) -> str:
+def _entity(notice: bytes) -> str:
     try:
-        return znodes.decode_config_change(node.data)
+        return znodes.decode_config_change(notice)
     except znodes.MalformedNode as error:
         logger.error("Left aside a notice of changed settings: %s", error)
         return ""

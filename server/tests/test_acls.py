@@ -20,6 +20,7 @@ from ottla.server.auth.authorizer import AclAuthorizer
 from ottla.server.cluster import acl_store as store_module
 from ottla.server.cluster.acl_store import AclStore
 from ottla.server.cluster.member import JoinProblem
+from ottla.server.cluster.notices import EXPIRATION_MS, ChangeNotices
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -352,7 +353,13 @@ def test_any_node_is_read_or_malformed(data: bytes) -> None:
 
 @given(st.text(max_size=20))
 def test_any_name_of_a_notice_has_a_number_or_none(name: str) -> None:
-    assert (acl_znodes.number_of_change(f"acl_changes_{name}") is None) == (not (name.isdecimal() and len(name) < 20))
+    class Tree:
+        async def children(self, _: str) -> list[str]:
+            return [f"acl_changes_{name}", name]
+
+    found = ChangeNotices(Tree(), "/", acl_znodes.CHANGE_PREFIX, lambda: 0)  # type: ignore[arg-type]
+    is_number = name.isascii() and name.isdecimal() and len(name) < 20
+    assert trio.run(found._numbers) == ({f"acl_changes_{name}": int(name)} if is_number else {})
 
 
 # ------------------------------------------------------------------ several brokers
@@ -471,8 +478,9 @@ async def test_old_notices_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
         await one.add([acl("t")])
         await trio.testing.wait_all_tasks_blocked()
         # This tree does not say when a node was made.
-        other._created_ms = dict.fromkeys(other._created_ms, 1)
-        monkeypatch.setattr(other, "_clock_ms", lambda: store_module.EXPIRATION_MS + 2)
+        heard = other._notices[LITERAL]
+        heard._created_ms = dict.fromkeys(heard._created_ms, 1)
+        monkeypatch.setattr(heard, "_clock_ms", lambda: EXPIRATION_MS + 2)
         await one.add([acl("u")])
         await trio.testing.wait_all_tasks_blocked()
         assert len(await tree.children("/kafka-acl-changes")) == 1

@@ -18,7 +18,8 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.control.topic_planner import NewTopic
-from ottla.server.cluster.config_notifications import EXPIRATION_MS, ConfigNotifications
+from ottla.server.cluster.config_notifications import ConfigNotifications
+from ottla.server.cluster.notices import EXPIRATION_MS
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
 
 NOW_MS = 1_700_000_000_000
