@@ -6,7 +6,7 @@ Whoever issues the tokens is a small server here: /keys has its public keys, /to
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiokafka
@@ -124,16 +124,19 @@ def librdkafka(port: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def produce(options: dict[str, Any], times: int = 1) -> list[Any]:
-    """What went wrong."""
+def produce(options: dict[str, Any], until: Callable[[], bool] = lambda: True) -> list[Any]:
+    """What went wrong, with records one after the other until it is so, and one more."""
     failures: list[Any] = []
     producer = Producer(options | {"error_cb": failures.append})
-    for _ in range(times):
+
+    def is_over() -> bool:
+        is_last = until()
         producer.produce("oauth", b"x", on_delivery=lambda error, _: failures.append(error) if error else None)
         if producer.flush(30):
             failures.append("it is not delivered")
-        if times > 1:
-            time.sleep(1)
+        return is_last or bool(failures)
+
+    wait_until(is_over, "the last record", 90)
     return failures
 
 
@@ -145,8 +148,11 @@ def test_librdkafka_with_a_callback_renews_its_token(ottla: Ports) -> None:
         given.append(expires)
         return signed(claims(exp=expires)), float(expires)
 
-    assert produce(librdkafka(ottla.signed, oauth_cb=token), times=SHORT_S + 4) == []
-    assert len(given) > 1
+    def is_renewed() -> bool:
+        return len(given) > 1 and time.time() > given[0]
+
+    # Also after the first token has ended, and its session with it.
+    assert produce(librdkafka(ottla.signed, oauth_cb=token), until=is_renewed) == []
 
 
 def test_librdkafka_asks_the_issuer_itself(ottla: Ports, issuer: str) -> None:
@@ -202,9 +208,16 @@ def python(ottla: Ports, **changed: Any) -> dict[str, Any]:
 
 def test_kafka_python_logs_in_and_again(ottla: Ports) -> None:
     producer = KafkaProducer(**python(ottla))
-    for _ in range(SHORT_S + 4):
+
+    def is_served_after(end_s: float) -> bool:
+        is_over = time.time() > end_s
         producer.send("python", b"x").get(20)
-        time.sleep(1)
+        return is_over
+
+    # The session ends with the first token, so whoever is served then has logged in again.
+    producer.send("python", b"x").get(20)
+    end_s = time.time() + SHORT_S
+    wait_until(lambda: is_served_after(end_s), "the first token has ended", 90)
     producer.close()
 
 
