@@ -16,6 +16,7 @@ import pytest
 import trio
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 from compat_tests.support.kerberos import Realm, python_path
+from compat_tests.support.raw import receive_frame
 from compat_tests.support.wire_client import WireClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +30,8 @@ from ottla.server.auth.refusals import LoginFailed
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.settings.kerberos_config import KerberosKeys
 from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.wire.settings import InvalidSetting
@@ -279,6 +282,20 @@ def test_a_principal_without_a_name_is_refused(ottla: KerberosOttla, realm: Real
     with connected(ottla) as client:
         answer = log_in(client, client_of(realm, "nobody1"))
         assert (answer.error_code, answer.error_message) == (58, REFUSED)
+
+
+def test_clients_of_long_ago_send_nothing_but_tokens(ottla: KerberosOttla, realm: Realm) -> None:
+    mechanism = client_of(realm, "alice")
+    with connected(ottla) as client:
+        token = mechanism.step(b"")
+        while True:
+            client.socket.sendall(struct.pack(">i", len(token)) + token)
+            token = mechanism.step(receive_frame(client.socket))
+            if mechanism.is_complete:
+                break
+        # It has logged in: a broker that did not know it would hang up.
+        assert client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 0).error_code == 0
+        assert client.ask(MetadataRequest(topics=[]), 1).brokers
 
 
 def test_a_token_that_comes_again_ends_the_connection_without_an_answer(ottla: KerberosOttla, realm: Realm) -> None:

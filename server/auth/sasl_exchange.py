@@ -2,7 +2,7 @@
 
 Theory
     state           takes                                                           goes to
-    FIRST           ApiVersions; SaslHandshake; nothing else                        VERSIONS, HANDSHAKE or TOKENS
+    FIRST           ApiVersions; SaslHandshake; a bare token of GSSAPI (0.9)        VERSIONS, HANDSHAKE or TOKENS
     VERSIONS        the same, after an ApiVersions that was answered with an error  the same
     HANDSHAKE       SaslHandshake, after an ApiVersions that was answered           TOKENS
     TOKENS          SaslAuthenticate; bare tokens if the handshake had version 0    TOKENS, COMPLETE
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.gate.dispatch import CloseConnection, api_name
+from ottla.server.settings.kerberos_config import GSSAPI
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 API_VERSIONS_KEY, SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 18, 17, 36
 REAUTHENTICATION_INTERVAL_MS = 1_000
+# The first byte of a first token of GSS-API (RFC 2743, section 3.1). As the first byte of a request it would be a key that none has.
+_GSS_TOKEN_BEGINS = b"\x60"
 
 
 class State(enum.Enum):
@@ -105,6 +108,13 @@ class SaslExchange:
     def works_in_thread(self) -> bool:
         """Whether the next token is to be handled in a thread."""
         return self._offered is not None and self._offered.in_thread
+
+    def begin_bare(self, frame: bytes) -> None:
+        """Clients of 0.9 begin with a token: if this first frame is one, and GSSAPI is enabled, bare tokens are taken from now on."""
+        offered = self._mechanisms.get(GSSAPI)
+        if self.state is State.FIRST and offered is not None and frame.startswith(_GSS_TOKEN_BEGINS):
+            self._name, self._offered, self._mechanism = GSSAPI, offered, offered.begin()
+            self.state = State.TOKENS
 
     def expect(self, api_key: int) -> None:
         """Before a request is decoded: raise if there is no place for it."""

@@ -169,6 +169,7 @@ class Authentication:
 
     async def _handle(self, frame: bytes) -> None:
         exchange = self._exchange
+        exchange.begin_bare(frame)
         if exchange.takes_bare_tokens:
             token = await self._answered(None, 0, partial(exchange.on_bare_token, frame, _now_ms()))
             await self._send(_size(len(token)) + token)

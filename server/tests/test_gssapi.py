@@ -145,6 +145,30 @@ def test_a_client_is_told_nothing_but_that_its_credentials_are_wrong():
     assert (failed.value.answer.error_code, failed.value.answer.error_message) == (58, told)
 
 
+def test_clients_of_long_ago_begin_with_a_token():
+    ticket = b"\x60:" + b"a@REALM"
+
+    class Old(Context):
+        def step(self, token: bytes) -> Stepped:
+            return super().step(token.replace(b"\x60:", b"ticket:"))
+
+    namer = ShortNamer(["DEFAULT"])
+    made = GssapiServer(lambda: Old(), lambda name: namer.short_name(name, "REALM"))
+    exchange = SaslExchange({"GSSAPI": OfferedMechanism(lambda: made)})
+    exchange.begin_bare(ticket)
+    assert exchange.takes_bare_tokens
+    assert exchange.on_bare_token(ticket, 0) == b"proof"
+    assert exchange.on_bare_token(b"", 0) == b"wrapped:" + OFFER
+    assert exchange.on_bare_token(b"wrapped:" + CHOICE, 0) == b"" and exchange.is_complete
+
+
+@pytest.mark.parametrize(("name", "frame"), [("PLAIN", b"\x60:a"), ("GSSAPI", b"\0\x12"), ("GSSAPI", b"")])
+def test_what_is_no_token_of_gssapi_is_a_request(name: str, frame: bytes):
+    exchange = SaslExchange({name: OfferedMechanism(server)})
+    exchange.begin_bare(frame)
+    assert not exchange.takes_tokens
+
+
 def test_who_logs_in_again_has_to_be_the_same():
     exchange = SaslExchange({"GSSAPI": OfferedMechanism(server, max_reauth_ms=60_000)})
     exchange.on_handshake("GSSAPI", 1)
