@@ -40,6 +40,7 @@ UNSECURED_HANDLER = f"{_KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCall
 _BY_SECRET, _BY_FILE = f"{_KAFKAS}ClientCredentialsJwtRetriever", f"{_KAFKAS}FileJwtRetriever"
 _RETRIEVERS = (DEFAULT_RETRIEVER, _BY_SECRET, _BY_FILE)
 _URL = "sasl.oauthbearer.token.endpoint.url"
+_URLENCODE = "sasl.oauthbearer.header.urlencode"  # Kafka's clients declare it, and its brokers read it only with a prefix
 _ASSERTIONS = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 _OPTION = "unsecuredLogin"
 _RESERVED = ("iat", "exp")
@@ -119,12 +120,17 @@ def _source(
             config.sasl_oauthbearer_client_credentials_client_secret, options, "clientSecret", f"{credentials}.client.secret"
         ),
         scope=(config.sasl_oauthbearer_scope or options.get("scope", "")).strip() or None,
+        encodes_header=_is_true(texts, _URLENCODE),
         tls=tls_of_options(options, own) if parts.scheme == "https" else None,
         connect_timeout_ms=config.sasl_login_connect_timeout_ms,
         read_timeout_ms=config.sasl_login_read_timeout_ms,
         retry_backoff_ms=config.sasl_login_retry_backoff_ms,
         retry_backoff_max_ms=config.sasl_login_retry_backoff_max_ms,
     )
+
+
+def _is_true(texts: Mapping[str, str], name: str) -> bool:
+    return texts.get(f"{OAUTHBEARER.lower()}.{name}", texts.get(name, "")).strip().lower() == "true"
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:

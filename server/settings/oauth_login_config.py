@@ -78,6 +78,9 @@ class ClientCredentials:
     client_id: str
     client_secret: str = field(repr=False)
     scope: str | None
+    encodes_header: bool
+    """Whether name and secret are encoded as in a URL (RFC 6749, section 2.3.1)."""
+
     tls: TlsConfig | None
     connect_timeout_ms: int | None
     read_timeout_ms: int | None

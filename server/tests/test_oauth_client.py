@@ -1,5 +1,6 @@
 """Tokens by which this broker logs in at others: settings, where they come from, when they are replaced, and the exchange."""
 
+import base64
 import contextlib
 import json
 import logging
@@ -18,7 +19,8 @@ from ottla.server.auth.oauth import login_tokens
 from ottla.server.auth.oauth.bearer import OAuthBearerServer
 from ottla.server.auth.oauth.client import OAuthBearerClient
 from ottla.server.auth.oauth.login_tokens import LoginToken, LoginTokens, checked, replace_ms
-from ottla.server.auth.oauth.retrieving import FailedRetrieval, retrieve, token_of, unsecured_token
+from ottla.server.auth.oauth.retrieving import retrieve
+from ottla.server.auth.oauth.token_requests import FailedRetrieval, headers_of, token_of, unsecured_token
 from ottla.server.auth.oauth.unsecured_tokens import UnsecuredTokens
 from ottla.server.auth.peer_login import PeerLogin
 from ottla.server.auth.refusals import LoginFailed, LoginRefused
@@ -198,6 +200,7 @@ def credentials(issuer: Issuer, **changed: Any) -> ClientCredentials:
         "client_id": "broker",
         "client_secret": SECRET,
         "scope": None,
+        "encodes_header": False,
         "tls": None,
         "connect_timeout_ms": None,
         "read_timeout_ms": None,
@@ -218,6 +221,16 @@ async def test_a_server_gives_out_a_token_for_a_secret(issuer: Issuer):
     assert headers[b"authorization"] == b"Basic YnJva2VyOmh1bnRlcjItb2Ytb2F1dGg="
     assert headers[b"content-type"] == b"application/x-www-form-urlencoded"
     assert body == b"grant_type=client_credentials&scope=a+b%2Fc"
+
+
+def test_a_secret_may_be_encoded_for_the_header():
+    issuer = Issuer()
+    for encodes, expected in ((False, b"a/b:c d"), (True, b"a%2Fb:c+d")):
+        source = credentials(issuer, client_id="a/b", client_secret="c d", encodes_header=encodes)
+        assert base64.b64decode(headers_of(source)[0][1].removeprefix("Basic ")) == expected
+    texts = {f"{OWN}sasl.oauthbearer.header.urlencode": "true"}
+    source = login_of(GOOD | texts).source
+    assert isinstance(source, ClientCredentials) and source.encodes_header
 
 
 async def test_a_server_with_a_fault_of_its_own_is_asked_again(issuer: Issuer):

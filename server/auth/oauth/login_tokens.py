@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from ottla.server.auth.oauth.https import https_context
-from ottla.server.auth.oauth.retrieving import FailedRetrieval, retrieve
+from ottla.server.auth.oauth.retrieving import retrieve
+from ottla.server.auth.oauth.token_requests import FailedRetrieval
 from ottla.server.auth.oauth.tokens import InvalidToken, expires_ms, seconds, take_apart, user_name
 from ottla.server.auth.refusals import LoginFailed
 from ottla.server.settings.oauth_login_config import ClientCredentials

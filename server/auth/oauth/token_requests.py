@@ -1,0 +1,108 @@
+"""What is said to a server that gives out tokens, and what its answer holds (RFC 6749, section 4.4); tokens that nobody signs. Sans-IO.
+
+For whoever asks in his own way: a broker (`retrieving.py`), or a command. Neither secret nor token is ever in an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
+
+from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from ottla.server.settings.oauth_login_config import ClientCredentials, UnsecuredLogin
+
+# Statuses by which a server says that another attempt would end in the same way (Kafka's UNRETRYABLE_HTTP_CODES).
+_LASTING = frozenset((*range(400, 408), 409, 410, 411, 413, 414, 415, 501, 505))
+_ERROR = re.compile(r"[a-zA-Z_]{1,40}")
+_TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
+
+
+class FailedRetrieval(Exception):
+    """There is no token; the text is for the log. `is_lasting`: nor will there be one if it is tried again."""
+
+    def __init__(self, text: str, *, is_lasting: bool = True) -> None:
+        super().__init__(text)
+        self.is_lasting = is_lasting
+
+
+def plain_token(text: str) -> str:
+    """What came for a token, without spaces around it. FailedRetrieval: its characters are not those of a token."""
+    text = text.strip()
+    if len(text) > TOKEN_CHARACTERS_MAX:
+        raise FailedRetrieval(f"what came for a token has more than {TOKEN_CHARACTERS_MAX} characters")
+    if not _TOKEN.fullmatch(text):
+        raise FailedRetrieval("what came for a token is none")
+    return text
+
+
+def headers_of(source: ClientCredentials) -> list[tuple[str, str]]:
+    """Of the POST, beside those that every request has."""
+    pair = (source.client_id, source.client_secret)
+    identity, secret = map(quote_plus, pair) if source.encodes_header else pair
+    credentials = base64.b64encode(f"{identity}:{secret}".encode()).decode()
+    return [
+        ("Authorization", f"Basic {credentials}"),
+        ("Cache-Control", "no-cache"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ]
+
+
+def body_of(source: ClientCredentials) -> bytes:
+    """Of the POST."""
+    # Kafka sends a scope as it is, so that two words need a + that somebody has put there.
+    scope = "" if source.scope is None else f"&scope={quote_plus(source.scope, safe='+%')}"
+    return f"grant_type=client_credentials{scope}".encode()
+
+
+def token_of_answer(status: int, body: bytes) -> str:
+    """The token in a server's answer. FailedRetrieval."""
+    if status in (200, 201):
+        return token_of(body)
+    raise FailedRetrieval(f"the server answers with status {status}{_error(body)}", is_lasting=status in _LASTING)
+
+
+def token_of(body: bytes) -> str:
+    """The token in a server's answer. FailedRetrieval."""
+    found = _object(body)
+    for name in ("access_token", "id_token"):
+        value = found.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+    raise FailedRetrieval("the server's answer holds no token")
+
+
+def _error(body: bytes) -> str:
+    """What RFC 6749, section 5.2, has for a reason, if the answer has it."""
+    try:
+        said = _object(body).get("error")
+    except FailedRetrieval:
+        return ""
+    return f" ({said})" if isinstance(said, str) and _ERROR.fullmatch(said) else ""
+
+
+def _object(body: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise FailedRetrieval("the server's answer is no JSON object")
+    return found
+
+
+# ---------------------------------------------------------------------- tokens that nobody signs
+
+
+def unsecured_token(source: UnsecuredLogin, now_ms: int) -> str:
+    """As Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes them."""
+    times = {"exp": now_ms / 1000 + source.lifetime_s, "iat": now_ms / 1000}
+    return f"{_part({'alg': 'none'})}.{_part({**times, **source.claims})}."
+
+
+def _part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
