@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.scram import ScramStore
     from ottla.server.auth.strangers import Strangers
     from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.settings.kerberos_config import KerberosOfListener
+    from ottla.server.settings.kerberos_rules import KerberosOfListener
     from ottla.server.settings.oauth_config import TokenRules
     from ottla.server.settings.overrides import Texts
     from ottla.server.settings.repository import ConfigRepository

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ottla.server.settings.oauth_config import OAUTHBEARER, OAuthConfig
-from ottla.server.settings.oauth_login_config import (
-    DEFAULT_RETRIEVER,
-    LOGIN_HANDLER_NAME,
+from ottla.server.settings.oauth_login_config import DEFAULT_RETRIEVER, LOGIN_HANDLER_NAME, OAuthLoginConfig
+from ottla.server.settings.oauth_logins import (
     ClientCredentials,
     OAuthLogin,
-    OAuthLoginConfig,
     RefreshRules,
     TokenFile,
     UnsecuredLogin,

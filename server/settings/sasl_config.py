@@ -11,16 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.settings.kerberos_config import (
-    GSSAPI,
-    KERBEROS_MODULE,
-    KerberosConfig,
-    KerberosKeys,
-    KerberosOfListener,
-    check_keytab,
-    check_package,
-    kerberos_keys,
-)
+from ottla.server.settings.kerberos_config import GSSAPI, KERBEROS_MODULE, KerberosConfig
 from ottla.server.settings.oauth_config import HANDLER_NAME, OAUTHBEARER, OAuthConfig, TokenRules
 from ottla.wire.settings import (
     CLASS,
@@ -35,7 +26,8 @@ from ottla.wire.settings import (
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
-    from ottla.server.settings.oauth_login_config import OAuthLogin
+    from ottla.server.settings.kerberos_rules import KerberosKeys, KerberosOfListener
+    from ottla.server.settings.oauth_logins import OAuthLogin
 
 PLAIN, SCRAM_256, SCRAM_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 SERVED_MECHANISMS = (GSSAPI, PLAIN, SCRAM_256, SCRAM_512, OAUTHBEARER)
@@ -219,6 +211,12 @@ def _values(config_class: type, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _kerberos(texts: Mapping[str, str], line: str, jaas: JaasEntry | None) -> KerberosOfListener:
+    from ottla.server.settings.kerberos_rules import (  # few have Kerberos
+        KerberosOfListener,
+        check_package,
+        kerberos_keys,
+    )
+
     assert jaas is not None
     config = KerberosConfig(**_values(KerberosConfig, texts))
     keys = kerberos_keys(jaas, config.sasl_kerberos_service_name, line)
@@ -235,6 +233,8 @@ def _token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) 
 def _check_files(mechanism: MechanismConfig, prefix: str) -> None:
     """Refuse a start with files of keys that cannot be read."""
     if mechanism.kerberos is not None:
+        from ottla.server.settings.kerberos_rules import check_keytab  # as above
+
         check_keytab(mechanism.kerberos.keys, f"{prefix}{mechanism.name.lower()}.{JAAS_NAME}")
     if mechanism.tokens is not None:
         from ottla.server.settings.token_rules import check_key_file  # as above

@@ -27,7 +27,7 @@ from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.settings.oauth_config import UnsecuredTokenRules
-from ottla.server.settings.oauth_login_config import (
+from ottla.server.settings.oauth_logins import (
     ClientCredentials,
     OAuthLogin,
     RefreshRules,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.server.auth.kerberos.library import AcceptedContext, Acceptor
-    from ottla.server.settings.kerberos_config import KerberosKeys
+    from ottla.server.settings.kerberos_rules import KerberosKeys
 
 
 class KerberosListener:

@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from ottla.server.settings.oauth_login_config import ClientCredentials, UnsecuredLogin
+    from ottla.server.settings.oauth_logins import ClientCredentials, UnsecuredLogin
 
 # Statuses by which a server says that another attempt would end in the same way (Kafka's UNRETRYABLE_HTTP_CODES).
 _LASTING = frozenset((*range(400, 408), 409, 410, 411, 413, 414, 415, 501, 505))
