@@ -24,8 +24,9 @@ want chromedriver chromium-driver
 # A realm of Kerberos, and what kcat and Debian's own Python need to log in there.
 want krb5kdc krb5-kdc
 want kadmin.local krb5-admin-server
-want kinit "krb5-user libsasl2-modules-gssapi-mit"
-[ -d /usr/lib/python3/dist-packages/gssapi ] || wanted="$wanted python3-gssapi"
+want kinit krb5-user
+ls /usr/lib/*/sasl2/libgssapiv2.so >/dev/null 2>&1 || wanted="$wanted libsasl2-modules-gssapi-mit"
+ls -d /usr/lib/python3/dist-packages/gssapi >/dev/null 2>&1 || wanted="$wanted python3-gssapi"
 wanted=$(printf '%s\n' $wanted | sort -u | tr '\n' ' ')
 [ -n "${wanted# }" ] || exit 0
 
