@@ -10,6 +10,7 @@ import trio
 
 from ottla.groupcoord.groups.offsets.committed import TopicOffsets
 from ottla.groupcoord.groups.offsets.part import DeleteGroup, ListCommitted
+from ottla.groupcoord.groups.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.groups.shard import Shard, in_listing
 from ottla.groupcoord.runtime.answers import finished, gathered
 from ottla.groupcoord.runtime.callers import WaitingCaller
@@ -54,6 +55,14 @@ class GroupAdministration:
         if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_TURN:
             return self._list_in_turns(parts)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
+
+    def last_rebalance(self, group_id: str) -> LastRebalance | None:
+        """When and why a group rebalanced last; None if that is not known here."""
+        try:
+            found: LastRebalance | None = self._shards.read(group_id, AskLastRebalance(group_id))
+        except KafkaError:
+            return None
+        return found
 
     async def _list_in_turns(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
         groups: list[ListedGroup] = []

@@ -6,8 +6,7 @@ import trio
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
-from ottla.groupcoord.groups.classic.group import LastRebalance
-from ottla.groupcoord.groups.classic.part import AskLastRebalance, DescribeGroup, undescribed
+from ottla.groupcoord.groups.classic.part import DescribeGroup, undescribed
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.runtime.answers import finished, then
 from ottla.groupcoord.runtime.callers import WaitingCaller
@@ -126,11 +125,3 @@ class ClassicService:
         except KafkaError as error:
             return undescribed(group_id, error.code)
         return described
-
-    def last_rebalance(self, group_id: str) -> LastRebalance | None:
-        """When and why a group gathered its members last; None if that is not known here."""
-        try:
-            found: LastRebalance | None = self._shards.read(group_id, AskLastRebalance(group_id))
-        except KafkaError:
-            return None
-        return found

@@ -3,11 +3,12 @@
     console.py       puts the paths together: the page, and what it asks under /api/
     access.py        who may ask: everybody on this machine, or who has the token
     pages.py         the files in static/, by ETag
-    questions.py     parameters of a request, checked
+    questions.py     parameters of a request, checked; paging.py finds the page of a long list that they ask for
     asking.py        asks handlers of the broker as any client does, without a socket
     cluster_view.py  brokers, topics, partitions
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
     groups_view.py   groups: members, offsets, lag, the last rebalance
+    transactions_view.py  transactional ids; producers of a partition, and whose transactions hang
     settings_view.py settings with their documentation
     writing.py       produces a record, changes a setting; partitioning.py finds the partition of a key
     learning.py      the small load of the Learn tab; learning_reader.py is a member of its group

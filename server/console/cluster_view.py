@@ -161,6 +161,7 @@ class ClusterView:
                 "end": held.log_end_offset,
                 "size": held.log.size_in_bytes,
                 "segments": len(held.log.segments),
+                "producers": len(held.log.producers),
             }
         return {
             "index": index,

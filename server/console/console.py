@@ -18,6 +18,7 @@ from ottla.server.console.log_tail import LogTail
 from ottla.server.console.pages import Pages
 from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
+from ottla.server.console.transactions_view import TransactionsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
 from ottla.server.duty import OffDuty
 from ottla.server.http.messages import JSON, Refused, Request, Response
@@ -42,6 +43,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     Pages().add_to(routes)
     cluster, groups, records = ClusterView(broker, access, pace), GroupsView(broker, pace), Records(broker)
     learning = Learning(broker, records, may_start=access.may_write)
+    transactions = TransactionsView(broker, pace)
     tail = LogTail(access, lag)
     pictures: dict[str, Asked] = {
         "overview": cluster.overview,
@@ -60,6 +62,8 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "live": records.live,
         "groups": groups.groups,
         "group": groups.group,
+        "transactions": transactions.transactions,
+        "producers": transactions.producers,
         "settings": SettingsView(broker, pace).settings,
     }
     for name, handler in reads.items():

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
+from ottla.server.console.paging import Wanted, first_page
 from ottla.server.console.turns import PacedSlices
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest
+from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
 ASSIGNED_TEXT_MAX = 256 * 1024  # characters of topics' names, of all members together
 ASSIGNMENT_BYTES_MAX = 64 * 1024  # a longer one is not read
-ID_MAX, TEXT_SHOWN_MAX = questions.TEXT_LENGTH_MAX, 300
-SORTED_AT_ONCE = 1_000
+TEXT_SHOWN_MAX = 300
 CONSUMER = "consumer"
 OFFSETS_VERSION = 9  # names topics
 
@@ -41,23 +41,12 @@ class GroupsView:
 
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
-        after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
+        wanted, slices = Wanted.by(request), PacedSlices(self._pace)
         listed = await finished(self._broker.groups.administration.list_groups(ListGroupsRequest()))
         if listed.error_code:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
-        slices = PacedSlices(self._pace)
-        first: list[ListedGroup] = []
-        for each in listed.groups:
-            await slices.give_way()
-            # Those with very long ids could not be asked for.
-            if after < each.group_id and len(each.group_id) <= ID_MAX and wanted in each.group_id.lower():
-                first.append(each)
-            # There may be a million, which are not sorted in one step.
-            if len(first) > SORTED_AT_ONCE:
-                first = _first(first)
-        first = _first(first)
-        page = first[:GROUPS_PER_PAGE]
+        page, following = await first_page(listed.groups, lambda each: each.group_id, wanted, GROUPS_PER_PAGE, slices)
         return {
             "groups": [
                 {
@@ -68,7 +57,7 @@ class GroupsView:
                 }
                 for each in page
             ],
-            "next": page[-1].group_id if len(first) > len(page) else None,
+            "next": following,
         }
 
     async def group(self, request: Request) -> dict[str, Any]:
@@ -83,7 +72,7 @@ class GroupsView:
             text_left -= sum([len(topic) for topic, _ in told["assigned"]])
             members.append(told)
             await slices.give_way()
-        rebalance = self._broker.groups.classic.last_rebalance(group_id) if kind == "classic" else None
+        rebalance = self._broker.groups.administration.last_rebalance(group_id)
         return {
             "id": group_id,
             "type": kind,
@@ -144,11 +133,6 @@ class GroupsView:
                     )
         offsets.sort(key=lambda each: (each["topic"], each["partition"]))
         return {"offsets": offsets, "offsetCount": count, "lag": lag}
-
-
-def _first(groups: list[ListedGroup]) -> list[ListedGroup]:
-    """A page of them, and one more if there are more."""
-    return sorted(groups, key=lambda each: each.group_id)[: GROUPS_PER_PAGE + 1]
 
 
 def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.console import groups_view
+from ottla.server.console import groups_view, paging
 from ottla.server.console.asking import ask as ask_handler
 from ottla.server.tests.console_asking import ask, make_topic, running, write
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
@@ -112,7 +112,7 @@ async def test_names_that_a_member_has_made_up_are_shown_in_bounds(
 
 async def test_groups_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_view, "GROUPS_PER_PAGE", 2)
-    monkeypatch.setattr(groups_view, "SORTED_AT_ONCE", 2)
+    monkeypatch.setattr(paging, "SORTED_AT_ONCE", 2)
     for name in ("b", "a", "c", "other"):
         await joined(broker, f"group-{name}", b"")
     first = (await ask(broker, "/api/groups?contains=group")).json

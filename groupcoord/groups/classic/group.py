@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import Self
 
 from ottla.groupcoord.groups.classic.members import Member, Members
 from ottla.groupcoord.groups.classic.records import (
@@ -18,6 +18,7 @@ from ottla.groupcoord.groups.classic.records import (
     group_tombstone,
 )
 from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.rebalance_log import LastRebalance
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -54,14 +55,6 @@ ENTERED_FROM = {
     EMPTY: {PREPARING_REBALANCE},
     DEAD: {STABLE, PREPARING_REBALANCE, COMPLETING_REBALANCE, EMPTY},
 }
-
-
-class LastRebalance(NamedTuple):
-    """When a group began to gather its members, by the time of day; after which generation, and why."""
-
-    timestamp_ms: int
-    after_generation: int
-    reason: str
 
 
 class Group:

@@ -7,11 +7,12 @@ record: that is replayed at load only. The end of a group comes into force when 
 from __future__ import annotations
 
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
-from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC, LastRebalance
+from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.classic.records import FORMATS, GroupMetadataKey, GroupMetadataRecord
 from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.part import Host, Part, PartKind
+from ottla.groupcoord.groups.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -32,15 +33,6 @@ class DescribeGroup:
     def __init__(self, group_id: str, api_version: int) -> None:
         self.group_id = group_id
         self.api_version = api_version
-
-
-class AskLastRebalance:
-    """The question why a group has rebalanced last."""
-
-    __slots__ = ("group_id",)
-
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
 
 
 class ClassicGroups(Part):

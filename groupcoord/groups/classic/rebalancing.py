@@ -47,12 +47,11 @@ from ottla.groupcoord.groups.classic.group import (
     STABLE,
     SYNC,
     Group,
-    LastRebalance,
 )
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
-from ottla.groupcoord.groups.rebalance_log import log_rebalance
+from ottla.groupcoord.groups.rebalance_log import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -65,7 +64,6 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
 
 PROTOCOLS_MAX = 100
-REASON_LENGTH_MAX = 500
 PENDING_MEMBERS_MAX = 10_000
 GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
 """Limits on what a group keeps of its members' words; no real group comes near them."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
 from ottla.groupcoord.groups.consumer import records
 from ottla.groupcoord.groups.consumer.group import JOIN, SYNC, ConsumerGroup
-from ottla.groupcoord.groups.consumer.heartbeat import Heartbeats, check_room, known_static
+from ottla.groupcoord.groups.consumer.heartbeat import Heartbeats, change_of, check_room, known_static
 from ottla.groupcoord.groups.consumer.leaving import Leaving
 from ottla.groupcoord.groups.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.migration import DISABLED, Migration
@@ -25,6 +25,7 @@ from ottla.groupcoord.groups.consumer.pattern_refresh import PatternRefresh
 from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.rebalance_log import HAS_LEFT
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
@@ -143,7 +144,7 @@ class ClassicRequests:
         if before.pattern != after.pattern:
             self._patterns.take_change(group, before.pattern, after.pattern)
         self._patterns.refresh(group, caller)
-        self._rebalancing.look_at_topics(group, has_changed=has_changed)
+        self._rebalancing.look_at_topics(group, change_of(before, after) if has_changed else "")
         if downgrades and group.assignment_epoch < group.group_epoch:
             return after  # the classic group will rebalance
         if not downgrades:
@@ -217,7 +218,7 @@ class ClassicRequests:
         """Members of either protocol may be named here: an administrator removes them so, too."""
         leaving: dict[str, Member] = {}
         responses = [self._leave(group, identity, leaving) for identity in request.members]
-        self._leaving.remove(group, list(leaving.values()), "left")
+        self._leaving.remove(group, list(leaving.values()), HAS_LEFT)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
 

@@ -27,6 +27,13 @@ from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import EpochsOfPartitions, is_part_of
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.groups.rebalance_log import (
+    HAS_OTHER_PATTERN,
+    IS_NEW,
+    OTHER_ASSIGNOR,
+    READS_OTHER_TOPICS,
+    member_reason,
+)
 from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -185,8 +192,10 @@ class Heartbeats:
             has_changed = self._patterns.take_change(group, before.pattern, after.pattern) or has_changed
         subscription_changed = names_changed or before.pattern != after.pattern
         self._patterns.refresh(group, caller)
-        has_changed = has_changed or assignor != self._rebalancing.preferred_assignor(group)
-        self._rebalancing.look_at_topics(group, has_changed=has_changed)
+        change = change_of(before, after) if has_changed else ""
+        if not change and assignor != self._rebalancing.preferred_assignor(group):
+            change = OTHER_ASSIGNOR
+        self._rebalancing.look_at_topics(group, change)
         self._rebalancing.assign(group)
         after = self._rebalancing.reconcile(
             group,
@@ -235,6 +244,17 @@ def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
         records.target_record(group_id, member_id, None),
         records.member_record(group_id, member_id, None),
     )
+
+
+def change_of(before: Member, after: Member) -> str:
+    """What a member has changed, in words, by which the group's epoch rises."""
+    if before.written is None:
+        what = IS_NEW
+    elif before.topics != after.topics:
+        what = READS_OTHER_TOPICS
+    else:
+        what = HAS_OTHER_PATTERN
+    return member_reason(after.member_id, what)
 
 
 def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:

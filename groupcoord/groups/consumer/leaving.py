@@ -18,6 +18,7 @@ from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.groups.modern.assignments import with_epoch, without_epochs
 from ottla.groupcoord.groups.modern.group import STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.rebalance_log import HAS_LEFT, WAS_SILENT, member_reason
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -48,7 +49,7 @@ class Leaving:
         if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
             self._go_for_a_while(group, member)
         else:
-            self.remove(group, [member], "left")
+            self.remove(group, [member], HAS_LEFT)
         return ConsumerGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
             member_id=request.member_id,
@@ -87,7 +88,7 @@ class Leaving:
     # ------------------------------------------------------------------ deadlines
 
     def end_session(self, group: ConsumerGroup, member: Member) -> None:
-        self.remove(group, [member], "was silent for too long")
+        self.remove(group, [member], WAS_SILENT)
 
     def end_revocation(self, group: ConsumerGroup, member: Member) -> None:
         """A member had to give up partitions, and its rebalance timeout is over."""
@@ -102,5 +103,5 @@ class Leaving:
 
 
 def _words(members: Sequence[Member], reason: str) -> str:
-    first, others = members[0].member_id, len(members) - 1
-    return f"member {first!r} {reason}" + (f", and {others} others" if others else "")
+    others = len(members) - 1
+    return member_reason(members[0].member_id, reason) + (f", and {others} others" if others else "")

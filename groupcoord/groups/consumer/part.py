@@ -92,7 +92,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             LeaveGroupRequest: lambda request, caller: self._classic.leave(self._known(request), request, caller),
         }
         self.adopted_reads = {
-            HeartbeatRequest: lambda request: self._classic.heartbeat(self._known(request), request)
+            **self.adopted_reads,
+            HeartbeatRequest: lambda request: self._classic.heartbeat(self._known(request), request),
         }
         self.loads = dict.fromkeys((each.key for each in FORMATS), self.load)
         self.timers = {

@@ -17,6 +17,7 @@ from ottla.groupcoord.groups.consumer.patterns import resolve
 from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.groups.modern.group import NEVER
 from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.rebalance_log import OTHER_MATCHES
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
@@ -102,7 +103,7 @@ class PatternRefresh:
                 has_changed = self._write(group, pattern, topics, result) or has_changed
                 # If the log refuses this, the patterns have to be held against the topics again.
                 self._effects.undo_if_refused(partial(setattr, group, "patterns_seen_topics", NEVER))
-        self._rebalancing.look_at_topics(group, has_changed=has_changed)
+        self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
         """Whether the pattern stands for other topics than before."""

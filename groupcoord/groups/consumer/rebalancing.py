@@ -24,7 +24,7 @@ from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import Assignment
 from ottla.groupcoord.groups.modern.assignor import Assignor, Reader, Readers
 from ottla.groupcoord.groups.part import Host
-from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, TOPICS_HAVE_CHANGED, log_rebalance
+from ottla.groupcoord.groups.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
 
 ASSIGNORS: Mapping[str, Assignor] = {
@@ -92,14 +92,14 @@ class Rebalancing:
 
     # ------------------------------------------------------------------ the group's epoch
 
-    def look_at_topics(self, group: ConsumerGroup, *, has_changed: bool) -> None:
-        """Begin the next epoch if something has changed, among the members or in their topics."""
-        if not has_changed and group.has_seen(self._topics):
+    def look_at_topics(self, group: ConsumerGroup, change: str) -> None:
+        """Begin the next epoch if something has changed, among the members (`change` says what) or in their topics."""
+        if not change and group.has_seen(self._topics):
             return
         metadata_hash = group.hash_of(self._topics)
         group.seen_topics = self._topics.version
-        if has_changed or metadata_hash != group.metadata_hash:
-            self.begin_epoch(group, metadata_hash, MEMBERS_HAVE_CHANGED if has_changed else TOPICS_HAVE_CHANGED)
+        if change or metadata_hash != group.metadata_hash:
+            self.begin_epoch(group, metadata_hash, change or TOPICS_HAVE_CHANGED)
         if group.has_partition_metadata:
             self.put(records.partition_metadata_tombstone(group.group_id))
 
@@ -107,7 +107,7 @@ class Rebalancing:
         self._effects.undo_if_refused(group.forget_refused_epoch)
         epoch = group.group_epoch + 1
         self.put(records.group_record(group.group_id, epoch, metadata_hash))
-        log_rebalance("consumer", group.group_id, epoch, len(group.members), reason)
+        note_rebalance(self._effects, group, epoch, reason)
 
     # ------------------------------------------------------------------ the target assignment
 

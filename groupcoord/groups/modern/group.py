@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.groups.modern.subscriptions import Subscriptions
+from ottla.groupcoord.groups.rebalance_log import LastRebalance
 from ottla.groupcoord.groups.topic_hashes import hash_of_topics
 
 MemberT = TypeVar("MemberT")
@@ -46,6 +47,8 @@ class EpochGroup(Generic[MemberT, TargetT]):
         """When the target assignment was computed; 0: there is none, or the next one may come at once."""
         self.members: dict[str, MemberT] = {}
         self.targets: dict[str, TargetT] = {}
+        self.last_rebalance: LastRebalance | None = None
+        """For people; None: none since this broker coordinates the group."""
         self.seen_topics = NEVER
         self.computation: object | None = None
         """The one whose target assignment is being computed in a thread; any other comes too late."""

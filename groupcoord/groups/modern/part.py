@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.part import Host, Part
+from ottla.groupcoord.groups.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ class _WithMembers(Group, Protocol):
     """A group with members of some kind, and a value in force for each key of its records."""
 
     members: dict[str, Any]
+    last_rebalance: LastRebalance | None
 
     def value_of(self, key: Any) -> Any | None: ...
 
@@ -38,6 +40,7 @@ class ModernGroups(Part, ABC, Generic[GroupT]):
         self._groups = host.groups
         self._topics = host.topics
         self._settings_of = host.settings_of
+        self.adopted_reads = {AskLastRebalance: self._last_rebalance}
 
     # ------------------------------------------------------------------ groups
 
@@ -54,6 +57,9 @@ class ModernGroups(Part, ABC, Generic[GroupT]):
         if group_id in self._groups:
             raise self._of_another_kind(group_id)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{called} {group_id} not found.")
+
+    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
+        return self._existing(asked.group_id).last_rebalance
 
     def _of_another_kind(self, group_id: str) -> KafkaError:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")

@@ -28,7 +28,14 @@ from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH
-from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, TOPICS_HAVE_CHANGED, log_rebalance
+from ottla.groupcoord.groups.rebalance_log import (
+    HAS_LEFT,
+    IS_NEW,
+    READS_OTHER_TOPICS,
+    TOPICS_HAVE_CHANGED,
+    member_reason,
+    note_rebalance,
+)
 from ottla.groupcoord.groups.share.assignor import assign
 from ottla.groupcoord.groups.share.group import SESSION, ShareGroup
 from ottla.groupcoord.groups.share.initialization import KnownTopic
@@ -67,6 +74,7 @@ from ottla.wire.messages.share_group_heartbeat import (
 )
 
 ANY_OFFSET, FIRST_OFFSET = -1, 0
+OTHER_PARTITIONS = "other partitions than are assigned may be shared now"
 SIZE_AT_ONCE = 2_000
 """Topics that members name, and partitions. A larger assignment takes more than some milliseconds."""
 RETRY_MS = 500
@@ -104,10 +112,10 @@ class Heartbeats:
         self._check(group, request)
         member_id = request.member_id
         before = group.position(member_id)
-        is_changed = self._take_subscription(group, request, caller)
-        if group.assignment_epoch >= group.group_epoch and self._has_unassigned(group):
-            is_changed = True
-        is_changed = self._raise_epoch(group, is_changed)
+        change = self._take_subscription(group, request, caller)
+        if not change and group.assignment_epoch >= group.group_epoch and self._has_unassigned(group):
+            change = OTHER_PARTITIONS
+        is_changed = self._raise_epoch(group, change)
         target_epoch = self._update_target(group)
         self._reconcile(group, member_id, target_epoch, is_changed)
         group.start_session(member_id)
@@ -129,7 +137,7 @@ class Heartbeats:
         """A member leaves. Raises KafkaError if it is none."""
         if request.member_id not in group.members:
             raise _unknown_member(group, request.member_id)
-        self.put_out(group, request.member_id, "has left")
+        self.put_out(group, request.member_id, HAS_LEFT)
         response = ShareGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
             member_id=request.member_id,
@@ -148,7 +156,7 @@ class Heartbeats:
         group.put(ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
         epoch = group.group_epoch + 1
         self._put_epoch(group, epoch, group.hash_of(self._images))
-        log_rebalance("share", group_id, epoch, len(group.members), f"member {member_id!r} {reason}")
+        note_rebalance(self._effects, group, epoch, member_reason(member_id, reason))
         if is_last:
             # A group that is empty has nothing to assign. Time 0 lets the next member have an assignment at once.
             self._put_target_epoch(group, epoch, timestamp_ms=0)
@@ -172,8 +180,9 @@ class Heartbeats:
 
     # ------------------------------------------------------------------ what the group reads
 
-    def _take_subscription(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> bool:
-        """Keep what a member says of itself. Whether it reads other topics from now on."""
+    def _take_subscription(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> str:
+        """Keep what a member says of itself; in words, whether it reads other topics from now on."""
+        is_new = request.member_id not in group.members
         known = group.members.get(request.member_id, NEW_MEMBER)
         names = request.subscribed_topic_names
         member = Member(
@@ -185,19 +194,21 @@ class Heartbeats:
         if member != known:
             key = ShareGroupMemberMetadataKey(group_id=group.group_id, member_id=request.member_id)
             group.put(key, member_value(member))
-        return member.topics != known.topics
+        if member.topics == known.topics:
+            return ""
+        return member_reason(request.member_id, IS_NEW if is_new else READS_OTHER_TOPICS)
 
-    def _raise_epoch(self, group: ShareGroup, is_changed: bool) -> bool:
-        """Raise the group's epoch if something has changed, topics included. Whether it has."""
-        if not is_changed and group.has_seen(self._images):
+    def _raise_epoch(self, group: ShareGroup, change: str) -> bool:
+        """Raise the group's epoch if something has changed (`change` says what), topics included. Whether it has."""
+        if not change and group.has_seen(self._images):
             return False
         topics_hash = group.hash_of(self._images)
-        if not is_changed and topics_hash == group.metadata_hash:
+        if not change and topics_hash == group.metadata_hash:
             group.seen_topics = self._images.version
             return False
-        epoch, reason = group.group_epoch + 1, MEMBERS_HAVE_CHANGED if is_changed else TOPICS_HAVE_CHANGED
+        epoch = group.group_epoch + 1
         self._put_epoch(group, epoch, topics_hash)
-        log_rebalance("share", group.group_id, epoch, len(group.members), reason)
+        note_rebalance(self._effects, group, epoch, change or TOPICS_HAVE_CHANGED)
         return True
 
     def _put_epoch(self, group: ShareGroup, epoch: int, topics_hash: int) -> None:

@@ -11,6 +11,7 @@ from ottla.groupcoord.groups.limits import RECORDS_PER_CALL, TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.groups.modern.part import ModernGroups
 from ottla.groupcoord.groups.part import Host, PartKind
+from ottla.groupcoord.groups.rebalance_log import WAS_SILENT
 from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.groups.share import describing
 from ottla.groupcoord.groups.share.group import GROUP_TYPE, SESSION, ShareGroup
@@ -129,7 +130,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         """A member was silent for too long."""
         group = self._group(key.group_id)
         if group is not None and key.member_id in group.members:
-            self._heartbeats.put_out(group, key.member_id, "was silent for too long")
+            self._heartbeats.put_out(group, key.member_id, WAS_SILENT)
 
     def _describe(self, asked: DescribeShareGroup, caller: Caller) -> None:
         description: object

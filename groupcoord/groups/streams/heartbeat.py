@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ottla.groupcoord.groups.effects import Effects
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, NEVER
-from ottla.groupcoord.groups.rebalance_log import MEMBERS_HAVE_CHANGED, log_rebalance
+from ottla.groupcoord.groups.rebalance_log import IS_NEW, TOPICS_HAVE_CHANGED, member_reason, note_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.streams import records
 from ottla.groupcoord.groups.streams.endpoints import partitions_by_endpoint
@@ -50,6 +50,9 @@ from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group_heartbeat as wire
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+
+SAYS_OTHER_THINGS = "says other things of itself"
+OTHER_TOPOLOGY = "its topology has become ready or is no longer, or its settings have changed"
 
 TAGS_STATUS_VERSION = 1
 """Older clients fail when they are told of a status that they do not know."""
@@ -96,14 +99,14 @@ class Heartbeat:
             check_size(self._state, self._request, self._size_max)
         before = member_of(self._state, self._request, self._written)
         member = self._described(before)
-        is_changed = self._member_is_written(before, member)
+        change = self._member_is_written(before, member)
         topology = self._topology()
         self._tell_stale_topology(member)
         metadata_hash = self._configured_for(topology)
         configured = self._state.configured
         assert configured is not None
         self._take_positions(configured)
-        epoch = self._epoch(configured, metadata_hash, is_changed)
+        epoch = self._epoch(configured, metadata_hash, change)
         self._delay_first_assignment()
         assignment_epoch, target = self._target(epoch, member, configured)
         reconciled = reconcile(member, assignment_epoch, target, self._state.holders, self._owned)
@@ -137,20 +140,26 @@ class Heartbeat:
             client_tags=tags,
         )
 
-    def _member_is_written(self, before: Member, member: Member) -> bool:
-        """Write what has changed of the member; whether the group has to have a new epoch for it."""
+    def _member_is_written(self, before: Member, member: Member) -> str:
+        """Write what has changed of the member; in words, why the group has to have a new epoch for it."""
         if member == before:
-            return False
+            return ""
         self._written.append(records.member_record(self._state.group_id, member))
-        if self._request.instance_id is None:
-            return True
+        instance_id, state = self._request.instance_id, self._state
+        is_new = before.member_id not in state.members and (
+            instance_id is None or state.static_member(instance_id) is None
+        )
+        change = member_reason(member.member_id, IS_NEW if is_new else SAYS_OTHER_THINGS)
+        if instance_id is None:
+            return change
         # A static member that comes back under another id takes its tasks with it.
-        return (before.topology_epoch, before.rack_id, before.client_tags, before.process_id) != (
+        is_other = (before.topology_epoch, before.rack_id, before.client_tags, before.process_id) != (
             member.topology_epoch,
             member.rack_id,
             member.client_tags,
             member.process_id,
         )
+        return change if is_other else ""
 
     # ------------------------------------------------------------------ 2. the topology
 
@@ -229,13 +238,13 @@ class Heartbeat:
 
     # ------------------------------------------------------------------ 4. epochs and target
 
-    def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, is_changed: bool) -> int:
-        """The group epoch, which rises if something calls for another assignment."""
+    def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
+        """The group epoch, which rises if something calls for another assignment; `change` is what a member does."""
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
         if not (
-            is_changed
+            change
             or metadata_hash != state.metadata_hash
             or validated != state.metadata.validated_topology_epoch
             or configs != state.assignment_configs
@@ -251,8 +260,9 @@ class Heartbeat:
             known.failed_description_topology_epoch,
         )
         self._written.append(records.metadata_record(state.group_id, value))
-        reason = MEMBERS_HAVE_CHANGED if is_changed else "their topics, its topology or its settings have changed"
-        log_rebalance("streams", state.group_id, value.epoch, len(state.members), reason)
+        if not change:
+            change = TOPICS_HAVE_CHANGED if metadata_hash != state.metadata_hash else OTHER_TOPOLOGY
+        note_rebalance(self._effects, state, value.epoch, change)
         return value.epoch
 
     def _delay_first_assignment(self) -> None:

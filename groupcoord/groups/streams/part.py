@@ -12,7 +12,7 @@ from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.modern.part import ModernGroups, gives_way
 from ottla.groupcoord.groups.part import Host, PartKind
-from ottla.groupcoord.groups.rebalance_log import log_rebalance
+from ottla.groupcoord.groups.rebalance_log import HAS_LEFT, WAS_SILENT, member_reason, note_rebalance
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.groups.streams import describing, values
 from ottla.groupcoord.groups.streams.group import (
@@ -134,7 +134,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if answered.written:
             # Its first record has made a new group anew.
             made = self._existing(request.group_id)
-            made.computation = group.computation
+            made.computation, made.last_rebalance = group.computation, group.last_rebalance
             self._effects.undo_if_refused(made.forget_refused_epoch)
         return answered
 
@@ -161,16 +161,16 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if goes_for_a_while(request):
             self._put(list(records_of_pause(group, member)))
         else:
-            self._fence(group, member, "has left")
+            self._fence(group, member, HAS_LEFT)
         return Answered(left(request), [], ())
 
-    def _fence(self, group: StreamsGroup, member: Member, reason: str = "was silent for too long") -> None:
+    def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
         """Take a member out of its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(group.start_sessions)
         self._put(list(records_of_end(group, member)))
-        log_rebalance("streams", group.group_id, group.group_epoch, len(group.members), f"member {member.member_id!r} {reason}")
+        note_rebalance(self._effects, group, group.group_epoch, member_reason(member.member_id, reason))
 
     def _end(self, group: StreamsGroup) -> None:
         """Delete an empty group."""

@@ -9,10 +9,11 @@ import { showLog } from "./log.js";
 import { showRecords } from "./records.js";
 import { showSettings } from "./settings.js";
 import { showTopic, showTopics } from "./topics.js";
+import { showProducers, showTransactions } from "./transactions.js";
 
-const TABS = [["topics", "Topics"], ["groups", "Groups"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
-const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
-const TAB_OF = { topic: "topics", records: "topics", group: "groups" };
+const TABS = [["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"], ["brokers", "Brokers"], ["settings", "Settings"], ["log", "Log"], ["learn", "Learn"]];
+const VIEWS = { topics: showTopics, topic: showTopic, records: showRecords, groups: showGroups, group: showGroup, transactions: showTransactions, producers: showProducers, brokers: showBrokers, settings: showSettings, log: showLog, learn: showLearn };
+const TAB_OF = { topic: "topics", records: "topics", producers: "topics", group: "groups" };
 const main = document.getElementById("main");
 export const state = { overview: null };
 let leave = new AbortController();

@@ -64,9 +64,10 @@ function remember(type, id, lag) {
 
 export function reason(group) {
   const last = group.lastRebalance;
-  if (last) return h("p", { class: "reason" }, `${time(last.timestamp)}, after generation ${count(last.after)}: ${last.reason}.`);
-  if (group.type !== "classic") return h("p", { class: "soft" }, "Members of this kind of group take over partitions one by one, so there is no moment at which all stop. The epoch counts the changes.");
-  return h("p", { class: "soft" }, "None since this broker has been coordinating the group.");
+  const told = last ? h("p", { class: "reason" }, `${time(last.timestamp)}, after ${group.type === "classic" ? "generation" : "epoch"} ${count(last.after)}: ${last.reason}.`)
+    : h("p", { class: "soft" }, "None since this broker has been coordinating the group.");
+  return group.type === "classic" ? told
+    : [told, h("p", { class: "soft" }, "Members of this kind of group take over partitions one by one, so there is no moment at which all stop. The epoch counts the changes.")];
 }
 
 export function members(group) {

@@ -96,10 +96,13 @@ export function legend() {
     "A column is a partition, a cell the broker that holds a replica.");
 }
 
+const producers = (topic, partition) => (partition.producers ? link(count(partition.producers), "producers", topic.name, String(partition.index)) : "0");
+
 function partitionTable(topic) {
-  const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"]];
+  const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"], ["Producers", "number"]];
   return table("Partitions", columns, topic.partitions.map((each) => [
     each.isHere ? link(String(each.index), "records", topic.name, String(each.index)) : String(each.index),
     each.leader < 0 ? h("span", { class: "tag wrong" }, "none") : each.leader, each.leaderEpoch, each.isr.join(", "),
-    ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size)] : [h("span", { class: "soft" }, "not here"), "", ""])]));
+    ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size), producers(topic, each)]
+      : [h("span", { class: "soft" }, "not here"), "", "", ""])]));
 }

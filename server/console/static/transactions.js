@@ -1,0 +1,85 @@
+// Transactional ids, and the producers of one partition with what they have open in it.
+
+import { get } from "./api.js";
+import { count, empty, facts, h, link, many, refill, table, time } from "./dom.js";
+
+const PERIOD_MS = 2000;
+
+export async function showTransactions({ main, signal, poll }) {
+  const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
+  const list = h("div"), pages = [""];
+  let shown = "";
+  refill(main, h("h1", {}, "Transactions"),
+    h("p", { class: "lead" }, "Producers with a transactional id write to many partitions at once, or not at all. Listed are the ids that this broker coordinates."),
+    h("div", { class: "bar" }, h("label", { for: "contains" }, "Id contains", field)), list);
+  async function look() {
+    const found = await get("transactions", { after: pages.at(-1), contains: field.value }, signal);
+    const text = JSON.stringify([found, pages]);
+    if (text === shown) return;
+    shown = text;
+    const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look().catch(() => {}); } }, title);
+    refill(list, found.transactions.length ? transactionTable(found.transactions) : nothing(field.value),
+      h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More ids", found.next, () => pages.push(found.next))));
+  }
+  field.addEventListener("input", () => { pages.splice(1); look().catch(() => {}); });
+  await poll(PERIOD_MS, look);
+}
+
+function nothing(wanted) {
+  return wanted ? empty("No such transactional id", h("p", {}, `No id here contains “${wanted}”.`))
+    : empty("No transactional ids", h("p", {}, "One appears when a producer with a transactional.id calls initTransactions."));
+}
+
+function transactionTable(transactions) {
+  const columns = [["Transactional id"], ["State"], ["Open since"], ["Producer", "number"], ["Epoch", "number"], ["Partitions"]];
+  return table("Transactions", columns, transactions.map((each) => [h("span", { class: "mono" }, each.id), state(each),
+    each.since === null ? "" : time(each.since), each.producerId, String(each.producerEpoch), partitions(each)]));
+}
+
+function state(each) {
+  const late = each.isLate && h("span", { class: "tag wrong" }, `longer than its ${count(each.timeoutMs)} ms`);
+  return [h("span", { class: each.isOpen ? "tag on" : "tag" }, each.state), " ", late];
+}
+
+function partitions(each) {
+  const links = each.partitions.flatMap(([topic, indexes]) => indexes.map((index) => [link(`${topic} ${index}`, "producers", topic, String(index)), "; "]));
+  const told = each.partitions.reduce((sum, [, indexes]) => sum + indexes.length, 0);
+  return [links, each.partitionCount > told && `and ${count(each.partitionCount - told)} more`];
+}
+
+export async function showProducers({ main, parameters, signal, poll }) {
+  const [topic, partition] = parameters;
+  const body = h("div");
+  let shown = "";
+  refill(main, h("h1", {}, `Producers of ${topic} ${partition}`), h("p", {}, link("Topic", "topic", topic), " · ", link("Records", "records", topic, partition)),
+    h("p", { class: "lead" }, "Idempotent and transactional producers that the partition remembers. Readers with read_committed wait for transactions that are open."), body);
+  await poll(PERIOD_MS, async () => {
+    const found = await get("producers", { topic, partition }, signal);
+    const text = JSON.stringify(found);
+    if (text === shown) return;
+    shown = text;
+    refill(body, facts(["Producers", count(found.count)], ["Open transactions", count(found.producers.filter((each) => each.openSinceOffset !== null).length)]),
+      warning(found), found.producers.length ? producerTable(found.producers) : empty("The partition remembers no producer"),
+      found.count > found.producers.length && h("p", { class: "soft" }, `and ${many(found.count - found.producers.length, "producer")} more`));
+  });
+}
+
+function warning(found) {
+  const hanging = found.producers.filter((each) => each.isHanging).length;
+  const late = found.producers.filter((each) => each.isOpenTooLong).length;
+  if (hanging) return h("p", { class: "reason" }, `${many(hanging, "transaction")} hanging: no coordinator will end it. Run kafka-transactions.sh abort.`);
+  if (late && !found.isSure) return h("p", { class: "reason" }, `${many(late, "transaction")} open for longer than any may take. Other brokers may coordinate it: kafka-transactions.sh find-hanging asks them all.`);
+  return null;
+}
+
+function producerTable(producers) {
+  const columns = [["Producer"], ["Epoch", "number"], ["Last sequence", "number"], ["Wrote last"], ["Open since offset", "number"], ["State"]];
+  return table("Producers", columns, producers.map((each) => [each.producerId, String(each.producerEpoch), String(each.lastSequence),
+    time(each.lastTimestamp), each.openSinceOffset === null ? "" : count(each.openSinceOffset), condition(each)]));
+}
+
+function condition(each) {
+  if (each.isHanging) return h("span", { class: "tag wrong" }, "hanging");
+  if (each.isOpenTooLong) return h("span", { class: "tag wrong" }, "open too long");
+  return each.openSinceOffset === null ? h("span", { class: "soft" }, "nothing open") : h("span", { class: "tag on" }, "open");
+}

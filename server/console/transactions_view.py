@@ -1,0 +1,180 @@
+"""Transactional ids that this broker coordinates, and the producers that its partitions remember.
+
+A transaction *hangs* if it is open in a partition and no coordinator will end it, so that readers with read_committed never
+get past it. What tells this is what kafka-transactions.sh find-hanging goes by: it has been open for longer than any
+transaction may take (transaction.max.timeout.ms), and no coordinator knows it. A broker that coordinates all transactional
+ids is sure of that. Another one can only say that the transaction is open for too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.console import questions
+from ottla.server.console.asking import ask, refusal
+from ottla.server.console.paging import Wanted, first_page
+from ottla.server.console.turns import PacedSlices
+from ottla.wire.errors import KafkaError
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
+from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from ottla.replication.log.producers import ProducerEntry
+    from ottla.server.broker import Broker
+    from ottla.server.http.messages import Request
+    from ottla.server.http.pace import Pace
+
+IDS_PER_PAGE, PRODUCERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX = 50, 200, 100
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+LIST_VERSION, DESCRIBE_VERSION = ListTransactionsRequest.versions.last, DescribeTransactionsRequest.versions.last
+
+
+class TransactionsView:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Broker, pace: Pace) -> None:
+        self._broker, self._pace = broker, pace
+
+    async def transactions(self, request: Request) -> dict[str, Any]:
+        """A page of transactional ids in their order, as `ClusterView.topics`."""
+        wanted, slices = Wanted.by(request), PacedSlices(self._pace)
+        listed = await self._listed()
+        page, following = await first_page(
+            listed.transaction_states, lambda each: each.transactional_id, wanted, IDS_PER_PAGE, slices
+        )
+        told = []
+        for each in page:
+            # One by one: a transaction may be in very many partitions.
+            asked = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
+            described = await ask(self._broker, asked, DESCRIBE_VERSION)
+            # It may have been forgotten meanwhile.
+            told += [self._told(state) for state in described.transaction_states if not state.error_code]
+            await slices.give_way()
+        return {"transactions": told, "next": following}
+
+    async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
+        """Raises Refused while what this broker coordinates is being loaded."""
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
+        listed: ListTransactionsResponse = await ask(self._broker, request, LIST_VERSION)
+        if listed.error_code:
+            raise refusal(listed.error_code)
+        return listed
+
+    def _told(self, state: TransactionState) -> dict[str, Any]:
+        is_open = state.transaction_state in OPEN_STATES
+        age_ms = self._broker.now_ms() - state.transaction_start_time_ms
+        return {
+            "id": state.transactional_id,
+            "state": state.transaction_state,
+            "producerId": str(state.producer_id),
+            "producerEpoch": state.producer_epoch,
+            "timeoutMs": state.transaction_timeout_ms,
+            "since": state.transaction_start_time_ms if is_open else None,
+            "isOpen": is_open,
+            # Its coordinator should have ended it.
+            "isLate": is_open and age_ms > state.transaction_timeout_ms,
+            "partitions": _shown((topic.topic, topic.partitions) for topic in state.topics),
+            "partitionCount": sum([len(topic.partitions) for topic in state.topics]),
+        }
+
+    # ------------------------------------------------------------------ producers of a partition
+
+    async def producers(self, request: Request) -> dict[str, Any]:
+        """The producers of a partition that this broker holds: first what is open longest, then whoever wrote last."""
+        topic, index = questions.text(request, "topic"), questions.number(request, "partition", None)
+        try:
+            entries = list(self._broker.partition(topic, index).log.producers.values())
+        except KafkaError as error:
+            raise refusal(error.code, error.message) from None
+        slices = PacedSlices(self._pace)
+        shown = await _first_producers(entries, slices)
+        late = [each for each in shown if self._is_open_too_long(each)]
+        known = await self._known_transactions(topic, index, late, slices)
+        return {
+            "topic": topic,
+            "partition": index,
+            "count": len(entries),
+            "isSure": self._coordinates_all,
+            "producers": [self._producer(each, known) for each in shown],
+        }
+
+    def _is_open_too_long(self, entry: ProducerEntry) -> bool:
+        longest_ms = self._broker.configs.started_with.transactions.transaction_max_timeout_ms
+        return _is_open(entry) and self._broker.now_ms() - entry.last_timestamp > longest_ms
+
+    @property
+    def _coordinates_all(self) -> bool:
+        """Whether this broker alone coordinates all transactional ids."""
+        return len(self._broker.cluster.brokers) == 1
+
+    async def _known_transactions(
+        self, topic: str, index: int, entries: Iterable[ProducerEntry], slices: PacedSlices
+    ) -> set[tuple[int, int]]:
+        """Of these producers those whose coordinator, here, will end their transaction in this partition: ids and epochs."""
+        producer_ids = [each.producer_id for each in entries]
+        if not producer_ids:
+            return set()
+        known = set()
+        for each in (await self._listed(producer_ids)).transaction_states:
+            asked = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
+            for state in (await ask(self._broker, asked, DESCRIBE_VERSION)).transaction_states:
+                named = {part.topic: part.partitions for part in state.topics}
+                if state.transaction_state in OPEN_STATES and index in named.get(topic, ()):
+                    known.add((state.producer_id, state.producer_epoch))
+            await slices.give_way()
+        return known
+
+    def _producer(self, entry: ProducerEntry, known: set[tuple[int, int]]) -> dict[str, Any]:
+        is_late = self._is_open_too_long(entry)
+        return {
+            "producerId": str(entry.producer_id),
+            "producerEpoch": entry.epoch,
+            "lastSequence": entry.last_sequence,
+            "lastTimestamp": entry.last_timestamp,
+            "openSinceOffset": entry.current_txn_first_offset if _is_open(entry) else None,
+            "isOpenTooLong": is_late,
+            # An end of the transaction may have raised the epoch at its coordinator already (KIP-890).
+            "isHanging": is_late and self._coordinates_all and not _is_known(entry, known),
+        }
+
+
+def _is_known(entry: ProducerEntry, known: set[tuple[int, int]]) -> bool:
+    return any((entry.producer_id, epoch) in known for epoch in (entry.epoch, entry.epoch + 1))
+
+
+def _is_open(entry: ProducerEntry) -> bool:
+    return entry.current_txn_first_offset >= 0
+
+
+async def _first_producers(entries: list[ProducerEntry], slices: PacedSlices) -> list[ProducerEntry]:
+    first: list[ProducerEntry] = []
+    for each in entries:
+        first.append(each)
+        # There may be a hundred thousand, which are not sorted in one step.
+        if len(first) > 2 * PRODUCERS_SHOWN_MAX:
+            first = _sorted(first)
+        await slices.give_way()
+    return _sorted(first)
+
+
+def _sorted(entries: list[ProducerEntry]) -> list[ProducerEntry]:
+    return sorted(entries, key=_order)[:PRODUCERS_SHOWN_MAX]
+
+
+def _order(entry: ProducerEntry) -> tuple[bool, int, int]:
+    if _is_open(entry):
+        return False, entry.last_timestamp, entry.producer_id
+    return True, -entry.last_timestamp, entry.producer_id
+
+
+def _shown(topics: Iterable[tuple[str, Sequence[int]]]) -> list[list[Any]]:
+    """The first partitions of a transaction, by topics."""
+    shown: list[list[Any]] = []
+    left = PARTITIONS_SHOWN_MAX
+    for topic, partitions in topics:
+        if left <= 0:
+            break
+        shown.append([topic, sorted(partitions[:left])])
+        left -= len(partitions)
+    return shown
