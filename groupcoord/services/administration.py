@@ -9,7 +9,7 @@ from typing import Protocol
 import trio
 
 from ottla.groupcoord.groups.offsets.committed import TopicOffsets
-from ottla.groupcoord.groups.offsets.part import DeleteGroup, ListCommitted
+from ottla.groupcoord.groups.offsets.part import AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.groups.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.groups.shard import Shard, in_listing
 from ottla.groupcoord.runtime.answers import finished, gathered
@@ -80,6 +80,14 @@ class GroupAdministration:
         """Each group with the offsets that it has committed, to be looked at in turns; they may change between two of them."""
         for shard in self._loaded():
             yield from shard.read(ListCommitted(), now_ms=self._shards.now_ms())
+
+    def committed(self, group_id: str) -> TopicOffsets:
+        """What one group has committed; nothing while this broker does not coordinate it."""
+        try:
+            found: TopicOffsets = self._shards.read(group_id, AskCommitted(group_id))
+        except KafkaError:
+            return {}
+        return found
 
     def _loaded(self) -> list[Shard]:
         now_ms = self._shards.now_ms()

@@ -7,7 +7,7 @@
     asking.py        asks handlers of the broker as any client does, without a socket
     cluster_view.py  brokers, topics, partitions
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
-    groups_view.py   groups: members, offsets, lag, the last rebalance
+    groups_view.py   groups: members, offsets, lag, the last rebalance; lags.py counts the lag of those in a list
     transactions_view.py  transactional ids; producers of a partition, and whose transactions hang
     settings_view.py settings with their documentation
     writing.py       produces a record, changes a setting; partitioning.py finds the partition of a key

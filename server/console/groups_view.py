@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
+from ottla.server.console.lags import Lags
 from ottla.server.console.paging import Wanted, first_page
 from ottla.server.console.turns import PacedSlices
 from ottla.wire.errors import ProtocolViolation
@@ -38,6 +39,7 @@ class GroupsView:
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
+        self._lags = Lags(broker)
 
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
@@ -47,6 +49,7 @@ class GroupsView:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
         page, following = await first_page(listed.groups, lambda each: each.group_id, wanted, GROUPS_PER_PAGE, slices)
+        lags = await self._lags.of((each.group_id for each in page), slices)
         return {
             "groups": [
                 {
@@ -54,8 +57,10 @@ class GroupsView:
                     "type": each.group_type,
                     "state": each.group_state,
                     "protocol": each.protocol_type[:TEXT_SHOWN_MAX],
+                    "lag": lag.records,
+                    "isWhole": lag.is_whole,
                 }
-                for each in page
+                for each, lag in zip(page, lags, strict=True)
             ],
             "next": following,
         }

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.console import groups_view, paging
+from ottla.server.console import groups_view, lags, paging
 from ottla.server.console.asking import ask as ask_handler
 from ottla.server.tests.console_asking import ask, make_topic, running, write
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
@@ -78,12 +78,40 @@ async def test_a_group_has_members_lag_and_a_reason_for_its_last_rebalance(broke
     member = await joined(broker, "readers <b>", assignment_of("t", 1, 0))
     await commit(broker, "readers <b>", member, "t", 4)
     [listed] = (await ask(broker, "/api/groups")).json["groups"]
-    assert listed == {"id": "readers <b>", "type": "classic", "state": "Stable", "protocol": "consumer"}
+    assert listed == {"id": "readers <b>", "type": "classic", "state": "Stable", "protocol": "consumer", "lag": 6, "isWhole": True}
     group = (await ask(broker, "/api/group?id=readers+%3Cb%3E&type=classic")).json
     assert (group["lag"], group["offsets"][0]["lag"], group["offsets"][0]["end"]) == (6, 6, 10)
     assert group["members"][0]["assigned"] == [["t", [0, 1]]]
     assert "is new" in group["lastRebalance"]["reason"]
     assert abs(group["lastRebalance"]["timestamp"] - broker.now_ms()) < 600_000
+
+
+async def test_the_lags_of_a_list_are_counted_within_limits_and_kept_for_some_seconds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def listed() -> list[tuple[int | None, bool]]:
+        groups = (await ask(broker, "/api/groups")).json["groups"]
+        return [(each["lag"], each["isWhole"]) for each in groups]
+
+    monkeypatch.setattr(lags, "KEPT_S", 1e9)
+    for topic in ("t", "u"):
+        await make_topic(broker, topic)
+        write(broker, topic, [Record(0, 1, None, b"v")] * 10)
+    member = await joined(broker, "a", b"")
+    await commit(broker, "a", member, "t", 4)
+    await commit(broker, "a", member, "u", 9)
+    await commit(broker, "b", await joined(broker, "b", b""), "u", 10)
+    await joined(broker, "c", b"")
+    assert await listed() == [(7, True), (0, True), (None, True)]
+    write(broker, "t", [Record(0, 1, None, b"v")])
+    assert await listed() == [(7, True), (0, True), (None, True)]
+    monkeypatch.setattr(lags, "KEPT_S", -1.0)
+    assert (await listed())[0] == (8, True)
+    monkeypatch.setattr(lags, "OFFSETS_PER_GROUP_MAX", 1)
+    assert await listed() == [(7, False), (0, True), (None, True)]
+    monkeypatch.setattr(lags, "OFFSETS_PER_PAGE_MAX", 1)
+    monkeypatch.setattr(lags, "GROUPS_KEPT", 2)
+    assert await listed() == [(7, False), (None, False), (None, True)]
 
 
 @pytest.mark.parametrize("assignment", [b"", b"\0", b"\0\0\xff\xff\xff\xff", b"\0\0" + bytes(100_000)])

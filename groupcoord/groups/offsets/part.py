@@ -90,6 +90,15 @@ class ListCommitted:
     __slots__ = ()
 
 
+class AskCommitted:
+    """The question what one group has committed; answered with its offsets as they are, which nobody may change."""
+
+    __slots__ = ("group_id",)
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+
 class CommitInTransaction:
     """The request to commit offsets that count when a transaction is committed, which has been verified."""
 
@@ -139,6 +148,7 @@ class OffsetsPart(Part):
             OffsetFetchRequestGroup: self._fetch,
             PictureOffsets: self._picture,
             CountOffsets: self._count,
+            AskCommitted: lambda asked: self._offsets.of_group(asked.group_id),
             ListCommitted: lambda _: self._offsets.all_committed(),
         }
         self.loads = self.commits = {OffsetCommitKey: self._replay}

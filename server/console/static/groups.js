@@ -19,8 +19,8 @@ export async function showGroups({ main, signal, poll }) {
     if (text === shown) return;
     shown = text;
     const turn = (title, isThere, go) => isThere && h("button", { "data-key": title, onclick: () => { go(); look().catch(() => {}); } }, title);
-    refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Protocol"]], found.groups.map((each) => [
-      link(each.id, "group", each.type, each.id), each.type, state(each.state), each.protocol])) : nothing(field.value),
+    refill(list, found.groups.length ? table("Groups", [["Group"], ["Kind"], ["State"], ["Lag", "number"], ["Protocol"]], found.groups.map((each) => [
+      link(each.id, "group", each.type, each.id), each.type, state(each.state), lag(each), each.protocol])) : nothing(field.value),
     h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More groups", found.next, () => pages.push(found.next))));
   }
   field.addEventListener("input", () => { pages.splice(1); look().catch(() => {}); });
@@ -31,6 +31,9 @@ function nothing(wanted) {
   return wanted ? empty("No such group", h("p", {}, `No name here contains “${wanted}”.`))
     : empty("No groups yet", h("p", {}, "A group appears when a consumer with a group.id subscribes. The Learn tab explains how."));
 }
+
+// Nothing where the group has committed nothing here. Of a group with very many partitions only the first are counted.
+const lag = (each) => (each.lag === null ? "" : each.isWhole ? count(each.lag) : `at least ${count(each.lag)}`);
 
 const state = (text) => h("span", { class: text === "Stable" ? "tag on" : "tag" }, text);
 
