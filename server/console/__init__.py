@@ -7,6 +7,7 @@
     asking.py        asks handlers of the broker as any client does, without a socket
     cluster_view.py  brokers, topics, partitions
     records.py       pages of records, and live; batches.py finds them, cells.py makes text of them
+    avro/            values in Avro, by the schemas of a registry
     groups_view.py   groups: members, offsets, lag, the last rebalance; lags.py counts the lag of those in a list
     transactions_view.py  transactional ids; producers of a partition, and whose transactions hang
     settings_view.py settings with their documentation

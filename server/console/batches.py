@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.console.cells import cell, header_cells
+from ottla.server.console.cells import HEX, cell, header_cells
 from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.control_batches import control_type_id
 from ottla.wire.errors import KafkaError
@@ -14,6 +14,7 @@ from ottla.wire.records import MAGIC_V2, decode_area, decode_records, iter_batch
 from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
+    from ottla.server.console.avro.framed import Framed
     from ottla.wire.records import BatchHeader, Record
 
 DECODED_BYTES_MAX = 32 * 1024 * 1024  # a batch that becomes larger is shown as a whole, without its records
@@ -35,6 +36,8 @@ class Page:
     limit: int
     cut: int
     form: str = "auto"
+    framed: Framed | None = None
+    """Keeps what a schema registry may know; None: there is none."""
     contains: bytes = b""
     """What a key, a value or a header has to contain; without capital letters it means both."""
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -118,6 +121,9 @@ class Page:
             "key": cell(record.key, self.cut, self.form),
             "value": cell(record.value, self.cut, self.form),
         }
+        if self.framed is not None and self.form != HEX:
+            self.framed.note(shown["key"], record.key)
+            self.framed.note(shown["value"], record.value)
         if record.headers:
             shown |= {"headers": header_cells(record.headers, self.form), "headerCount": len(record.headers)}
         if header.is_log_append_time:

@@ -13,6 +13,7 @@ from typing import Any
 HEADERS_SHOWN_MAX = 32
 HEADER_BYTES_MAX = 512
 JSON_BYTES_MAX = 64 * 1024  # longer values are not parsed, only shown
+HEX = "hex"
 _LAST_CHARACTER = 4  # bytes that the longest character of UTF-8 has
 
 Buffer = bytes | bytearray | memoryview
@@ -24,9 +25,9 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
         return None
     shown = bytes(memoryview(value)[:cut])
     is_cut = len(value) > len(shown)
-    text = None if form == "hex" else _text(shown, is_cut)
+    text = None if form == HEX else _text(shown, is_cut)
     if text is None:
-        return {"form": "hex", "text": shown.hex(" "), "size": len(value), "isCut": is_cut}
+        return {"form": HEX, "text": shown.hex(" "), "size": len(value), "isCut": is_cut}
     is_json = not is_cut and _is_json(text)
     return {"form": "json" if is_json else "text", "text": text, "size": len(value), "isCut": is_cut}
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.read_info import ReadInfo
     from ottla.server.broker import Broker
+    from ottla.server.console.avro.framed import Framed
+    from ottla.server.console.avro.registry import Registry
     from ottla.wire.records import BatchHeader
 
 READ_BYTES = 256 * 1024
@@ -52,6 +54,7 @@ class Records:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._registry = _registry(broker)
         self._live_readers = 0
         self._pages = trio.CapacityLimiter(PAGES_AT_ONCE)  # each is some megabytes until it is sent
 
@@ -70,8 +73,8 @@ class Records:
             start = await self._start(request, topic, index, limit)
             partition = self._broker.partition(topic, index)
             until = min(questions.number(request, "until", partition.high_watermark), partition.high_watermark)
-            page = Page(start, until, limit, cut, form, contains)
-            bytes_read = await self.fill(topic, index, page)
+            page = Page(start, until, limit, cut, form, self._framed(cut), contains)
+            bytes_read = await self._shown(topic, index, page)
             told = self._told(topic, index, page, start, bytes_read)
             return await trio.to_thread.run_sync(_encoded, told, limiter=_threads)
 
@@ -114,6 +117,20 @@ class Records:
                 return found.offset if found.offset >= 0 else partition.high_watermark
             search = found
             await trio.to_thread.run_sync(search.run, limiter=_threads)
+
+    def _framed(self, cut: int) -> Framed | None:
+        if self._registry is None:
+            return None
+        from ottla.server.console.avro.framed import Framed
+
+        return Framed(cut)
+
+    async def _shown(self, topic: str, index: int, page: Page) -> int:
+        """Fill the page, and decode what a schema registry knows; returns how many bytes were read."""
+        bytes_read = await self.fill(topic, index, page)
+        if page.framed is not None and self._registry is not None:
+            await page.framed.decode(self._registry)
+        return bytes_read
 
     async def fill(self, topic: str, index: int, page: Page) -> int:
         """Read on until the page is full or the request has done its share; returns how many bytes were read."""
@@ -198,11 +215,20 @@ class Records:
     async def _news(self, topic: str, index: int, positions: dict[int, int]) -> bytes:
         end = self._broker.partition(topic, index).high_watermark
         start = max(positions[index], end - LIVE_RECORDS_MAX)
-        page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT)
-        await self.fill(topic, index, page)
+        page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT, framed=self._framed(CUT_DEFAULT))
+        await self._shown(topic, index, page)
         skipped, positions[index] = start - positions[index], max(page.position, start)
         told = {"partition": index, "records": page.records, "skipped": skipped}
         return b"data: " + await trio.to_thread.run_sync(_encoded, told, limiter=_threads) + b"\n\n"
+
+
+def _registry(broker: Broker) -> Registry | None:
+    config = broker.config.http
+    if config.http_console_schema_registry is None:
+        return None
+    from ottla.server.console.avro.registry import Registry
+
+    return Registry(config.http_console_schema_registry, config.http_console_schema_registry_user_info)
 
 
 def _take(page: Page, records: FileRegion | bytes) -> None:

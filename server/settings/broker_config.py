@@ -424,11 +424,15 @@ def _unknown(name: str) -> str:
     return f"Unknown setting {name}: allowed are Apache Kafka's broker settings{hint}"
 
 
+_URL_CREDENTIALS = re.compile(r"//[^/@]*@")
+
+
 def _check_value(declared: Setting, text: str) -> None:
     try:
         parse_value(declared, text)
     except InvalidSetting as error:
-        shown = "[hidden]" if declared.is_sensitive else text
+        # A URL may have a password in it where none is allowed.
+        shown = "[hidden]" if declared.is_sensitive else _URL_CREDENTIALS.sub("//[hidden]@", text)
         raise ConfigError(
             f"Invalid value {shown} for setting {declared.name}: {error.reason}; allowed: {allowed_text(declared)}"
         ) from None

@@ -29,6 +29,26 @@ def _token_problem(text: str | None) -> str | None:
     return f"must have {TOKEN_LENGTH_MIN} characters at least, all of them ASCII, and no spaces"
 
 
+def _registry_problem(text: str | None) -> str | None:
+    if text is None:
+        return None
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or " " in text or parts.query or parts.fragment:
+        return "must be a URL that begins with http:// or https://, without a query"
+    # It is shown with the settings.
+    return "must not have a password in it: http.console.schema.registry.user.info takes it" if "@" in parts.netloc else None
+
+
+def _user_info_problem(text: str | None) -> str | None:
+    return None if text is None or ":" in text else "must be user:password"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpConfig:
     """Where the endpoint is, and who may ask it."""
@@ -55,6 +75,20 @@ class HttpConfig:
         check=_token_problem,
         internal=True,
         doc="What opens the console; without it everybody on this machine may read, or each start makes one.",
+    )
+
+    http_console_schema_registry: str | None = setting(
+        None,
+        check=_registry_problem,
+        internal=True,
+        doc="URL of a schema registry, by which the console decodes keys and values in Avro.",
+    )
+    http_console_schema_registry_user_info: str | None = setting(
+        None,
+        kind=PASSWORD,
+        check=_user_info_problem,
+        internal=True,
+        doc="User and password for the schema registry, as user:password.",
     )
 
     @property

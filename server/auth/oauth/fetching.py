@@ -1,4 +1,4 @@
-"""Asks a server over http or https, for keys and for tokens: once, no redirects, bounded in bytes and in time.
+"""Asks a server over http or https, for keys, tokens and schemas: once, no redirects, bounded in bytes and in time.
 
 A redirect would lead to an address that the operator has not named. Proxies are not asked, whatever the environment says.
 """
@@ -23,21 +23,31 @@ TIME_S = 20.0
 
 Headers = Sequence[tuple[str, str]]
 
+OK = 200
 _PIECE_BYTES = 1 << 16
 _NO_HTTP = "the server speaks no HTTP, or leaves before the end of its answer"
 _PORTS = {"http": 80, "https": 443}
 
 
 class FailedRead(Exception):
-    """Nothing was read; the text is for the log."""
+    """Nothing was read; the text is for the log. `status`: what the server answered, if it speaks HTTP."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Of one exchange: for its connection, and for each piece of the answer. TIME_S holds for all in any case."""
+    """Of one exchange: for its connection, for each piece of the answer, for all of it, and for the answer's bytes."""
 
     connect_s: float = TIME_S
     read_s: float = TIME_S
+    all_s: float = TIME_S
+    bytes_max: int = KEY_SET_BYTES_MAX
+
+
+_USUAL = Limits()
 
 
 class Answer(NamedTuple):
@@ -47,11 +57,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-async def fetch(url: str, context: ssl.SSLContext | None) -> bytes:
-    """The document's bytes. `context` is for https. Raises FailedRead."""
-    answer = await _limited(url, context, "GET", [], b"", Limits())
-    if answer.status != 200:
-        raise FailedRead(f"the server answers with status {answer.status}")
+async def fetch(
+    url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL
+) -> bytes:
+    """The document's bytes. `context` is for https, `headers` are sent beside the usual ones. Raises FailedRead."""
+    answer = await _limited(url, context, "GET", headers, b"", limits)
+    if answer.status != OK:
+        raise FailedRead(f"the server answers with status {answer.status}", answer.status)
     return answer.body
 
 
@@ -66,10 +78,10 @@ async def _limited(
     url: str, context: ssl.SSLContext | None, method: str, headers: Headers, body: bytes, limits: Limits
 ) -> Answer:
     try:
-        with trio.fail_after(TIME_S):
+        with trio.fail_after(limits.all_s):
             return await _exchange(url, context, method, headers, body, limits)
     except trio.TooSlowError:
-        raise FailedRead(f"there is no whole answer after {TIME_S:g} s") from None
+        raise FailedRead(f"there is no whole answer after {limits.all_s:g} s") from None
     # UnicodeError: the host's name cannot be a name in DNS.
     except (OSError, UnicodeError, trio.BrokenResourceError) as error:
         raise FailedRead(f"the server cannot be asked: {_said(error)}") from None
@@ -107,7 +119,7 @@ async def _exchange(
         if body:
             await _send(stream, connection, h11.Data(data=body))
         await _send(stream, connection, h11.EndOfMessage())
-        return await _answer(stream, connection, limits.read_s)
+        return await _answer(stream, connection, limits)
     finally:
         await trio.aclose_forcefully(stream)
 
@@ -119,23 +131,23 @@ async def _send(
         await stream.send_all(data)
 
 
-async def _answer(stream: trio.abc.Stream, connection: h11.Connection, read_s: float) -> Answer:
+async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: Limits) -> Answer:
     status = 0
     body = bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             try:
-                with trio.fail_after(read_s):
+                with trio.fail_after(limits.read_s):
                     connection.receive_data(bytes(await stream.receive_some(_PIECE_BYTES)))
             except trio.TooSlowError:
-                raise FailedRead(f"there is nothing of an answer for {read_s:g} s") from None
+                raise FailedRead(f"there is nothing of an answer for {limits.read_s:g} s") from None
         elif isinstance(event, h11.Response):
             status = event.status_code
         elif isinstance(event, h11.Data):
             body += event.data
-            if len(body) > KEY_SET_BYTES_MAX:
-                raise FailedRead(f"the answer has more than {KEY_SET_BYTES_MAX} bytes")
+            if len(body) > limits.bytes_max:
+                raise FailedRead(f"the answer has more than {limits.bytes_max} bytes", status)
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, bytes(body))
         elif not isinstance(event, h11.InformationalResponse):

@@ -176,9 +176,11 @@ class Pages {
 // Text nodes only: whatever a record holds is shown and never run.
 function shown(cell, kind, nothing) {
   if (cell === null) return h("pre", { class: kind + " soft" }, nothing);
-  const text = cell.form === "json" && cell.size > 120 ? indented(cell.text) : cell.text;
+  const text = cell.form === "json" && cell.text.length > 120 ? indented(cell.text) : cell.text;
   const size = cell.isCut ? h("span", { class: "tag" }, `cut, ${bytes(cell.size)} in all`) : cell.form === "hex" && h("span", { class: "tag" }, `${bytes(cell.size)}, hex`);
-  return h("pre", { class: kind }, cell.size ? visible(text) : h("span", { class: "soft" }, "empty"), size && " ", size);
+  const schema = cell.schema && h("span", { class: "tag" }, `schema ${cell.schema.id}, ${cell.schema.name}`);
+  return [h("pre", { class: kind }, cell.size ? visible(text) : h("span", { class: "soft" }, "empty"), size && " ", size, schema && " ", schema),
+    cell.hint && h("p", { class: "soft" }, cell.hint)];
 }
 
 // JSON in lines. Each token stays as it was sent: to parse and print it again would change long numbers.
