@@ -8,20 +8,67 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 WIDE, NARROW = (1200, 900), (390, 844)
 FAR_S = 60
-_ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en", "--hide-scrollbars")
+_ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--lang=en",
+    "--hide-scrollbars",
+    # What a browser does beside showing pages.
+    "--no-first-run",
+    "--disable-extensions",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+)
+# One question for all elements: to ask for the text of each takes longer than anything else a test does.
+_MATCHING = """
+const [selector, text] = arguments;
+for (const each of document.querySelectorAll(selector)) {
+  if (each.checkVisibility() && !each.disabled && (text === null || each.innerText.trim() === text)) return each;
+}
+return null;
+"""
+_SHOWS = "const shown = document.body.innerText; return arguments[0].every((each) => shown.includes(each));"
+_FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex='0']"
+# Notes where the focus goes, among what is seen and can have it, by their numbers in the document.
+_WATCH_FOCUS = """
+window.focusOrder = [];
+window.focusWatch?.abort();
+window.focusWatch = new AbortController();
+const focusable = () => [...document.querySelectorAll(arguments[0])].filter((each) => each.checkVisibility() && !each.disabled);
+document.addEventListener("focusin", (event) => {
+  const all = focusable();
+  if (all.includes(event.target)) window.focusOrder.push(all.indexOf(event.target));
+}, { signal: window.focusWatch.signal });
+focusable()[0].focus();
+return focusable().length;
+"""
 
 T = TypeVar("T")
+
+
+class Accessible(NamedTuple):
+    """A part of the page as a screen reader is told of it."""
+
+    role: str
+    name: str
+    more: dict[str, Any]
+    """Its properties, such as focusable, level, live."""
 
 
 class Browser:
@@ -80,7 +127,7 @@ class Browser:
         return str(self.driver.execute_script("return document.body.innerText"))
 
     def see(self, *texts: str) -> None:
-        self.until(lambda: all(each in self.text for each in texts), f"the page shows {texts}")
+        self.until(lambda: self.run(_SHOWS, texts), f"the page shows {texts}")
 
     def find(self, selector: str) -> WebElement:
         return self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, selector), selector)
@@ -89,11 +136,10 @@ class Browser:
         """Click the first such element that has this text."""
 
         def clicked() -> bool:
-            for each in self.driver.find_elements(By.CSS_SELECTOR, selector):
-                if (text is None or each.text.strip() == text) and each.is_enabled():
-                    each.click()
-                    return True
-            return False
+            found = self.run(_MATCHING, selector, text)
+            if found is not None:
+                found.click()
+            return found is not None
 
         self.until(clicked, f"{selector} {text or ''} can be clicked")
 
@@ -104,6 +150,27 @@ class Browser:
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
+
+    def accessible(self) -> list[Accessible]:
+        """What a screen reader is told of the page, in its order."""
+        nodes = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        by_id = {each["nodeId"]: each for each in nodes}
+        found, left = [], [nodes[0]["nodeId"]]
+        while left:
+            node = by_id.get(left.pop())
+            if node is None:
+                continue
+            left += reversed(node.get("childIds", ()))
+            if not node["ignored"]:
+                more = {each["name"]: each["value"].get("value") for each in node.get("properties", ())}
+                found.append(Accessible(node["role"]["value"], node.get("name", {}).get("value", "").strip(), more))
+        return found
+
+    def focus_order(self, steps_max: int) -> tuple[list[int], int]:
+        """Where Tab leads from the first control on, by the numbers of what can be focused; how many presses that were."""
+        steps = min(steps_max, int(self.run(_WATCH_FOCUS, _FOCUSABLE)) - 1)
+        self.driver.switch_to.active_element.send_keys(Keys.TAB * steps)
+        return [int(each) for each in self.run("return window.focusOrder")], steps
 
     def complaints(self) -> list[str]:
         """What the browser has logged since it was last asked: errors of scripts, and what the policy forbade."""

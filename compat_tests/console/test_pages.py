@@ -5,9 +5,14 @@ Each test leaves pictures of what it saw in OTTLA_SCREENSHOTS, or in a temporary
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 selenium = pytest.importorskip("selenium")
 
-from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, Browser
+from compat_tests.console.browser import CHROMIUM, DRIVER, NARROW, Accessible, Browser
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -26,13 +31,49 @@ pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and 
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaProcess]:
+def opening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Browser]]:
+    """A browser that opens while the broker starts."""
+    pictures = Path(os.environ.get("OTTLA_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(Browser, pictures)
+
+
+class TinyRegistry(BaseHTTPRequestHandler):
+    """A schema registry that knows schema 5."""
+
+    def do_GET(self) -> None:
+        known = self.path.startswith("/schemas/ids/5?")
+        schema = json.dumps({"type": "record", "name": "shop.Bill", "fields": [{"name": "customer", "type": "string"}]})
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps({"schema": schema} if known else {}).encode())
+
+    def log_message(self, *ignored: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), TinyRegistry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser], registry: str
+) -> Iterator[OttlaProcess]:
     settings = {
+        "http.console.schema.registry": registry,
         "http.listener": ":0",
         "http.console.write": "true",
         "num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
     }
     broker = OttlaProcess(tmp_path_factory.mktemp("console"), settings)
     broker.start()
@@ -44,8 +85,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaProcess]:
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(Path(os.environ.get("OTTLA_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots")))
+def chromium(opening: Future[Browser]) -> Iterator[Browser]:
+    browser = opening.result()
     yield browser
     browser.close()
 
@@ -120,6 +161,13 @@ def test_records_that_mean_harm_are_shown_and_never_run(browser: Browser, consol
     browser.until(lambda: browser.text.count("v" * 5000), "the value is shown whole")
     assert browser.run("return window.harmed") is None
     assert browser.run("return document.querySelectorAll('main b, main i, main u, main svg, main script, main img').length") == 0
+
+
+def test_records_in_avro_are_decoded_or_say_why_not(browser: Browser, console: str, broker: OttlaProcess) -> None:
+    produce(broker, "hostile", b"\0\0\0\0\5\x18<b>Kafka</b>", b"\0\0\0\0\5\x7f", b"\0\0\0\0\6\0")
+    browser.open(f"{console}#/records/hostile/0")
+    browser.see('{"customer":"<b>Kafka</b>"}', "schema 5, shop.Bill", "cannot be decoded", "00 00 00 00 06 00", "status 404")
+    browser.picture("avro")
 
 
 def test_records_by_offset_search_and_page(browser: Browser, console: str, broker: OttlaProcess) -> None:
@@ -281,27 +329,152 @@ def test_the_log_and_the_event_loop(browser: Browser, console: str) -> None:
     browser.picture("log")
 
 
-VIEWS = ("topics", "topic/orders", "records/hostile/0", "groups", "brokers", "settings", "log", "learn/9")
+HEADER = [("link", each) for each in ("Skip to content", "ottla", "Topics", "Groups", "Transactions", "Brokers", "Settings", "Log", "Learn")]
+# The heading, the name of the view, and what can be used in it, in its order, by role and name. Others may stand between.
+VIEWS = {
+    "topics": ("Topics", "Topics", [("searchbox", "Name contains"), ("checkbox", "Internal topics"), ("region", "Topics"), ("link", "busy")]),
+    "topic/busy": (
+        "busy",
+        "Topic busy",
+        [
+            ("link", "Records"),
+            ("link", "Settings"),
+            ("region", "Partitions"),
+            ("link", "0, records of the partition"),
+            ("link", "1, records of the partition"),
+            ("link", "1 producer of partition 1"),
+        ],
+    ),
+    "records/hostile/0": (
+        "hostile",
+        "Records of hostile",
+        [
+            ("link", "Partitions and replicas"),
+            ("combobox", "Partition"),
+            ("combobox", "Begin with"),
+            ("searchbox", "Contains"),
+            ("combobox", "Show as"),
+            ("button", "Show"),
+            ("button", "Follow live"),
+            ("DisclosureTriangle", "Produce a record"),
+        ],
+    ),
+    "groups": ("Groups", "Groups", [("searchbox", "Name contains"), ("region", "Groups"), ("link", "shop <b>")]),
+    "group/classic/shop%20%3Cb%3E": (
+        "shop <b>",
+        "Group shop <b>",
+        [("region", "Members"), ("region", "Offsets"), ("link", "orders")],
+    ),
+    "transactions": (
+        "Transactions",
+        "Transactions",
+        [("searchbox", "Id contains"), ("region", "Transactions"), ("link", "busy 1, producers of the partition")],
+    ),
+    "producers/busy/1": (
+        "Producers of busy 1",
+        "Producers of busy 1",
+        [("link", "Topic"), ("link", "Records"), ("region", "Producers")],
+    ),
+    "brokers": ("Brokers", "Brokers", [("region", "Brokers"), ("region", "Log directories")]),
+    "settings": (
+        "Settings of broker 0",
+        "Settings",
+        [("searchbox", "Name or meaning contains"), ("checkbox", "Only what is not as by default")],
+    ),
+    "log": ("Event loop and log", "Log", []),
+    "learn/9": ("Learn", "Learn", [("button", "Start a small load"), ("link", "Topic"), ("link", "Retention"), ("link", "← Acks")]),
+}  # fmt: skip
+TABS_PRESSED_MAX = 24
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_each_view_is_for_phones_the_dark_and_screen_readers(browser: Browser, console: str, view: str) -> None:
+def test_each_view_is_for_phones_the_dark_keyboards_and_screen_readers(
+    browser: Browser, console: str, reader: Consumer, transaction: Producer
+) -> None:
     browser.look(NARROW, "dark")
-    browser.open(f"{console}#/{view}")
-    browser.until(lambda: browser.run("return document.querySelector('main').innerText.length") > 120, "the view is there")
-    browser.picture(f"narrow-dark-{view.replace('/', '-')}")
+    browser.open(console)
+    for view, (heading, name, controls) in VIEWS.items():
+        browser.run("location.hash = arguments[0]", f"#/{view}")
+        browser.until(lambda view=view: browser.run(IS_SHOWN, f"#/{view}"), "the view is there")
+        browser.until(lambda heading=heading: browser.find("h1").text == heading, heading)
+        for _, control in controls[-1:]:
+            browser.until(lambda control=control: control in [each.name for each in browser.accessible()], control)
+        browser.picture(f"narrow-dark-{re.sub('[^a-z]+', '-', view)}")
+        check_layout(browser)
+        check_tree(browser.accessible(), heading, name, controls)
+        order, steps = browser.focus_order(TABS_PRESSED_MAX)
+        # Long keys and values can be scrolled, so the focus stays there for a press.
+        assert order == list(range(len(order))), view
+        assert len(order) == steps + 1 or view.startswith("records"), view
+
+
+# `innerText` of a view that is being left may still be there.
+IS_SHOWN = "return location.hash === arguments[0] && document.querySelector('main').innerText.length > 100"
+
+
+def check_layout(browser: Browser) -> None:
     assert browser.run("return document.documentElement.scrollWidth") <= NARROW[0]
     colour = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", colour)[:3])) < 60
     assert browser.run("return document.querySelectorAll('header, header nav[aria-label], main, footer').length") == 4
     assert browser.run("return document.querySelectorAll('nav [aria-current=page]').length") == 1
-    assert browser.run("return document.querySelectorAll('h1').length") == 1
+    assert browser.run("return document.querySelectorAll('[tabindex]:not([tabindex=\"0\"], [tabindex=\"-1\"])').length") == 0
     unnamed = (
         "return [...document.querySelectorAll('input, select, textarea')].filter(each => !each.labels.length)"
         ".concat([...document.querySelectorAll('button, a')].filter(each => !each.textContent.trim()))"
         ".map(each => each.outerHTML)"
     )
     assert browser.run(unnamed) == []
+
+
+def check_tree(tree: list[Accessible], heading: str, name: str, controls: list[tuple[str, str]]) -> None:
+    """What a screen reader is told: landmarks, headings in their order, live regions, and a name for all that can be used."""
+    roles = [each.role for each in tree]
+    for landmark in ("banner", "main", "contentinfo"):
+        assert roles.count(landmark) == 1
+    assert next(each.name for each in tree if each.role == "main") == name
+    levels = [each.more["level"] for each in tree if each.role == "heading"]
+    assert levels[:1] == [1] and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert next(each.name for each in tree if each.role == "heading") == heading
+    live = {(each.role, each.more["live"]) for each in tree if "live" in each.more}
+    assert {("status", "polite"), ("alert", "assertive")} <= live
+    focusable = [(each.role, each.name) for each in tree if each.more.get("focusable") and each.role not in NO_CONTROLS]
+    assert [each for each in focusable if not each[1]] == []
+    assert focusable[: len(HEADER)] == HEADER
+    # Each is found behind the one before it.
+    left = iter(focusable[len(HEADER) :])
+    assert [each for each in controls if each not in left] == []
+    assert all(each.name for each in tree if each.role in ("table", "image", "navigation", "log", "region"))
+
+
+# The page, its main part, which a new view focuses, and long texts that can be scrolled.
+NO_CONTROLS = ("RootWebArea", "main", "generic", "Pre", "option", "log")
+
+
+@pytest.fixture(scope="module")
+def transaction(broker: OttlaProcess) -> Iterator[Producer]:
+    """An open transaction in partition 1 of busy."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "till <b>"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("busy", b"nobody knows yet", partition=1)
+    producer.flush(60)
+    yield producer
+    producer.abort_transaction(60)
+
+
+def test_transactions_and_the_producers_of_a_partition(browser: Browser, console: str, transaction: Producer) -> None:
+    browser.open(f"{console}#/transactions")
+    browser.see("till <b>", "Ongoing", "busy 1")
+    browser.picture("transactions")
+    browser.fill("#contains", "TILL")
+    browser.until(lambda: browser.find("main [role=status]").get_property("textContent") == "1 id listed", "it is told")
+    browser.fill("#contains", "no such id")
+    browser.see("No such transactional id")
+    browser.fill("#contains", "")
+    browser.click("main a", "busy 1")
+    browser.see("Producers of busy 1", "Open transactions", "open")
+    browser.picture("producers")
 
 
 def test_a_keyboard_is_enough(browser: Browser, console: str) -> None:

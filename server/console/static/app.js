@@ -47,6 +47,15 @@ function route() {
   return [VIEWS[name] ? name : "topics", rest];
 }
 
+function titleOf(name, [first, second], tab) {
+  if (name === "group") return `Group ${second}`;
+  if (name === "producers") return `Producers of ${first} ${second}`;
+  if (name === "records") return `Records of ${first}`;
+  if (name === "topic") return `Topic ${first}`;
+  if (name === "settings" && second) return `Settings of ${second}`;
+  return TABS.find(([key]) => key === tab)[1];
+}
+
 async function navigate(isFirst = false) {
   leave.abort();
   leave = new AbortController();
@@ -54,9 +63,11 @@ async function navigate(isFirst = false) {
   const tab = TAB_OF[name] || name;
   refill(document.getElementById("nav"), TABS.map(([key, title]) =>
     h("li", {}, h("a", { href: "#/" + key, "aria-current": key === tab ? "page" : null, "data-key": key }, title))));
-  document.title = `${parameters[0] || TABS.find(([key]) => key === tab)[1]} · Ottla`;
+  const title = titleOf(name, parameters, tab);
+  document.title = `${title} · Ottla`;
   refill(main);
-  // Who navigates by keyboard or screen reader begins at the top of the new view.
+  // Who navigates by keyboard or screen reader begins at the top of the new view, and hears which it is.
+  main.setAttribute("aria-label", title);
   if (!isFirst) main.focus();
   const signal = leave.signal;
   await tried(() => VIEWS[name]({ main, parameters, signal, state, tried, poll: (ms, work) => every(ms, signal, () => tried(work)) }));

@@ -94,4 +94,10 @@ export const facts = (...pairs) => h("dl", { class: "facts" }, pairs.map(([name,
 
 export const empty = (title, ...rest) => h("div", { class: "empty" }, h("strong", {}, title), rest);
 
+// For who hears the name of a control without what stands around it.
+export function named(element, name) { element.setAttribute("aria-label", name); return element; }
+
+// What a search found, for who does not see the list change.
+export const unseenStatus = () => h("p", { class: "unseen", role: "status" });
+
 export const link = (text, ...path) => h("a", { href: "#/" + path.map(encodeURIComponent).join("/"), "data-key": path.join("/") }, text);

@@ -1,24 +1,25 @@
 // Topics, and one topic with its picture: a column for each partition, a cell for each replica.
 
 import { get } from "./api.js";
-import { bytes, count, empty, facts, h, link, refill, table } from "./dom.js";
+import { bytes, count, empty, facts, h, link, many, named, refill, table, unseenStatus } from "./dom.js";
 
 const START = "kcat -P -b localhost:9092 -t first <<< 'hello'";
 
 export async function showTopics({ main, signal, poll }) {
   const field = h("input", { type: "search", id: "contains", autocomplete: "off", spellcheck: "false" });
   const internal = h("input", { type: "checkbox", id: "internal" });
-  const list = h("div", { "aria-live": "off" });
+  const list = h("div", { "aria-live": "off" }), said = unseenStatus();
   const pages = [""];
   let shown = "";
   refill(main, h("h1", {}, "Topics"),
     h("div", { class: "bar" }, h("label", { for: "contains" }, "Name contains", field),
-      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), list);
+      h("label", { for: "internal", class: "choice" }, internal, "Internal topics")), said, list);
 
   async function look() {
     const found = await get("topics", { after: pages.at(-1), contains: field.value }, signal);
     const text = JSON.stringify([found, internal.checked, pages]);
     if (text !== shown) { shown = text; draw(found); }
+    return found.topics.length;
   }
 
   function draw(found) {
@@ -31,7 +32,7 @@ export async function showTopics({ main, signal, poll }) {
       h("div", { class: "bar" }, turn("Previous", pages.length > 1, () => pages.pop()), turn("More topics", found.next, () => pages.push(found.next))));
   }
 
-  field.addEventListener("input", () => { pages.splice(1); look().catch(() => {}); });
+  field.addEventListener("input", () => { pages.splice(1); look().then((number) => refill(said, `${many(number, "topic")} listed`)).catch(() => {}); });
   internal.addEventListener("change", () => look().catch(() => {}));
   await poll(2000, look);
 }
@@ -96,12 +97,14 @@ export function legend() {
     "A column is a partition, a cell the broker that holds a replica.");
 }
 
-const producers = (topic, partition) => (partition.producers ? link(count(partition.producers), "producers", topic.name, String(partition.index)) : "0");
+const producers = (topic, partition) => (!partition.producers ? "0"
+  : named(link(count(partition.producers), "producers", topic.name, String(partition.index)), `${many(partition.producers, "producer")} of partition ${partition.index}`));
+const records = (topic, partition) => named(link(String(partition.index), "records", topic.name, String(partition.index)), `${partition.index}, records of the partition`);
 
 function partitionTable(topic) {
   const columns = [["Partition"], ["Leader", "number"], ["Epoch", "number"], ["In sync"], ["First offset", "number"], ["End", "number"], ["Size", "number"], ["Producers", "number"]];
   return table("Partitions", columns, topic.partitions.map((each) => [
-    each.isHere ? link(String(each.index), "records", topic.name, String(each.index)) : String(each.index),
+    each.isHere ? records(topic, each) : String(each.index),
     each.leader < 0 ? h("span", { class: "tag wrong" }, "none") : each.leader, each.leaderEpoch, each.isr.join(", "),
     ...(each.isHere ? [count(each.start), count(each.highWatermark), bytes(each.size), producers(topic, each)]
       : [h("span", { class: "soft" }, "not here"), "", "", ""])]));
