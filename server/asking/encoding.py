@@ -26,6 +26,7 @@ BATCH_BYTES_MAX = 900_000
 BATCH_RECORDS_MAX = 10_000
 """As many as librdkafka has (batch.num.messages)."""
 
+NOBODY = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
 _SMALL = 1 << 14
 _made: list[bytes] = []
 
@@ -79,10 +80,12 @@ def pairs_area(pairs: Iterable[tuple[bytes | None, bytes | None]], headers_part:
     return b"".join(parts)
 
 
-def batch_of(area: bytes, count: int, timestamp_ms: int, codec: Compression) -> bytes:
-    """The batch of an area of records."""
+def batch_of(
+    area: bytes, count: int, timestamp_ms: int, codec: Compression, producer: tuple[int, int, int] = NOBODY
+) -> bytes:
+    """The batch of an area of records. `producer`: its id, its epoch and the sequence of the first record."""
     header = BatchHeader(
         0, 0, NO_PARTITION_LEADER_EPOCH, MAGIC_V2, 0, 0, count - 1, timestamp_ms, timestamp_ms,
-        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count,
+        *producer, count,
     )  # fmt: skip
     return build_batch(area, header, codec)

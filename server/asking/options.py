@@ -62,9 +62,14 @@ def wants_json(options: argparse.Namespace) -> bool:
     return bool(getattr(options, "json", False))
 
 
+def client_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The settings that the options give by a file and by -X. WrongUse."""
+    return read_properties(getattr(options, "command_config", None), getattr(options, "properties", []))
+
+
 def reach(options: argparse.Namespace) -> Cluster:
     """The cluster that the options name. AskingFailed, WrongUse."""
-    texts = read_properties(getattr(options, "command_config", None), getattr(options, "properties", []))
+    texts = client_settings(options)
     servers = getattr(options, "bootstrap_server", None) or os.environ.get(BOOTSTRAP_VARIABLE)
     servers = servers or texts.get("bootstrap.servers") or BOOTSTRAP
     timeout_s = getattr(options, "timeout", TIMEOUT_S)

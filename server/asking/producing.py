@@ -1,7 +1,8 @@
 """Writes batches to the leaders of their partitions, with a few requests under way at a time.
 
 What a leader refuses only for the moment is sent again, in its order and one by one, when the leader is known anew. After a
-connection is lost nobody knows whether its batches were written, so the command ends and says how many these were.
+connection is lost nobody knows whether its batches were written. If leaders know the producer (`idempotence.py`) they are sent
+again, and written once; else the command ends and says how many these were.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.server.asking.connection import BrokerConnection
+    from ottla.server.asking.idempotence import Sequences
 
 IN_FLIGHT_MAX = 5
+MAY_BE_WRITTEN = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
+"""The leader has written it, but does not know whether the other replicas have it."""
+DELIVERY_S = 120.0
+"""For a batch that may be sent again; Kafka's delivery.timeout.ms."""
 _NAMES_MAX_VERSION = 11  # of Produce: 12 is for transactions, and later ones name topics by their ids
 
 
@@ -30,6 +36,7 @@ _NAMES_MAX_VERSION = 11  # of Produce: 12 is for transactions, and later ones na
 class _Sent:
     """Batches of one request, by their partitions, each with its number of records."""
 
+    leader: int
     connection: BrokerConnection
     batches: dict[int, tuple[bytes, int]]
     since_s: float
@@ -39,14 +46,23 @@ class Producing:
     """Writes to one topic; `finish` at the end. `acks` is -1 (all in-sync replicas), 1 (the leader) or 0 (nobody answers)."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, acks: int, on_answer: Callable[[float], None] | None = None
+        self,
+        cluster: Cluster,
+        topic: str,
+        acks: int,
+        on_answer: Callable[[float], None] | None = None,
+        *,
+        sequences: Sequences | None = None,
     ) -> None:
-        """`on_answer` is told how many seconds each request took."""
+        """`on_answer` is told how many seconds each request took; batches have their places of `sequences`, if it is given."""
         self.topic = topic
         self.acknowledged = 0
         """Records; with acks 0 those that were sent."""
 
+        self.sequences = sequences
         self._cluster = cluster
+        self._waits_again: set[int] = set()
+        """Partitions that have a batch which is to be sent again."""
         self._acks = acks
         self._on_answer = on_answer
         self._under_way: deque[_Sent] = deque()
@@ -61,13 +77,20 @@ class Producing:
         for partition, batch in batches.items():
             leader = self._leaders.get(partition, -1)
             if leader < 0:
-                self._write_anew({partition: batch})
+                self.settle()
+                self._write_anew(partition, batch)
             else:
                 by_leader.setdefault(leader, {})[partition] = batch
         for leader, some in by_leader.items():
             while len(self._under_way) >= IN_FLIGHT_MAX:
                 self.settle_oldest()
-            self._send(leader, some)
+            try:
+                self._send(leader, some)
+            except HungUp as error:
+                if self.sequences is None:
+                    raise self._lost(error, _records(some) if self._connections.get(leader) else 0) from None
+                self._hang_up(leader)
+                self._write_again(some)
 
     def settle(self) -> None:
         """Wait until all that was written is acknowledged. AskingFailed if something is refused."""
@@ -90,36 +113,37 @@ class Producing:
         parts = [PartitionProduceData(index=each, records=memoryview(batch)) for each, (batch, _) in batches.items()]
         topic = TopicProduceData(name=self.topic, partition_data=parts)
         request = ProduceRequest(acks=self._acks, timeout_ms=int(ANSWER_TIMEOUT_S * 1000), topic_data=[topic])
-        connection = self._connection_to(leader)
-        try:
-            connection.send(request, at_most=_NAMES_MAX_VERSION, has_answer=self._acks != 0)
-        except HungUp as error:
-            raise self._lost(error, sum(count for _, count in batches.values())) from None
+        connection = self._connections.get(leader)
+        if connection is None:
+            connection = self._connections[leader] = self._cluster.connected(leader)
+        connection.send(request, at_most=_NAMES_MAX_VERSION, has_answer=self._acks != 0)
         if self._acks:
-            self._under_way.append(_Sent(connection, batches, time.monotonic()))
+            self._under_way.append(_Sent(leader, connection, batches, time.monotonic()))
         else:
-            self.acknowledged += sum(count for _, count in batches.values())
+            self.acknowledged += _records(batches)
 
-    def _connection_to(self, leader: int) -> BrokerConnection:
-        if leader not in self._connections:
-            try:
-                self._connections[leader] = self._cluster.connected(leader)
-            except HungUp as error:
-                raise self._lost(error) from None
-        return self._connections[leader]
+    def _hang_up(self, leader: int) -> None:
+        """What is under way on this connection has no answer any more, and will be found to be lost."""
+        connection = self._connections.pop(leader, None)
+        if connection is not None:
+            connection.close()
 
     def settle_oldest(self) -> None:
         """Wait for the answer to the oldest request."""
         refused = self._answered()
-        if not refused:
-            return
-        # The others were sent after it. Their answers come first, and what they refuse is sent after it again.
-        again = [refused]
+        if refused:
+            # The others were sent after it. Their answers come first, and what they refuse is sent after it again.
+            self._write_again({}, refused)
+
+    def _write_again(self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None) -> None:
+        """Write these one by one, and between them what is under way and refused or lost."""
+        again = [first or {}]
         while self._under_way:
             again.append(self._answered())
-        for each in again:
+        for each in (*again, last):
             for partition, batch in each.items():
-                self._write_anew({partition: batch})
+                self._write_anew(partition, batch)
+        self._waits_again.clear()
 
     def _answered(self) -> dict[int, tuple[bytes, int]]:
         """Take the oldest answer; what has to be sent again."""
@@ -127,7 +151,13 @@ class Producing:
         try:
             answer = sent.connection.receive()
         except HungUp as error:
-            raise self._lost(error) from None
+            if self.sequences is None:
+                raise self._lost(error) from None
+            self._under_way.popleft()
+            if self._connections.get(sent.leader) is sent.connection:
+                self._hang_up(sent.leader)
+            self._waits_again.update(sent.batches)
+            return sent.batches
         self._under_way.popleft()
         if self._on_answer is not None:
             self._on_answer(time.monotonic() - sent.since_s)
@@ -139,6 +169,7 @@ class Producing:
                 raise self._lost(reason, batch[1])
             if self._has_to_be_sent_again(partition, told[partition].error_code, told[partition].error_message):
                 again[partition] = batch
+                self._waits_again.add(partition)
             else:
                 self.acknowledged += batch[1]
         return again
@@ -146,34 +177,55 @@ class Producing:
     def _has_to_be_sent_again(self, partition: int, code: int, message: str | None) -> bool:
         if not code:
             return False
-        # It may be there already: only too few replicas have it.
-        if code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND or not ErrorCode.of(code).retriable:
+        if self.sequences is not None:
+            if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return False  # it was written the time before
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition in self._waits_again:
+                return True  # the one before it is missing
+        # It may be there already, and nobody would know it when it comes again.
+        is_lost = self.sequences is None and code in MAY_BE_WRITTEN
+        if is_lost or not ErrorCode.of(code).retriable:
             hint = "; max.message.bytes of the topic is the limit" if code == ErrorCode.MESSAGE_TOO_LARGE else ""
             what = f"records for {self.topic}-{partition} are refused"
             raise AskingFailed(f"{failed(what, code, message)}{hint}; {self._told()}")
         return True
 
-    def _write_anew(self, batches: dict[int, tuple[bytes, int]]) -> None:
-        """Send one batch until a leader takes it."""
+    def _write_anew(self, partition: int, batch: tuple[bytes, int]) -> None:
+        """Send one batch until a leader takes it; nothing else is under way."""
 
         def write() -> None:
-            self._learned()
-            [partition] = batches
-            if self._leaders.get(partition, -1) < 0:
-                raise NotNow(f"partition {self.topic}-{partition} has no leader")
-            self._send(self._leaders[partition], batches)
-            if self._acks and self._answered():
-                raise NotNow(f"{self.topic}-{partition} has no leader that takes records")
+            try:
+                self._write_once(partition, batch)
+            except HungUp as error:
+                if self.sequences is None:
+                    raise self._lost(error, batch[1]) from None
+                self._hang_up(self._leaders.get(partition, -1))
+                raise NotNow(f"{error}; {self._told(batch[1])}") from None
 
-        self._cluster.patiently(write)
+        self._cluster.patiently(write, ANSWER_TIMEOUT_S if self.sequences is None else DELIVERY_S)
+
+    def _write_once(self, partition: int, batch: tuple[bytes, int]) -> None:
+        self._learned()
+        leader = self._leaders.get(partition, -1)
+        if leader < 0:
+            raise NotNow(f"partition {self.topic}-{partition} has no leader")
+        self._send(leader, {partition: batch})
+        if self._acks and self._answered():
+            # Of a known producer the answer may be what was lost.
+            unknown = 0 if self.sequences is None else batch[1]
+            raise NotNow(f"{self.topic}-{partition} has no leader that takes records; {self._told(unknown)}")
 
     def _told(self, more: int = 0) -> str:
-        unknown = more + sum(count for sent in self._under_way for _, count in sent.batches.values())
+        unknown = more + sum(_records(sent.batches) for sent in self._under_way)
         known = f"{self.acknowledged:,} records are acknowledged"
         return f"{known}, and {unknown:,} may or may not be written" if unknown else known
 
     def _lost(self, error: HungUp, more: int = 0) -> AskingFailed:
         return AskingFailed(f"{error}; {self._told(more)}")
+
+
+def _records(batches: Mapping[int, tuple[bytes, int]]) -> int:
+    return sum(count for _, count in batches.values())
 
 
 class Spread:

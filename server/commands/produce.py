@@ -12,7 +12,7 @@ from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
 from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import add_connection, count
+from ottla.server.asking.options import add_connection, client_settings, count
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 
@@ -26,7 +26,8 @@ ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 DESCRIPTION = """\
 Writes each line of stdin as a record, as soon as it is there. Options are kcat's. Records with a key go to the partition that
-Kafka's own clients choose for it, others to any. Empty lines are left out.
+Kafka's own clients choose for it, others to any. Empty lines are left out. What is sent again after a lost connection is written
+once (enable.idempotence), unless -X enable.idempotence=false or --acks says otherwise.
 """
 
 EXAMPLES = """\
@@ -78,12 +79,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
+    from ottla.server.asking.idempotence import begun
     from ottla.server.asking.producing import Producing
     from ottla.server.asking.progress import Progress
 
     topic, files = _topic_and_files(options)
     making = _Making(options)
-    producing = Producing(cluster, topic, ACKS[options.acks])
+    acks = ACKS[options.acks]
+    producing = Producing(cluster, topic, acks, sequences=begun(cluster, client_settings(options), acks))
     try:
         making.choose(producing)
         is_typed = not files and options.lines is None and sys.stdin is not None and sys.stdin.isatty()
@@ -194,20 +197,27 @@ class _Making:
             self._partitions = [self._partition]
         elif self._key is not None and self._key_delimiter is None:
             self._partitions = [partition_of(self._key, self._partitions)]
+        self._sequences = producing.sequences
         self._spread = Spread(self._partitions, random.randrange(len(self._partitions)))
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
         """A batch for each partition that gets some of these records, with their number."""
-        from ottla.server.asking.encoding import batch_of, pairs_area, values_area
+        from ottla.server.asking.encoding import pairs_area, values_area
 
-        now_ms = time.time_ns() // 1_000_000
         if self._key_delimiter is None and not (self._null and b"" in records):
+            partition = self._spread.next()
             area = values_area(records, self._key_part, self._headers_part)
-            return {self._spread.next(): (batch_of(area, len(records), now_ms, self._codec), len(records))}
+            return {partition: self._batch(partition, area, len(records))}
         return {
-            partition: (batch_of(pairs_area(pairs, self._headers_part), len(pairs), now_ms, self._codec), len(pairs))
+            partition: self._batch(partition, pairs_area(pairs, self._headers_part), len(pairs))
             for partition, pairs in self._by_partition(records).items()
         }
+
+    def _batch(self, partition: int, area: bytes, count: int) -> tuple[bytes, int]:
+        from ottla.server.asking.encoding import NOBODY, batch_of
+
+        producer = NOBODY if self._sequences is None else self._sequences.take(partition, count)
+        return batch_of(area, count, time.time_ns() // 1_000_000, self._codec, producer), count
 
     def _by_partition(self, records: list[bytes]) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         from ottla.server.asking.partitioning import partition_of

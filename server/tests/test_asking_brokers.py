@@ -1,6 +1,7 @@
 """Commands and two brokers that are made up: leaders that move, connections that are lost, partitions that are not well."""
 
 import os
+import random
 import socket
 import struct
 import threading
@@ -10,19 +11,25 @@ from typing import Any
 
 import pytest
 
+from ottla.server.asking import cluster as cluster_module
 from ottla.server.asking import fetching
+from ottla.server.asking import producing as producing_module
 from ottla.server.asking.cluster import Cluster
 from ottla.server.asking.connection import Address
-from ottla.server.asking.failures import AskingFailed
+from ottla.server.asking.encoding import batch_of, header_block, nullable, values_area
+from ottla.server.asking.failures import AskingFailed, WrongUse
 from ottla.server.asking.fetching import AtEnd, Batch, Fetching
+from ottla.server.asking.idempotence import Sequences, begun
 from ottla.server.asking.producing import Producing
 from ottla.server.asking.security import Security
 from ottla.server.commands.cli import main
 from ottla.server.commands.status import status_of
+from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import decode_request_header, request_header_version, response_header_version
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -44,7 +51,17 @@ from ottla.wire.messages.produce import (
 )
 from ottla.wire.records import Record, decode_records, encode_batch, read_header
 
-REQUESTS = {each.api_key: each for each in (ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest)}
+REQUESTS = {
+    each.api_key: each
+    for each in (
+        ApiVersionsRequest,
+        FetchRequest,
+        InitProducerIdRequest,
+        ListOffsetsRequest,
+        MetadataRequest,
+        ProduceRequest,
+    )
+}
 PATIENT_S = 60.0
 Place = tuple[str, int]
 
@@ -59,6 +76,10 @@ class World:
         self.isr = {place: [1, 2] for place in self.leaders}
         self.log: dict[Place, list[bytes]] = {place: [] for place in self.leaders}
         self.hang_up: Callable[[int, Any], bool] = lambda node_id, request: False
+        self.lose_answer: Callable[[int, Any], bool] = lambda node_id, request: False
+        self.refuse_after: Callable[[int, Place], ErrorCode] = lambda node_id, place: ErrorCode.NONE
+        self.refuse_producer: list[ErrorCode] = []
+        self.lock = threading.Lock()
         self.refuse: Callable[[int, Any, Place], ErrorCode] = lambda node_id, request, place: ErrorCode.NONE
         for node_id, listener in self.listeners.items():
             threading.Thread(target=self._accept, args=(node_id, listener), daemon=True).start()
@@ -103,6 +124,8 @@ class World:
                 if self.hang_up(node_id, request):
                     return
                 answer = getattr(self, f"_{cls.__name__}")(node_id, request)
+                if self.lose_answer(node_id, request):
+                    return
                 tags = b"\0" * response_header_version(type(answer), version)
                 encoded = struct.pack(">i", given.correlation_id) + tags + answer.encode(version)
                 sock.sendall(struct.pack(">i", len(encoded)) + encoded)
@@ -161,10 +184,29 @@ class World:
         parts = []
         for each in topic.partition_data:
             place = ("topic", each.index)
-            code = self._error(node_id, request, place)
-            base = -1 if code else self._append(place, bytes(each.records))
+            with self.lock:
+                code = self._error(node_id, request, place) or self._sequence_error(place, bytes(each.records))
+                base = -1 if code else self._append(place, bytes(each.records))
+            code = code or self.refuse_after(node_id, place)
             parts.append(PartitionProduceResponse(index=each.index, error_code=code, base_offset=base))
         return ProduceResponse(responses=[TopicProduceResponse(name="topic", partition_responses=parts)])
+
+    def _sequence_error(self, place: Place, batch: bytes) -> ErrorCode:
+        """As a leader that remembers all batches of a producer."""
+        header = read_header(batch)
+        if header.producer_id < 0:
+            return ErrorCode.NONE
+        known = [read_header(each) for each in self.log[place]]
+        sequences = [each.base_sequence for each in known if each.producer_id == header.producer_id]
+        if header.base_sequence in sequences:
+            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        expected = sum(each.records_count for each in known if each.producer_id == header.producer_id)
+        return ErrorCode.NONE if header.base_sequence == expected else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def _InitProducerIdRequest(self, node_id: int, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        assert request.transactional_id is None
+        code = self.refuse_producer.pop() if self.refuse_producer else ErrorCode.NONE
+        return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=0)
 
     def _error(self, node_id: int, request: Any, place: Place) -> ErrorCode:
         if self.leaders[place] != node_id:
@@ -293,6 +335,84 @@ def test_what_a_leader_refuses_for_the_moment_is_written_in_its_order(world, clu
     # Those that were under way when the first was refused may have gone before it; nothing is lost or written twice.
     assert sorted(times) == list(range(8))
     assert [each for each in times if each < 4] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_known_producer_writes_all_once_and_in_order_whatever_happens(world, cluster, monkeypatch, seed):
+    monkeypatch.setattr(cluster_module, "RETRY_S", 0.001)
+    chance = random.Random(seed)
+    after = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT
+    world.hang_up = lambda node_id, request: isinstance(request, ProduceRequest) and chance.random() < 0.1
+    world.lose_answer = lambda node_id, request: isinstance(request, ProduceRequest) and chance.random() < 0.1
+    world.refuse_after = lambda node_id, place: chance.choice(after) if chance.random() < 0.1 else ErrorCode.NONE
+
+    def refuse(node_id: int, request: Any, place: Place) -> ErrorCode:
+        if isinstance(request, ProduceRequest) and chance.random() < 0.1:
+            world.leaders[place] = chance.choice([1, 2])
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE
+
+    world.refuse = refuse
+    world.refuse_producer = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    sequences = begun(cluster, {}, -1)
+    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    for number in range(40):
+        producing.write({each: numbered(sequences, each, number) for each in (0, 1)})
+    producing.settle()
+    producing.close()
+    assert producing.acknowledged == 2 * 2 * 40
+    for place in PLACES:
+        assert [read_header(each).base_timestamp for each in world.log[place]] == list(range(40))
+
+
+def numbered(sequences: Sequences, partition: int, number: int) -> tuple[bytes, int]:
+    area = values_area([b"a", b"b"], nullable(None), header_block([]))
+    return batch_of(area, 2, number, Compression.NONE, sequences.take(partition, 2)), 2
+
+
+def test_a_known_producer_gives_up_in_the_end(world, cluster, monkeypatch):
+    monkeypatch.setattr(producing_module, "DELIVERY_S", 0.0)
+    sequences = begun(cluster, {}, -1)
+    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    world.hang_up = lambda node_id, request: isinstance(request, ProduceRequest)
+    producing.write({0: numbered(sequences, 0, 0)})
+    with pytest.raises(AskingFailed, match="0 records are acknowledged, and 2 may or may not be written; given up"):
+        producing.settle()
+    producing.close()
+
+
+def test_who_is_known_and_who_is_not(world, cluster):
+    assert begun(cluster, {"enable.idempotence": "false"}, -1) is None
+    assert begun(cluster, {}, 1) is None and begun(cluster, {}, 0) is None
+    for texts, acks in (({"enable.idempotence": "true"}, 1), ({"enable.idempotence": "maybe"}, -1)):
+        with pytest.raises(WrongUse):
+            begun(cluster, texts, acks)
+    world.refuse_producer = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
+    assert begun(cluster, {}, -1) is None
+    with pytest.raises(AskingFailed, match="CLUSTER_AUTHORIZATION_FAILED"):
+        begun(cluster, {"enable.idempotence": "TRUE"}, -1)
+    del cluster.first.versions[InitProducerIdRequest.api_key]
+    assert begun(cluster, {}, -1) is None
+    with pytest.raises(AskingFailed, match="serves no version of InitProducerId"):
+        begun(cluster, {"enable.idempotence": "true"}, -1)
+
+
+def test_sequences_begin_again_after_the_highest():
+    sequences = Sequences(7, 3)
+    assert sequences.take(0, 5) == (7, 3, 0)
+    assert sequences.take(0, (1 << 31) - 6) == (7, 3, 5)
+    assert sequences.take(0, 3) == (7, 3, (1 << 31) - 1)
+    assert sequences.take(0, 1) == (7, 3, 2)
+    assert sequences.take(1, 1) == (7, 3, 0)
+
+
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_the_command_writes_as_a_known_producer_unless_told_otherwise(world, tmp_path, idempotence):
+    (tmp_path / "record").write_bytes(b"value")
+    options = ["-p", "0", "-b", str(world.address(1)), "-X", f"enable.idempotence={idempotence}"]
+    assert main(["produce", "topic", str(tmp_path / "record"), *options]) == 0
+    header = read_header(world.log[PLACES[0]][0])
+    assert (header.producer_id, header.base_sequence) == ((7, 0) if idempotence == "true" else (-1, -1))
 
 
 def test_what_is_refused_for_good_or_lost_is_counted(world, cluster):
