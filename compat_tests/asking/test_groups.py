@@ -6,6 +6,23 @@ import pytest
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.server.asking.cluster import Cluster, parse_bootstrap
+from ottla.server.asking.group_members import described
+from ottla.server.asking.security import Security
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.wire.messages.streams_group_heartbeat import (
+    CopartitionGroup,
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
+
 
 @pytest.fixture
 def topic(created, servers):
@@ -100,3 +117,83 @@ def test_refusals(ottla, topic, unique, capsysbinary):
         with pytest.raises(SystemExit) as end:
             ottla(*reset, *arguments)
         assert end.value.code == 2
+
+
+def test_members_of_share_and_of_streams_groups(ottla, topic, servers, unique):
+    """Members that speak by single heartbeats: a row for each, and for each partition that has a start or an offset."""
+    share, streams = unique("share"), unique("streams")
+    cluster = Cluster.reached(parse_bootstrap(servers), Security(), 60)
+    with contextlib.closing(cluster):
+        member_id = "BAFFKbAzTWCnqcuFWsTXng"
+
+        def beat_shared():
+            request = ShareGroupHeartbeatRequest(
+                group_id=share, member_id=member_id, member_epoch=0, subscribed_topic_names=[topic]
+            )
+            answer = cluster.coordinator(share).ask(request)
+            return not answer.error_code and len(ottla("groups", "describe", share, "--json").json[0]["offsets"]) == 2
+
+        wait_until(beat_shared, "both partitions are shared", 60)
+        [described] = ottla("groups", "describe", share, "--json").json
+        assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, 2)]
+        assert [(each["topic"], each["member"], each["end"]) for each in described["offsets"]] == [(topic, member_id, 5)] * 2
+
+        def beat_streams():
+            answer = cluster.coordinator(streams).ask(streams_heartbeat(streams, topic))
+            return not answer.error_code and answer.active_tasks
+
+        wait_until(beat_streams, "both tasks are given out", 60)
+        ottla_offsets = {(topic, 0): 3, (topic, 1): 3}
+        cluster.patiently(lambda: commit_as_member(cluster, streams, ottla_offsets))
+        [described] = ottla("groups", "describe", streams, "--json").json
+        assert [(each["member"], each["tasks"]) for each in described["members"]] == [("streams-member", ["0_0", "0_1"])]
+        assert [(each["committed"], each["lag"], each["member"]) for each in described["offsets"]] == [(3, 2, "streams-member")] * 2
+        shown = ottla("groups", "describe", share, streams).lines
+        assert any(line.split() == ["MEMBER", "CLIENT", "HOST", "PARTITIONS", "TASKS"] for line in shown)
+        assert any(line.endswith("0_0 0_1") for line in shown)
+
+
+def streams_heartbeat(group, topic):
+    copartitions = [CopartitionGroup(source_topics=[0], source_topic_regex=[], repartition_source_topics=[])]
+    subtopology = Subtopology(
+        subtopology_id="0",
+        source_topics=[topic],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=copartitions,
+    )
+    return StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id="streams-member",
+        member_epoch=0,
+        endpoint_information_epoch=0,
+        rebalance_timeout_ms=60_000,
+        topology=Topology(epoch=0, subtopologies=[subtopology]),
+        process_id="process",
+        client_tags=[],
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    )
+
+
+def commit_as_member(cluster, group, offsets):
+    """As the member that the heartbeats are of, whose epoch the group knows."""
+    [member] = described(
+        cluster, group, StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    ).members
+    parts = [
+        OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="")
+        for (_, number), offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=group,
+        member_id=member.member_id,
+        generation_id_or_member_epoch=member.member_epoch,
+        topics=[OffsetCommitRequestTopic(name=next(iter(offsets))[0], partitions=parts)],
+    )
+    answer = cluster.coordinator(group).ask(request, at_most=9)
+    for each in answer.topics[0].partitions:
+        cluster.check("the commit", each.error_code)

@@ -1,4 +1,4 @@
-"""What `ottla groups` asks of a cluster: groups of all kinds, the members of those that read topics, and their offsets."""
+"""What `ottla groups` asks of a cluster: groups of all kinds, and their offsets; `group_members.py` has their members."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ottla.server.asking.cluster import Cluster, only
 from ottla.server.asking.failures import AskingFailed
 from ottla.server.asking.offsets import LATEST, Partition, by_topic, offsets_at
-from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -20,10 +21,9 @@ from ottla.wire.messages.offset_commit import (
 )
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, SHARE = "classic", "share"
 WITHOUT_MEMBERS = ("", "Empty", "Dead")
 _NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
-_DESCRIBE_MAX_VERSION = 5  # of DescribeGroups: later ones differ in what they say of groups that are not there
 
 
 class Listed(NamedTuple):
@@ -34,15 +34,6 @@ class Listed(NamedTuple):
     state: str
     protocol: str
     coordinator: int
-
-
-class Member(NamedTuple):
-    """Who is in a group, and what it reads."""
-
-    member_id: str
-    client_id: str
-    host: str
-    partitions: tuple[Partition, ...]
 
 
 def list_groups(cluster: Cluster) -> list[Listed]:
@@ -79,63 +70,6 @@ def find_group(cluster: Cluster, group: str) -> Listed | None:
     return cluster.patiently(ask)
 
 
-# --- members
-
-
-def members_of(cluster: Cluster, listed: Listed) -> list[Member]:
-    """The members of a classic or a consumer group; other kinds are shown without theirs."""
-    if listed.kind.lower() == CLASSIC:
-        return cluster.patiently(lambda: _classic_members(cluster, listed.group))
-    if listed.kind.lower() == CONSUMER:
-        return cluster.patiently(lambda: _consumer_members(cluster, listed.group))
-    return []
-
-
-def _classic_members(cluster: Cluster, group: str) -> list[Member]:
-    request = DescribeGroupsRequest(groups=[group])
-    answer = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION)
-    found = only(answer.groups, f"group {group}")
-    cluster.check(f"group {group}", found.error_code, found.error_message)
-    is_consumer = found.protocol_type == "consumer"
-    return [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            assigned(bytes(each.member_assignment)) if is_consumer else (),
-        )
-        for each in found.members
-    ]
-
-
-def assigned(blob: bytes) -> tuple[Partition, ...]:
-    """The partitions in a classic consumer's assignment; none where it is no such thing, for members may write what they like."""
-    version = int.from_bytes(blob[:2], "big", signed=True)
-    if len(blob) < 2 or version < 0:
-        return ()
-    try:
-        newest = min(version, ConsumerProtocolAssignment.versions.last)
-        decoded = ConsumerProtocolAssignment.decode(blob, newest, start=2)
-    except (KafkaError, ProtocolViolation, ValueError, IndexError):
-        return ()
-    return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
-
-
-def _consumer_members(cluster: Cluster, group: str) -> list[Member]:
-    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
-    cluster.check(f"group {group}", found.error_code, found.error_message)
-    return [
-        Member(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            tuple((part.topic_name, number) for part in each.assignment.topic_partitions for number in part.partitions),
-        )
-        for each in found.members
-    ]
-
-
 # --- offsets
 
 
@@ -152,6 +86,22 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
         for (topic_name, number), each in told.items():
             cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code)
         return {place: each.committed_offset for place, each in told.items() if each.committed_offset >= 0}
+
+    return cluster.patiently(ask)
+
+
+def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
+    """Where the share partitions of a share group start, of those that have begun. AskingFailed."""
+
+    def ask() -> dict[Partition, int]:
+        wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+        answer = cluster.coordinator(group).ask(DescribeShareGroupOffsetsRequest(groups=[wanted]))
+        found = only(answer.groups, f"the offsets of group {group}")
+        cluster.check(f"the offsets of group {group}", found.error_code, found.error_message)
+        told = {(topic.topic_name, each.partition_index): each for topic in found.topics for each in topic.partitions}
+        for (topic_name, number), each in told.items():
+            cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code, each.error_message)
+        return {place: each.start_offset for place, each in told.items() if each.start_offset >= 0}
 
     return cluster.patiently(ask)
 

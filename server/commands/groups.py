@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.asking.failures import AskingFailed, WrongUse
+from ottla.server.asking.group_members import Member, members_of
 from ottla.server.asking.groups import (
+    SHARE,
     WITHOUT_MEMBERS,
     commit,
     committed_of,
     ends_of,
     find_group,
     list_groups,
-    members_of,
+    starts_of,
 )
 from ottla.server.asking.offsets import EARLIEST, LATEST, Partition, by_topic, offsets_at
 from ottla.server.asking.options import add_connection, add_json, wants_json
@@ -114,10 +116,10 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
     if listed is None:
         raise AskingFailed(f"group {name} does not exist: `ottla groups` lists those that do")
     members = members_of(cluster, listed)
-    owners = {place: each.member_id for each in members for place in each.partitions}
     # A share group has no committed offsets, and its coordinator says so by an error.
-    committed = {} if listed.kind.lower() == "share" else committed_of(cluster, name)
-    places = sorted(committed.keys() | owners.keys())
+    committed = starts_of(cluster, name) if listed.kind.lower() == SHARE else committed_of(cluster, name)
+    readers = members.readers(committed)
+    places = sorted(committed.keys() | readers.keys())
     ends = ends_of(cluster, places)
     offsets = [
         {
@@ -126,7 +128,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
             "committed": committed.get(place),
             "end": ends.get(place),
             "lag": _lag(committed.get(place), ends.get(place)),
-            "member": owners.get(place),
+            "member": _reader(readers.get(place, [])),
         }
         for place in places
     ]
@@ -134,13 +136,22 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         "group": name,
         "kind": listed.kind,
         "state": listed.state or None,
-        "members": [
-            {"member": each.member_id, "client_id": each.client_id, "host": each.host, "partitions": len(each.partitions)}
-            for each in members
-        ],
+        "members": [_told(each) for each in members.all],
         "offsets": offsets,
         "lag": sum(each["lag"] or 0 for each in offsets),
     }
+
+
+def _reader(readers: Sequence[str]) -> str | None:
+    """Members of a share group share a partition."""
+    return f"{len(readers)} members" if len(readers) > 1 else next(iter(readers), None)
+
+
+def _told(member: Member) -> dict[str, Any]:
+    told = {"member": member.member_id, "client_id": member.client_id, "host": member.host}
+    if member.tasks:
+        return told | {"partitions": None, "tasks": sorted(map(str, member.tasks))}
+    return told | {"partitions": len(member.partitions)}
 
 
 def _lag(committed: int | None, end: int | None) -> int | None:
@@ -152,8 +163,14 @@ def _show(group: dict[str, Any]) -> None:
     print_pairs([(name, group[name]) for name in ("group", "kind", "state", "lag")])
     if group["members"]:
         print_line("")
-        rows = [(each["member"], each["client_id"], each["host"], each["partitions"]) for each in group["members"]]
-        print_table(("MEMBER", "CLIENT", "HOST", "PARTITIONS"), rows)
+        rows = [
+            (each["member"], each["client_id"], each["host"], each["partitions"], " ".join(each.get("tasks", ())) or None)
+            for each in group["members"]
+        ]
+        of_members = ("MEMBER", "CLIENT", "HOST", "PARTITIONS", "TASKS")
+        # Tasks are of streams groups alone.
+        width = len(of_members) - (not any(row[-1] for row in rows))
+        print_table(of_members[:width], [row[:width] for row in rows])
     if group["offsets"]:
         keys = ("topic", "partition", "committed", "end", "lag", "member")
         print_line("")
@@ -170,7 +187,7 @@ def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     listed = find_group(cluster, name)
     if listed is not None and listed.state not in WITHOUT_MEMBERS:
         raise AskingFailed(f"group {name} has members (it is {listed.state}): stop them first")
-    if listed is not None and listed.kind.lower() == "share":
+    if listed is not None and listed.kind.lower() == SHARE:
         raise AskingFailed(f"group {name} is a share group, whose start is kafka-share-groups.sh's to reset")
     committed = {} if listed is None else committed_of(cluster, name)
     places = sorted(committed) if options.all_topics else _places(cluster, options.topic)

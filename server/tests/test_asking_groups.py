@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.server.asking.cluster import Cluster
 from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.groups import assigned, commit, committed_of
+from ottla.server.asking.group_members import Member, Members, Task, assigned
+from ottla.server.asking.groups import commit, committed_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
@@ -76,3 +77,10 @@ def test_an_assignment_of_a_later_version_is_read():
     parts = [Assigned(topic="t", partitions=[0, 2])]
     body = ConsumerProtocolAssignment(assigned_partitions=parts).encode(3)
     assert assigned(b"\0\x09" + body + b"more") == (("t", 0), ("t", 2))
+
+
+def test_who_reads_a_partition_of_a_shared_and_of_a_streams_group():
+    shared = Members([Member("a", "", "", (("t", 0), ("t", 1))), Member("b", "", "", (("t", 1),))], {})
+    assert shared.readers([]) == {("t", 0): ["a"], ("t", 1): ["a", "b"]}
+    tasks = Members([Member("a", "", "", tasks=(Task("0", 1),)), Member("b", "", "", tasks=(Task("1", 1),))], {"t": "0", "u": "1"})
+    assert tasks.readers([("t", 0), ("t", 1), ("u", 1), ("gone", 1)]) == {("t", 1): ["a"], ("u", 1): ["b"]}
