@@ -37,7 +37,10 @@ from ottla.wire.schema import Message, VersionRange
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.asking.oauth import TokenClient, TokenLogin
     from ottla.server.asking.security import Security
+    from ottla.server.auth.plain import PlainClient
+    from ottla.server.auth.scram import ScramClient
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 CLIENT_ID = "ottla"
@@ -321,11 +324,9 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
     }
 
 
-def _log_in(connection: BrokerConnection, login: PeerLoginConfig, deadline_s: float) -> None:
+def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
     """SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
-    from ottla.server.auth.plain import PlainClient
     from ottla.server.auth.refusals import LoginFailed
-    from ottla.server.auth.scram import ScramClient
     from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
     from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 
@@ -334,10 +335,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig, deadline_s: fl
     if chosen.error_code:
         offered = ", ".join(chosen.mechanisms) or "no login at all"
         raise AskingFailed(f"{connection.address} does not take sasl.mechanism={name}; it offers {offered}")
-    if name == "PLAIN":
-        mechanism: PlainClient | ScramClient = PlainClient(login.name, login.password)
-    else:
-        mechanism = ScramClient(name, login.name, login.password, secrets.token_urlsafe(24))
+    mechanism = _mechanism(login, deadline_s - time.monotonic())
     try:
         token = mechanism.step(b"")
         while not mechanism.is_complete:
@@ -348,3 +346,18 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig, deadline_s: fl
             token = mechanism.step(bytes(answer.auth_bytes))
     except LoginFailed as error:
         raise AskingFailed(f"the login at {connection.address} by {name} failed: {error}") from None
+
+
+def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> PlainClient | ScramClient | TokenClient:
+    """One login's side of the client, within so many seconds."""
+    from ottla.server.settings.sasl_config import PeerLoginConfig
+
+    if not isinstance(login, PeerLoginConfig):
+        return login.client(timeout_s)
+    if login.mechanism == "PLAIN":
+        from ottla.server.auth.plain import PlainClient
+
+        return PlainClient(login.name, login.password)
+    from ottla.server.auth.scram import ScramClient
+
+    return ScramClient(login.mechanism, login.name, login.password, secrets.token_urlsafe(24))

@@ -2,8 +2,9 @@
 
     security.protocol=PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
     ssl.*                       as for a broker (`server/settings/tls_config.py`): PEM, PKCS12 or JKS
-    sasl.mechanism              PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+    sasl.mechanism              PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl.jaas.config            the login module's line with username and password
+    sasl.oauthbearer.*          where tokens come from (`oauth.py`)
 
 Other names are those of other clients' other settings, and are overlooked as Kafka's tools overlook them.
 """
@@ -20,10 +21,12 @@ from ottla.server.asking.failures import WrongUse
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.asking.oauth import TokenLogin
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 _ENCRYPTS = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Security:
 
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None
-    login: PeerLoginConfig | None = None
+    login: PeerLoginConfig | TokenLogin | None = None
 
 
 def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
@@ -79,21 +82,33 @@ def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
         raise WrongUse(f"the key cannot be given to OpenSSL: {error.strerror or error}") from None
 
 
-def _login(texts: Mapping[str, str]) -> PeerLoginConfig:
-    from ottla.server.settings.jaas import MalformedJaas, parse_jaas
+def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _MECHANISMS:
         raise WrongUse(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
+    options = _jaas_options(texts)
+    if mechanism == OAUTHBEARER:
+        from ottla.server.asking.oauth import token_login
+
+        return token_login(texts, options or {}, lambda: _encryption(texts))
     # kcat's and rpk's names, which are shorter than Java's line.
     name, password = texts.get("sasl.username"), texts.get("sasl.password")
-    if "sasl.jaas.config" in texts:
-        try:
-            options = parse_jaas(texts["sasl.jaas.config"])[0].options
-        except MalformedJaas as error:
-            raise WrongUse(f"sasl.jaas.config: {error}") from None
+    if options is not None:
         name, password = options.get("username"), options.get("password")
     if not name or not password:
         raise WrongUse(f"{mechanism} needs a user: set sasl.jaas.config, or sasl.username and sasl.password")
     return PeerLoginConfig(mechanism=mechanism, name=name, password=password)
+
+
+def _jaas_options(texts: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Those of the login module's line; None: there is no line."""
+    from ottla.server.settings.jaas import MalformedJaas, parse_jaas
+
+    if "sasl.jaas.config" not in texts:
+        return None
+    try:
+        return parse_jaas(texts["sasl.jaas.config"])[0].options
+    except MalformedJaas as error:
+        raise WrongUse(f"sasl.jaas.config: {error}") from None
