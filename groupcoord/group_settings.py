@@ -195,7 +195,7 @@ class GroupSettings:
         internal=True,
     )
     streams_num_warmup_replicas: int = _of_broker(
-        "group.streams.num.warmup.replicas", 2, "Most tasks that warm up at a time.", minimum=0, internal=True
+        "group.streams.num.warmup.replicas", 2, "Most tasks that warm up at a time.", minimum=0, internal=True, effective=False
     )
     streams_rack_aware_assignment_tags: tuple[str, ...] = _of_broker(
         "group.streams.rack.aware.assignment.tags", (), "Client tags that standby tasks are spread by."
@@ -213,6 +213,7 @@ class GroupSettings:
         None,
         "The assignor of the group, one of those of the broker; by default its first.",
         kind=STRING,
+        effective=False,
     )
     errors_deadletterqueue_topic_name: str = _own(
         "", "The topic that records go to which nobody can process; empty: none."

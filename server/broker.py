@@ -37,6 +37,7 @@ from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.settings.broker_config import cordoned_directories
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -114,10 +115,13 @@ class Broker:
             run_in_thread=self.surroundings.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
         )
+        self.replicas.directories.cordon(map(str, cordoned_directories(config.server)))
         self.planner = TopicPlanner(
             self.cluster,
             partition_count=config.replication.num_partitions,
             replication_factor=config.replication.default_replication_factor,
+            # Of the others nobody knows: what brokers tell of themselves in ZooKeeper has no place for it.
+            is_cordoned=lambda node_id: node_id == self.node_id and self.replicas.directories.are_all_cordoned,
         )
         self.groups = self._group_coordinator(config)
         self.is_in_cluster = config.zookeeper is not None
@@ -316,6 +320,7 @@ class Broker:
 
     def _take_up_settings(self, changed: BrokerConfig) -> None:
         self.replicas.config = changed.replication
+        self.replicas.directories.cordon(map(str, cordoned_directories(changed.server)))
 
     def now_ms(self) -> int:
         return self.surroundings.clock_ms()

@@ -5,7 +5,7 @@ order of checks) or returns a `TopicPlan`. The controller carries it out. Betwee
 taken: it collides with others before the cluster shows its topic.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ottla.replication.cluster.state import (
@@ -53,8 +53,16 @@ class TopicPlanner:
     """See the module's docstring."""
 
     def __init__(
-        self, cluster: ClusterState, *, partition_count: int = 1, replication_factor: int = 1, start: int = 0
+        self,
+        cluster: ClusterState,
+        *,
+        partition_count: int = 1,
+        replication_factor: int = 1,
+        start: int = 0,
+        is_cordoned: Callable[[int], bool] = lambda node_id: False,
     ) -> None:
+        """`is_cordoned`: whether a broker gets no new replicas unless a request names it."""
+        self._is_cordoned = is_cordoned
         self.cluster = cluster
         self.partition_count = partition_count
         self.replication_factor = replication_factor
@@ -192,7 +200,7 @@ class TopicPlanner:
             raise KafkaError(error.code, message) from None
 
     def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
-        racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items()}
+        racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items() if not self._is_cordoned(node_id)}
         placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
         # The next topic goes on where this one ends. Otherwise one broker would lead all topics of one partition.
         self._next_start += count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, hold_directories
@@ -33,6 +33,7 @@ class HeldDirectories:
         self.all: list[HeldDirectory] = []
         # Absolute: the tree compares paths between starts, which may have another working directory.
         self._paths = [os.path.abspath(path) for path in log_dirs]
+        self._cordoned: set[str] = set()
         self._node_id = node_id
         self._storage = storage
         self._descriptors = descriptors
@@ -41,6 +42,20 @@ class HeldDirectories:
     async def take(self) -> None:
         """Take the directories. LogDirectoryProblem says what stands in the way."""
         self.all = await self._run_in_thread(self._hold)
+        self._cordon()
+
+    def cordon(self, log_dirs: Iterable[str]) -> None:
+        """These get no new logs from now on, and all others may."""
+        self._cordoned = {os.path.abspath(path) for path in log_dirs}
+        self._cordon()
+
+    def _cordon(self) -> None:
+        for each in self.all:
+            each.log_directory.is_cordoned = each.path in self._cordoned
+
+    @property
+    def are_all_cordoned(self) -> bool:
+        return bool(self.all) and all(each.log_directory.is_cordoned for each in self.all)
 
     def _hold(self) -> list[HeldDirectory]:
         return hold_directories(self._paths, self._storage, node_id=self._node_id, descriptors=self._descriptors)

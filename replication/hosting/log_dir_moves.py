@@ -109,6 +109,8 @@ class LogDirMoves:
         if found is None:
             raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
         found.check_online()
+        if found.is_cordoned:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
         return found
 
     def prefer(self, topic: str, index: int, directory: LogDirectory) -> None:

@@ -113,12 +113,14 @@ class NewLogs:
         return failures
 
     def _place(self, hosted: HostedPartition, counts: dict[str, int]) -> LogDirectory:
-        """Where a log goes: where somebody has said, or where there are fewest."""
+        """Where a log goes: where somebody has said, or where there are fewest, but for directories that are cordoned."""
         preferred = self._take_preferred(hosted.topic, hosted.index)
         online = [directory for directory in self._directories() if directory.is_online]
         if not online:
             raise OSError("no log directory is online")
-        directory = preferred or min(online, key=lambda directory: counts.get(directory.path, 0))
+        # The controller may have chosen this broker before all of them were cordoned.
+        usable = [directory for directory in online if not directory.is_cordoned] or online
+        directory = preferred or min(usable, key=lambda directory: counts.get(directory.path, 0))
         counts[directory.path] = counts.get(directory.path, 0) + 1
         return directory
 

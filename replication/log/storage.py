@@ -533,6 +533,8 @@ class LogDirectory:
         self.files = FileCache(storage, open_files_max, descriptors)
         self.files.on_read_failure = lambda error: self.judge(error, path)
         self.failure: OSError | None = None
+        self.is_cordoned = False
+        """Whether it gets no new logs (KIP-1066)."""
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
         self.on_cut: Callable[[], None] | None = None  # a recovery point, or the end of what is compacted, has gone down
         self._removals: list[tuple[int, str]] = []

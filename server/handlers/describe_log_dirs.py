@@ -7,7 +7,7 @@ Behaviour
 * A directory that is offline has KAFKA_STORAGE_ERROR and no partitions, one whose volume cannot be asked has
   UNKNOWN_SERVER_ERROR.
 * A replica on its way into a directory stands there as a future one; its lag is the part that is not copied yet.
-* Directories are never cordoned.
+* A directory that is in cordoned.log.dirs is told to be cordoned (KIP-1066), unless it is offline.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ async def _directory(replicas: ReplicaManager, directory: LogDirectory, wanted: 
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()],
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
+        is_cordoned=directory.is_cordoned,
     )
 
 

@@ -115,6 +115,9 @@ class ServerConfig:
     )
     log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        (), dynamic="per-broker", doc="Data directories that get no new partitions; * means all of them (KIP-1066)."
+    )
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     queued_max_request_bytes: int = setting(
         -1, kind=LONG, doc="Memory for unfinished large requests, beyond which they are not read on; -1: 96 MiB."
@@ -349,7 +352,33 @@ def check_together(server: ServerConfig, replication: ReplicationConfig) -> None
         name = "max.connections.per.ip"
         message = f"{name} can be set to zero only if {name}.overrides property is set."
         raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
+    _check_cordoned(server)
     _check_follower_wait(replication)
+
+
+ALL_DIRECTORIES = "*"
+
+
+def cordoned_directories(server: ServerConfig) -> list[Path]:
+    """The data directories that get no new partitions."""
+    known, cordoned = _log_dirs(server), server.cordoned_log_dirs
+    return [each for each in known if ALL_DIRECTORIES in cordoned or str(each) in map(_as_path, cordoned)]
+
+
+def _as_path(text: str) -> str:
+    return str(Path(text))
+
+
+def _check_cordoned(server: ServerConfig) -> None:
+    name, cordoned = "cordoned.log.dirs", server.cordoned_log_dirs
+    if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
+        message = f"When {name} is set to *, it must not contain other values"
+        raise InvalidSetting(name, cordoned, BROKEN_RULE, message=message)
+    known = {str(each) for each in _log_dirs(server)}
+    missing = [each for each in cordoned if each != ALL_DIRECTORIES and _as_path(each) not in known]
+    if missing:
+        message = f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}"
+        raise InvalidSetting(name, cordoned, BROKEN_RULE, message=message)
 
 
 def _check_follower_wait(replication: ReplicationConfig) -> None:

@@ -29,7 +29,6 @@ controller.quorum.fetch.timeout.ms: Time without a fetch from the leader after w
 controller.quorum.request.timeout.ms: Longest wait of a KRaft node for an answer of a controller.
 controller.quorum.retry.backoff.ms: Pause before a KRaft node tries a request to a controller again.
 controller.quorum.voters: The KRaft controllers that vote, as id@host:port.
-cordoned.log.dirs: Data directories that get no new partitions.
 delete.records.purgatory.purge.interval.requests: How many finished DeleteRecords requests Kafka keeps before it clears them away.
 early.start.listeners: Listeners that Kafka opens before its authorizer is ready.
 fetch.purgatory.purge.interval.requests: How many finished fetch requests Kafka keeps before it clears them away.

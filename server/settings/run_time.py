@@ -13,6 +13,7 @@ from ottla.wire.settings import Setting, settings_of
 
 _OF_BROKERS = """
 config.providers: Nothing: the value is kept, but there are no providers, and a start with one is refused.
+cordoned.log.dirs: Holds for the next partition or move; what is in a directory stays there.
 errors.deadletterqueue.auto.create.topics.enable: Holds for the next record that goes to a dead-letter queue.
 errors.deadletterqueue.topic.name.prefix: Holds for the next record that goes to a dead-letter queue.
 follower.replication.throttled.rate: Holds from the next fetch of a throttled follower on.
@@ -112,11 +113,9 @@ share.renew.acknowledge.enable: Holds from the next acknowledgement on.
 share.session.timeout.ms: Holds for each member from its next heartbeat on.
 streams.acceptable.recovery.lag: Each member hears of it with its next heartbeat.
 streams.assignment.interval.ms: Holds for the group's next assignment.
-streams.assignor.name: Checked, and nothing else: there is one assignor.
 streams.heartbeat.interval.ms: Each member hears of it with its next heartbeat.
 streams.initial.rebalance.delay.ms: Holds when the group is empty the next time.
 streams.num.standby.replicas: The next heartbeat of a member begins a new assignment with it.
-streams.num.warmup.replicas: Nothing: the assignor makes no warm-up tasks.
 streams.rack.aware.assignment.tags: The next heartbeat of a member begins a new assignment with it.
 streams.session.timeout.ms: Holds for each member from its next heartbeat on.
 streams.task.offset.interval.ms: Each member hears of it with its next heartbeat.

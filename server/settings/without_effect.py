@@ -34,7 +34,6 @@ controller.quorum.fetch.timeout.ms int 2000 0..
 controller.quorum.request.timeout.ms int 2000 0..
 controller.quorum.retry.backoff.ms int 20 0..
 controller.quorum.voters list ''
-cordoned.log.dirs list '' per-broker
 delete.records.purgatory.purge.interval.requests int 1
 early.start.listeners list -
 fetch.purgatory.purge.interval.requests int 1000
