@@ -37,8 +37,8 @@ from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.settings.broker_config import cordoned_directories
 from ottla.server.settings.repository import ConfigRepository
+from ottla.server.settings.rules import cordoned_among
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -115,7 +115,7 @@ class Broker:
             run_in_thread=self.surroundings.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
         )
-        self.replicas.directories.cordon(map(str, cordoned_directories(config.server)))
+        self._cordon(config)
         self.planner = TopicPlanner(
             self.cluster,
             partition_count=config.replication.num_partitions,
@@ -320,7 +320,10 @@ class Broker:
 
     def _take_up_settings(self, changed: BrokerConfig) -> None:
         self.replicas.config = changed.replication
-        self.replicas.directories.cordon(map(str, cordoned_directories(changed.server)))
+        self._cordon(changed)
+
+    def _cordon(self, config: BrokerConfig) -> None:
+        self.replicas.directories.cordon(map(str, cordoned_among(config.log_dirs, config.server.cordoned_log_dirs)))
 
     def now_ms(self) -> int:
         return self.surroundings.clock_ms()

@@ -31,6 +31,7 @@ from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.member_config import MemberConfig
 from ottla.server.settings.oauth_login_config import OAuthLoginConfig
 from ottla.server.settings.quota_config import QuotaConfig
+from ottla.server.settings.rules import BROKEN_RULE, check_cordoned, check_follower_wait
 from ottla.server.settings.sasl_config import (
     PeerLoginConfig,
     SaslConfig,
@@ -62,7 +63,6 @@ ConfigT = TypeVar("ConfigT")
 
 _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Za-z:%.]*)\]|([^/:\[\]]*)):(-?[0-9]+)")
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
-BROKEN_RULE = "requirement failed"
 OF_SINGLE_LISTENERS = ("max.connections", "max.connection.creation.rate")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -352,45 +352,8 @@ def check_together(server: ServerConfig, replication: ReplicationConfig) -> None
         name = "max.connections.per.ip"
         message = f"{name} can be set to zero only if {name}.overrides property is set."
         raise InvalidSetting(name, 0, BROKEN_RULE, message=message)
-    _check_cordoned(server)
-    _check_follower_wait(replication)
-
-
-ALL_DIRECTORIES = "*"
-
-
-def cordoned_directories(server: ServerConfig) -> list[Path]:
-    """The data directories that get no new partitions."""
-    known, cordoned = _log_dirs(server), server.cordoned_log_dirs
-    return [each for each in known if ALL_DIRECTORIES in cordoned or str(each) in map(_as_path, cordoned)]
-
-
-def _as_path(text: str) -> str:
-    return str(Path(text))
-
-
-def _check_cordoned(server: ServerConfig) -> None:
-    name, cordoned = "cordoned.log.dirs", server.cordoned_log_dirs
-    if ALL_DIRECTORIES in cordoned and len(cordoned) > 1:
-        message = f"When {name} is set to *, it must not contain other values"
-        raise InvalidSetting(name, cordoned, BROKEN_RULE, message=message)
-    known = {str(each) for each in _log_dirs(server)}
-    missing = [each for each in cordoned if each != ALL_DIRECTORIES and _as_path(each) not in known]
-    if missing:
-        message = f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}"
-        raise InvalidSetting(name, cordoned, BROKEN_RULE, message=message)
-
-
-def _check_follower_wait(replication: ReplicationConfig) -> None:
-    name, wait_ms = "replica.fetch.wait.max.ms", replication.replica_fetch_wait_max_ms
-    if wait_ms > replication.replica_socket_timeout_ms:
-        message = f"replica.socket.timeout.ms should always be at least {name} to prevent unnecessary socket timeouts"
-        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
-    if wait_ms > replication.replica_lag_time_max_ms:
-        message = (
-            f"{name} should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR"
-        )
-        raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
+    check_cordoned(server.cordoned_log_dirs, _log_dirs(server))
+    check_follower_wait(replication)
 
 
 def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:

@@ -11,10 +11,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import check_group_settings
-from ottla.server.settings.broker_config import BROKEN_RULE, OF_SINGLE_LISTENERS, broker_settings
+from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_settings
 from ottla.server.settings.client_metrics import check_client_metrics
 from ottla.server.settings.overrides import Texts
 from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
+from ottla.server.settings.rules import BROKEN_RULE
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
