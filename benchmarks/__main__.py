@@ -22,6 +22,7 @@ from benchmarks.rows import Line, Metric, Row, measure
 from benchmarks.session import Session
 from benchmarks.workloads import (
     cluster,
+    compressed,
     consumer_groups,
     failover,
     groups,
@@ -44,6 +45,7 @@ GROUPS: dict[str, Callable[[Session], Generator[Row]]] = {
     "consume": throughput.consume_rows,
     "both": throughput.both_rows,
     "replays": replays.rows,
+    "compressed": compressed.rows,
     "memory": startup.loaded_memory_rows,
     "latency": latency.rows,
     "groups": groups.rows,

@@ -13,6 +13,9 @@
  * added, and every byte is read once. So the walk stays inside the buffer even if another thread writes into it while
  * the interpreter lock is released (large areas only).
  *
+ * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
+ * not wholly there, and is given what it answered last time.
+ *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
  */
 #define Py_LIMITED_API 0x030b0000
@@ -35,6 +38,9 @@ typedef struct {
     int has_null_key;
     int offsets_are_consecutive;
 } Summary;
+
+/* A record that begins well, but ends behind the bytes that are there. */
+#define CUT_OFF -2
 
 /* All readers return 0, or -1 where the bytes end early or do not make sense. */
 
@@ -97,13 +103,19 @@ static int skip_headers(Cursor *cursor)
     return 0;
 }
 
+/* 0, -1 or CUT_OFF. */
 static int walk_record(Cursor *area, int32_t index, Summary *summary)
 {
     int32_t length, offset_delta, key_length, value_length;
     int64_t timestamp_delta;
 
-    if (read_varint(area, &length) < 0 || length < 1 || length > area->end - area->next)
+    const uint8_t *start = area->next;
+    if (read_varint(area, &length) < 0) /* a varint of five bytes is too long, and not cut off */
+        return area->next == area->end && area->next - start < 5 ? CUT_OFF : -1;
+    if (length < 1)
         return -1;
+    if (length > area->end - area->next)
+        return CUT_OFF;
     Cursor record = {area->next + 1, area->next + length}; /* + 1: the attributes, which nobody uses */
     area->next += length;
     if (read_varlong(&record, &timestamp_delta) < 0 || read_varint(&record, &offset_delta) < 0 ||
@@ -131,6 +143,23 @@ static int32_t walk_area(Cursor area, int32_t count, Summary *summary)
         if (walk_record(&area, index, summary) < 0)
             return index;
     return area.next == area.end ? -1 : count;
+}
+
+/* Like walk_area from the record with this index on, as far as the records are whole. Moves `area` and `index` behind them;
+ * -1 where one of them is bad. */
+static int walk_piece(Cursor *area, int32_t *index, int32_t count, Summary *summary)
+{
+    for (; *index < count; ++*index) {
+        const uint8_t *start = area->next;
+        int result = walk_record(area, *index, summary);
+        if (result == CUT_OFF) {
+            area->next = start;
+            return 0;
+        }
+        if (result < 0)
+            return -1;
+    }
+    return 0;
 }
 
 PyDoc_STRVAR(walk_records_doc,
@@ -180,8 +209,51 @@ static PyObject *walk_records(PyObject *Py_UNUSED(module), PyObject *const *args
                          PyBool_FromLong(summary.offsets_are_consecutive));
 }
 
+PyDoc_STRVAR(walk_whole_records_doc,
+             "walk_whole_records(buffer, start, end, count, walked, /)\n--\n\n"
+             "Walk on over the records in buffer[start:end], as far as they are whole and until `count` are walked in all.\n"
+             "`walked` is what the walk before this one returned, or (0, 0, 0, 0, -1, False, True) at first. Returns (records\n"
+             "walked in all, position behind the last whole one, min_timestamp_delta, max_timestamp_delta,\n"
+             "max_timestamp_offset_delta, has_null_key, offsets_are_consecutive) of all of them. ValueError: one is malformed.");
+
+static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t start, end, position;
+    int count, index, offset_of_max, has_null_key, are_consecutive;
+    long long min, max;
+    if (!PyArg_ParseTuple(args, "y*nni(inLLipp)", &view, &start, &end, &count, &index, &position, &min, &max,
+                          &offset_of_max, &has_null_key, &are_consecutive))
+        return NULL;
+    if (start < 0 || end < start || end > view.len || index < 0 || count < index) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "no such area or count");
+        return NULL;
+    }
+
+    Cursor area = {(const uint8_t *)view.buf + start, (const uint8_t *)view.buf + end};
+    Summary summary = {min, max, offset_of_max, has_null_key, are_consecutive};
+    int result;
+    if (end - start > UNLOCK_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        result = walk_piece(&area, &index, count, &summary);
+        Py_END_ALLOW_THREADS
+    } else {
+        result = walk_piece(&area, &index, count, &summary);
+    }
+    position = area.next - (const uint8_t *)view.buf;
+    PyBuffer_Release(&view);
+
+    if (result < 0)
+        return PyErr_Format(PyExc_ValueError, "record %d is malformed", index);
+    return Py_BuildValue("inLLiNN", index, position, (long long)summary.min_timestamp_delta,
+                         (long long)summary.max_timestamp_delta, (int)summary.max_timestamp_offset_delta,
+                         PyBool_FromLong(summary.has_null_key), PyBool_FromLong(summary.offsets_are_consecutive));
+}
+
 static PyMethodDef methods[] = {
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
+    {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -9,6 +9,12 @@ import os
 from collections.abc import Callable
 
 Buffer = bytes | bytearray | memoryview
+Walked = tuple[int, int, int, int, int, bool, bool]
+"""Records walked, position behind the last one, and the five answers of `walk_records` about them."""
+
+_Walk = Callable[[Buffer, int, int, int], tuple[int, int, int, bool, bool]]
+_WalkWhole = Callable[[Buffer, int, int, int, Walked], Walked]
+NOTHING_WALKED: Walked = (0, 0, 0, 0, -1, False, True)
 
 
 class RawHeaders:
@@ -64,13 +70,23 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
     return position
 
 
+class _CutOff(ValueError):
+    """A record that begins well, but ends behind the bytes that are there."""
+
+
 def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
     """(next position, timestamp delta, offset delta, key length) of one record."""
-    length, position = read_varint(data, position)
+    try:
+        length, position = read_varint(data, position)
+    except IndexError:
+        # A varint of five bytes is too long, and not cut off.
+        raise (_CutOff if len(data) - position < 5 else ValueError)("record length ends early") from None
     # Checked first, because all that follows is measured by it.
     end = position + length
-    if length < 1 or end > len(data):
+    if length < 1:
         raise ValueError("record length is out of range")
+    if end > len(data):
+        raise _CutOff("record is longer than the area")
     position += 1  # the attributes, which nobody uses
     # Deltas and lengths mostly fit one byte; a call for each of them would double the time.
     if (byte := data[position]) < 128:
@@ -101,19 +117,18 @@ def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
     return end, timestamp_delta, offset_delta, key_length
 
 
-def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int, int, bool, bool]:
-    """The twin of walk_records in _native.c: the same answers, the same ValueErrors."""
-    if not 0 <= start <= end <= len(buffer) or not 0 <= count <= 0x7FFFFFFF:
+def walk_whole_records_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
+    """The twin of walk_whole_records in _native.c."""
+    index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
+    if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
-    data = bytes(memoryview(buffer)[start:end])  # so that an index past the end of the area raises IndexError
-    minimum = maximum = position = 0
-    offset_of_maximum = -1
-    has_null_key = False
-    consecutive = True
-    for index in range(count):
+    data = bytes(memoryview(buffer)[start:end])
+    position = 0
+    while index < count:
         try:
             position, timestamp_delta, offset_delta, key_length = _walk_record(data, position)
-        # The C walk has one kind of error, and both walks have to say the same.
+        except _CutOff:
+            break
         except (ValueError, IndexError):
             raise ValueError(f"record {index} is malformed") from None
         # Only a larger one: of equal times the first record counts.
@@ -126,23 +141,34 @@ def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tup
             has_null_key = True
         if offset_delta != index:
             consecutive = False
+        index += 1
+    return index, start + position, minimum, maximum, offset_of_maximum, has_null_key, consecutive
+
+
+def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int, int, bool, bool]:
+    """The twin of walk_records in _native.c: the same answers, the same ValueErrors."""
+    if not 0 <= count <= 0x7FFFFFFF:
+        raise ValueError("no such area or count")
+    walked = walk_whole_records_python(buffer, start, end, count, NOTHING_WALKED)
+    if walked[0] < count:
+        raise ValueError(f"record {walked[0]} is malformed")
     # Kafka's reader complains of bytes behind the last record.
-    if position != len(data):
+    if walked[1] != end:
         raise ValueError(f"bytes left after record {count - 1}")
-    return minimum, maximum, offset_of_maximum, has_null_key, consecutive
+    return walked[2:]
 
 
-def _choose_walk() -> Callable[[Buffer, int, int, int], tuple[int, int, int, bool, bool]]:
+def _choose_walks() -> tuple[_Walk, _WalkWhole]:
     if os.environ.get("OTTLA_PURE_PYTHON") != "1":
         try:
-            from ottla.wire._native import walk_records
+            from ottla.wire._native import walk_records, walk_whole_records
 
-            return walk_records
+            return walk_records, walk_whole_records
         # No compiler was at hand at the installation, which never needs one.
         except ImportError:
             pass
-    return walk_records_python
+    return walk_records_python, walk_whole_records_python
 
 
-walk_records = _choose_walk()
+walk_records, walk_whole_records = _choose_walks()
 IS_NATIVE = walk_records is not walk_records_python

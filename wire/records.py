@@ -19,11 +19,13 @@ each of their messages as a batch of one, so that old segments can be walked lik
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ottla.wire.checksum import crc32c
-from ottla.wire.compression import Compressing, Compression, compress, decompress
+from ottla.wire.compression import Compressing, Compression, compress
+from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.record_walk import Buffer, RawHeaders, read_varint, read_varlong, walk_records
@@ -261,15 +263,29 @@ def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int
     """The records of the batch at start, decompressed if need be (never beyond limit)."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
     # An uncompressed area stays a view; nothing is copied.
-    if not header.attributes & COMPRESSION_MASK:
-        return area
+    return decompress(_codec_of(header), area, limit) if header.attributes & COMPRESSION_MASK else area
+
+
+@contextmanager
+def lent_records_area(
+    buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[memoryview]:
+    """The same for the `with` block and no longer: what is decompressed lies in memory that is used again."""
+    area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
+    if header.attributes & COMPRESSION_MASK:
+        with decompressed(_codec_of(header), area, limit) as lent:
+            yield lent
+    else:
+        yield area
+
+
+def _codec_of(header: BatchHeader) -> Compression:
     try:
-        codec = header.compression
+        return header.compression
     except ValueError:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {header.attributes & COMPRESSION_MASK}"
         ) from None
-    return decompress(codec, area, limit)
 
 
 def decode_records(

@@ -33,7 +33,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.wire.checksum import crc32c
-from ottla.wire.compression import Compression, decompressed_bound
+from ottla.wire.compressed_walk import walk_compressed
+from ottla.wire.compression import Compression
+from ottla.wire.decompression import TooLargeDecompressed, decompressed_bound, told_gzip_size
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_walk import IS_NATIVE, Buffer, read_varint, read_varlong
 from ottla.wire.records import (
@@ -64,8 +66,8 @@ from ottla.wire.records import (
     invalid,
     iter_batches,
     iter_records,
+    lent_records_area,
     read_header,
-    records_area,
     walkable,
     wrap_int64,
 )
@@ -224,7 +226,13 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
     if records[MAGIC_OFFSET] != MAGIC_V2:
         return size > _INLINE_MESSAGE_SET_BYTES_MAX or records[17] & 7 != 0
     codec = records[22] & 7
-    if codec:
+    target = None if rules is None else rules.compression
+    if codec == Compression.GZIP and target in (None, codec):
+        # A guess, which the check at once gives up if it is wrong.
+        bound = told_gzip_size(memoryview(records)[RECORDS_OFFSET:])
+        if bound > _INLINE_DECOMPRESSED_BYTES_MAX:
+            return True
+    elif codec:
         bound = decompressed_bound(Compression(codec), memoryview(records)[RECORDS_OFFSET:]) if codec <= 4 else 0
         if bound > _INLINE_DECOMPRESSED_BYTES_MAX:
             return True
@@ -233,7 +241,7 @@ def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
         if size > INLINE_BYTES_MAX:
             return True
     # To compress takes far longer than to check, so much less of it is done at once.
-    if rules is not None and rules.compression and rules.compression != codec:
+    if target and target != codec:
         return bound > _INLINE_RECOMPRESSED_BYTES_MAX
     # The count is the client's word, and that is enough: a batch with another count is refused when the walk ends.
     return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
@@ -253,15 +261,64 @@ def check_produced(
         return _check_message_set(records, rules, now_ms, topic_partition)
     # The order of the steps below is Kafka's. It decides which error a client sees for a batch with several faults.
     header = _check_batch(records, size, rules)
-    # Step 1: the records are whole and as many as the header says.
     source = header.attributes & COMPRESSION_MASK
     if source:
-        area: Buffer = records_area(records, header, 0, rules.decompressed_bytes_max)
-        summary = check_records(area, header.records_count)
+        max_timestamp = _checked_while_decompressed(records, size, header, rules, now_ms, at_once)
+        if max_timestamp is not None:
+            return _in_place(records, size, header, rules, now_ms if rules.timestamp_type else max_timestamp)
+    with lent_records_area(records[:size], header, 0, rules.decompressed_bytes_max) as area:
+        return _check_area(area, records, size, header, rules, now_ms, topic_partition, at_once)
+
+
+def _checked_while_decompressed(
+    records: memoryview, size: int, header: BatchHeader, rules: ValidationRules, now_ms: int, at_once: bool
+) -> int | None:
+    """The highest timestamp of a compressed batch that can be appended as it is.
+
+    None wherever something is wrong, or to be changed: `_check_area` says what. What the client told to be short is given up
+    `at_once` if it is not.
+    """
+    codec, area = Compression(header.attributes & COMPRESSION_MASK), records[RECORDS_OFFSET:size]
+    limit = rules.decompressed_bytes_max
+    is_guess = (
+        at_once
+        and codec is Compression.GZIP
+        and rules.origin is AppendOrigin.CLIENT
+        and min(limit, decompressed_bound(codec, area)) > _INLINE_DECOMPRESSED_BYTES_MAX
+    )
+    summary = None
+    if rules.compression in (None, codec) and rules.record_bytes_max >= limit:
+        try:
+            walked_bytes_max = _INLINE_DECOMPRESSED_BYTES_MAX if is_guess else limit
+            walked = walk_compressed(codec, area, walked_bytes_max, header.records_count)
+        except TooLargeDecompressed:
+            if is_guess:
+                raise TooManyForTheLoop from None
+            raise
+        summary = None if walked is None else _new_tuple(RecordsSummary, walked)
+    if summary is not None and summary.offsets_are_consecutive:
+        return _highest_timestamp(header, summary, rules, now_ms)
+    # Nobody knows how long it is.
+    if is_guess:
+        raise TooManyForTheLoop
+    return None
+
+
+def _check_area(
+    area: Buffer,
+    records: memoryview,
+    size: int,
+    header: BatchHeader,
+    rules: ValidationRules,
+    now_ms: int,
+    topic_partition: str,
+    at_once: bool,
+) -> CheckedRecords:
+    # Step 1: the records are whole and as many as the header says.
+    summary = check_records(area, header.records_count)
+    source = header.attributes & COMPRESSION_MASK
+    if source:
         _check_record_sizes(area, rules)
-    else:
-        area = records[RECORDS_OFFSET:size]
-        summary = check_records(records, header.records_count, RECORDS_OFFSET, size)
     # Control records keep their form: whoever reads them must not need a codec.
     target = source if rules.compression is None or header.attributes & CONTROL_FLAG else rules.compression
     stays = source == target

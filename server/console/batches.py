@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.console.cells import HEX, cell, header_cells
-from ottla.wire.compression import TooLargeDecompressed
 from ottla.wire.control_batches import control_type_id
+from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, decode_area, decode_records, iter_batches, records_area
 from ottla.wire.threads import paced

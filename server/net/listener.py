@@ -31,6 +31,7 @@ from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
+from ottla.wire.decompression import give_back_idle
 
 if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
@@ -254,6 +255,7 @@ class Listener:
             await self._end_idle_connections()
             await self._end_stalled()
             self._make_room()
+            give_back_idle()  # what compressed batches were decompressed into
             await self._give_memory_back()
 
     async def _look_up_quotas(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.validator import check_produced
-from ottla.wire.compression import TooLargeDecompressed
+from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import KafkaError, result_of
 
 if TYPE_CHECKING:

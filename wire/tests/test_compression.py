@@ -21,9 +21,8 @@ from ottla.wire.compression import (
     Compressing,
     Compression,
     compress,
-    decompress,
-    decompressed_bound,
 )
+from ottla.wire.decompression import decompress, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
 
 LIMIT = 1 << 24
@@ -258,7 +257,8 @@ def test_the_bound_of_common_batches_is_close():
 
 BOMB = """
 import resource, sys
-from ottla.wire.compression import Compression, compress, decompress
+from ottla.wire.compression import Compression, compress
+from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 bomb = sys.stdin.buffer.read()
 codec = Compression(int(sys.argv[1]))
@@ -331,7 +331,7 @@ def test_a_large_result_takes_its_size_in_memory_and_not_twice_that(codec: Compr
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 def test_other_threads_run_while_a_large_result_is_made(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[None] = []
-    monkeypatch.setattr("ottla.wire.compression.let_others_run", lambda: rests.append(None))
+    monkeypatch.setattr("ottla.wire.decompression.let_others_run", lambda: rests.append(None))
     decompress(codec, compress(codec, bytes(32 << 20)), 32 << 20)
     assert len(rests) >= 20
 
@@ -357,8 +357,8 @@ def test_lz4_takes_its_input_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lz4.frame, "LZ4FrameDecompressor", Noted)
     data = random.Random(1).randbytes(3 << 20)
+    frame = lz4_frame(data, block_checksum=True)  # which are left to the codec
     for broken_checksum in (False, True):
-        frame = compress(Compression.LZ4, data, broken_lz4_checksum=broken_checksum)
         assert decompress(Compression.LZ4, frame, len(data), broken_lz4_checksum=broken_checksum) == data
     assert len(given) > 20 and max(given) <= 256 * 1024
 
@@ -390,11 +390,11 @@ def test_what_is_compressed_piece_by_piece_is_whole(codec: Compression, sizes: l
 
 def test_thousands_of_tiny_gzip_members_are_read_without_copying_the_rest_for_each() -> None:
     member = gzip.compress(b"x")
-    data = member * 20_000
-    assert decompress(Compression.GZIP, data, 20_000) == b"x" * 20_000
+    data = member * 30_000
+    assert decompress(Compression.GZIP, data, 30_000) == b"x" * 30_000
     tracemalloc.start()
     try:
-        decompress(Compression.GZIP, data, 20_000)
+        decompress(Compression.GZIP, data, 30_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

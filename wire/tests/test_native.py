@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.record_walk import walk_records_python
+from ottla.wire.record_walk import NOTHING_WALKED, walk_records_python, walk_whole_records_python
 from ottla.wire.records import encode_record, encode_varint
 
 native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
-if not hasattr(native, "walk_records"):
+if not hasattr(native, "walk_whole_records"):
     pytest.skip("built before it had the walk", allow_module_level=True)
 
 optional_bytes = st.none() | st.binary(max_size=20) | st.integers(60, 200).map(bytes)
@@ -85,6 +85,37 @@ def test_twins_agree_on_random_bytes(area, count):
 @settings(max_examples=200)
 def test_twins_agree_on_one_random_record_of_the_right_length(body):
     assert_twins_agree(encode_varint(len(body)) + body, 1)
+
+
+@given(st.data())
+@settings(max_examples=200)
+def test_twins_agree_on_walks_in_pieces(data):
+    """The rest of each piece comes once more in front of the next one, as in `compressed_walk`."""
+    records = data.draw(st.lists(encoded_records, max_size=5))
+    area, count = bytearray(b"".join(records)), max(0, len(records) + data.draw(st.sampled_from([0, 0, 0, 1, -1])))
+    if area and data.draw(st.booleans()):
+        area[data.draw(st.integers(0, len(area) - 1))] = data.draw(telling_bytes | st.integers(0, 255))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(area)), max_size=4)))
+    walked, position = NOTHING_WALKED, 0
+    for end in (*cuts, len(area)):
+        arguments = (bytes(area), position, end, count, walked)
+        theirs = answer(native.walk_whole_records, *arguments)
+        assert theirs == answer(walk_whole_records_python, *arguments)
+        if isinstance(theirs, str):
+            assert isinstance(answer(native.walk_records, bytes(area), 0, len(area), count), str)
+            return
+        walked, position = theirs, theirs[1]
+    if walked[0] == count and position == len(area):
+        assert native.walk_records(bytes(area), 0, len(area), count) == walked[2:]
+    else:
+        assert isinstance(answer(native.walk_records, bytes(area), 0, len(area), count), str)
+
+
+@pytest.mark.parametrize("arguments", [(-1, 3, 0), (2, 1, 0), (0, 4, 0), (0, 3, -1)])
+def test_walks_in_pieces_keep_to_the_buffer(arguments):
+    for walk in (native.walk_whole_records, walk_whole_records_python):
+        with pytest.raises(ValueError, match="no such area or count"):
+            walk(b"abc", *arguments, NOTHING_WALKED)
 
 
 @pytest.mark.parametrize("arguments", [(-1, 3, 0), (2, 1, 0), (0, 4, 0), (0, 3, -1), (0, 3, 2**31)])

@@ -1,0 +1,80 @@
+"""The walk over the records of a compressed batch, while they are decompressed: little of them is in memory at a time."""
+
+from ottla.wire.compression import Buffer, Compression
+from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into
+from ottla.wire.record_walk import NOTHING_WALKED, walk_whole_records
+from ottla.wire.scratch import Scratch, lent
+from ottla.wire.threads import let_others_run
+
+PIECE_BYTES = 128 * 1024  # stays in a processor's own cache, and is worth the calls
+_RESTS_AFTER_BYTES = 1024 * 1024
+
+
+class _Walk:
+    """A sink (`decompression.Sink`) that walks over the records and forgets them.
+
+    The beginning of a record that is cut off moves to the front, where its end will be written behind it.
+    """
+
+    def __init__(self, memory: Scratch, limit: int, count: int) -> None:
+        self.size = 0
+        self.limit = limit
+        self.walked = NOTHING_WALKED
+        self.left = 0
+        """Bytes at the front that are not walked over."""
+        self._memory = memory
+        self._view = memory.view
+        self._count = count
+        self._walks_at = PIECE_BYTES
+        self._rests_at = _RESTS_AFTER_BYTES
+
+    def room(self, size: int) -> memoryview:
+        end = self.left + size
+        if end > len(self._view):
+            raise NotInOnePass
+        return self._view[self.left : end]
+
+    def took(self, size: int) -> None:
+        self.size += size
+        if self.size > self.limit:
+            raise TooLargeDecompressed(self.limit)
+        self.left += size
+        self._memory.written = max(self._memory.written, self.left)
+        if self.left >= self._walks_at:
+            self.walk()
+        if self.size >= self._rests_at:
+            self._rests_at = self.size + _RESTS_AFTER_BYTES
+            let_others_run()
+
+    def take_back(self, size: int) -> None:
+        raise NotInOnePass
+
+    def walk(self) -> None:
+        """Walk over the records that are whole. ValueError: one of them is malformed."""
+        left, view = self.left, self._view
+        self.walked = walk_whole_records(view, 0, left, self._count, self.walked)
+        position = self.walked[1]
+        if position:
+            view[: left - position] = view[position:left]
+            self.left = left - position
+        # Whatever comes now is behind the last record.
+        if self.left and self.walked[0] == self._count:
+            raise NotInOnePass
+        self._walks_at = self.left + PIECE_BYTES
+
+
+def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int) -> tuple[int, int, int, bool, bool] | None:
+    """What `walk_records` says of the decompressed data, which are `count` good records and no more than `limit` bytes.
+
+    None where they are not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
+    as a whole. What does not decompress raises KafkaError, as it does there.
+    """
+    with lent() as memory:
+        walk = _Walk(memory, limit, count)
+        try:
+            decompress_into(walk, codec, data)
+            walk.walk()
+        except (NotInOnePass, ValueError):
+            return None
+        is_complete = walk.walked[0] == count and not walk.left
+        return walk.walked[2:] if is_complete else None

@@ -1,0 +1,505 @@
+"""The codecs of record batches read: what Kafka's Java client writes, within a limit. `compression.py` has the formats.
+
+Bytes go from a codec into a `Sink` piece by piece, so that they can be looked at while they come
+(`compressed_walk.py`) or be collected (`decompress`). A codec is imported when the first batch needs it. Foreign bytes either
+decompress, within the limit, or raise KafkaError: UNKNOWN_SERVER_ERROR for garbage, which is what Kafka answers (it lets the
+codec's exception through), and MESSAGE_TOO_LARGE beyond the limit, on which a Java producer splits its batch and tries
+again.
+"""
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.wire.compression import (
+    LZ4_MAGIC,
+    XERIAL_HEADER,
+    XERIAL_MAGIC,
+    ZSTD_MAGIC,
+    Buffer,
+    Compression,
+    lz4_header_checksum,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.pages import COPIED_BYTES_MAX, pages
+from ottla.wire.scratch import KEPT_BYTES, Scratch, free_unused, lent
+from ottla.wire.threads import let_others_run
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
+
+BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
+
+_XERIAL_LENGTH = struct.Struct(">i")
+_XERIAL_MAGIC_HEAD: int = _XERIAL_LENGTH.unpack_from(XERIAL_MAGIC)[0]
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_CONTENT_SIZE, _LZ4_CHECKSUMS = 0x08, 0x14
+# What a byte of input can become at most; `decompressed_bound` counts on it.
+_LZ4_RATIO_MAX = 255
+_ZSTD_BLOCK_BYTES_MAX = 128 << 10
+_GZIP_RATIO_MAX = 1032
+
+_CHUNK_BYTES = 256 * 1024
+_GZIP_INPUT_BYTES = 128 * 1024
+_FURTHER_GZIP_INPUT_BYTES = 16 * 1024  # what follows a member is copied at its end, and members may be tiny
+_LZ4_INPUT_BYTES = 256 * 1024  # at a time: with each chunk of output the codec copies the input that is left
+_LZ4_TINY_BYTES = 256  # blocks of this size on average cost more by one call each than the whole frame by the codec
+_LZ4_BLOCKS_BEFORE_JUDGED = 64
+# Where there is room for all, nothing is kept in a window and copied out of it. That matters for what hardly gets shorter.
+_ZSTD_AT_ONCE_BYTES = 2 * 1024 * 1024
+_RESTS_AFTER_BYTES = 1024 * 1024
+
+
+class TooLargeDecompressed(KafkaError):
+    """The records would become larger than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
+
+
+class NotInOnePass(Exception):
+    """What has been looked at already would have to be taken back."""
+
+
+class Sink(Protocol):
+    """Where decompressed bytes go."""
+
+    size: int
+    """How many have come."""
+
+    limit: int
+    """How many may come."""
+
+    def room(self, size: int) -> memoryview:
+        """Where the next bytes may be written, at most `size` of them. It is not to be used after `took`."""
+
+    def took(self, size: int) -> None:
+        """So many have been written there. TooLargeDecompressed if all of them are more than the limit."""
+
+    def take_back(self, size: int) -> None:
+        """Forget all but the first `size`. NotInOnePass where that cannot be."""
+
+
+class Collected:
+    """A sink that keeps all bytes in one piece: in a scratch, or in pages of its own if they are too many."""
+
+    def __init__(self, memory: Scratch, limit: int) -> None:
+        self.size = 0
+        self.limit = limit
+        self._scratch: Scratch | None = memory
+        self._view = memory.view
+        self._rests_at = _RESTS_AFTER_BYTES
+
+    def room(self, size: int) -> memoryview:
+        end = self.size + size
+        if end > len(self._view):
+            self._move(max(end, self.limit + size))
+        return self._view[self.size : end]
+
+    def took(self, size: int) -> None:
+        self.size += size
+        if self.size > self.limit:
+            raise TooLargeDecompressed(self.limit)
+        if self._scratch is not None:
+            self._scratch.written = max(self._scratch.written, self.size)
+        # A codec lets go of the interpreter lock only for moments that are too short for the event loop to wake up in.
+        if self.size >= self._rests_at:
+            self._rests_at = self.size + _RESTS_AFTER_BYTES
+            let_others_run()
+
+    def take_back(self, size: int) -> None:
+        self.size = size
+
+    def _move(self, capacity: int) -> None:
+        moved = memoryview(pages(capacity))
+        for start in range(0, self.size, COPIED_BYTES_MAX):
+            moved[start : start + COPIED_BYTES_MAX] = self._view[start : start + COPIED_BYTES_MAX]
+        self._view, self._scratch = moved, None
+
+    def area(self) -> memoryview:
+        """All of them."""
+        return self._view[: self.size]
+
+
+@contextmanager
+def decompressed(
+    codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False
+) -> Iterator[memoryview]:
+    """The data decompressed, in memory that is used again: at most limit bytes of it, for the `with` block and no longer.
+
+    What would become more raises before it is allocated. A thread that calls this keeps the interpreter lock for a few
+    milliseconds at a time.
+    """
+    with lent() as memory:
+        collected = Collected(memory, limit)
+        decompress_into(collected, codec, data, broken_lz4_checksum=broken_lz4_checksum)
+        area = collected.area()
+        try:
+            yield area
+        finally:
+            # Whatever still looks at it keeps the memory for itself.
+            with suppress(BufferError):
+                area.release()
+
+
+def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
+    """The same to be kept: a copy, or a view of memory that nobody else uses."""
+    with decompressed(codec, data, limit, broken_lz4_checksum=broken_lz4_checksum) as area:
+        # A scratch with more in it is not used again, so it can be given away.
+        return bytes(area) if len(area) <= KEPT_BYTES else area[:]
+
+
+def decompress_into(sink: Sink, codec: Compression, data: Buffer, *, broken_lz4_checksum: bool = False) -> None:
+    """All that comes out of the data, piece by piece."""
+    view = memoryview(data)
+    if codec == Compression.NONE:
+        for start in range(0, len(view), COPIED_BYTES_MAX):
+            _put(sink, view[start : start + COPIED_BYTES_MAX])
+    elif codec == Compression.GZIP:
+        _decompress_gzip(view, sink)
+    elif codec == Compression.SNAPPY:
+        _decompress_snappy(view, sink)
+    elif codec == Compression.LZ4:
+        _decompress_lz4(view, sink, broken_lz4_checksum)
+    else:
+        _decompress_zstd(view, sink)
+
+
+def give_back_idle() -> None:
+    """Free the memory that waits for further batches if none has come since the last call."""
+    if free_unused():
+        _idle_zstd_decompressors.clear()
+
+
+def _put(sink: Sink, piece: Buffer) -> None:
+    size = len(piece)
+    sink.room(size)[:] = piece
+    sink.took(size)
+
+
+def decompressed_bound(codec: Compression, data: Buffer) -> int:
+    """How much decompress() can make of the data at most: cheap, read off the framing, never too low for good data.
+
+    Garbage may give any number; it fails before it has produced more than that. Data in very many blocks is taken for
+    beyond any bound, because reading their headers would cost more than the answer is worth.
+    """
+    data = memoryview(data)
+    if codec == Compression.NONE:
+        return len(data)
+    if codec == Compression.GZIP:
+        # The framing of gzip says nothing before its end, so the worst is assumed.
+        return len(data) * _GZIP_RATIO_MAX
+    if codec == Compression.SNAPPY:
+        blocks = _snappy_blocks(data, strict=False, blocks_max=BLOCKS_SCANNED_MAX)
+        return sys.maxsize if blocks is None else sum(_snappy_length(block) for block in blocks)
+    if codec == Compression.LZ4:
+        return _lz4_bound(data)
+    return _scan_zstd(data, BLOCKS_SCANNED_MAX)[0]
+
+
+def _garbage(codec: str, reason: object) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to decompress {codec} records: {reason}")
+
+
+# --- gzip -------------------------------------------------------------------------------------------------------------
+
+
+def told_gzip_size(data: Buffer) -> int:
+    """What the end of the data says of the size of its (last) member: right for what producers send, and a mere word."""
+    return int.from_bytes(memoryview(data)[-4:], "little")
+
+
+@lru_cache(maxsize=1)
+def _gzip_codec() -> Any:
+    """Intel's igzip takes half of zlib's time. There is no wheel of it for some processors."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
+
+
+def _decompress_gzip(data: memoryview, sink: Sink) -> None:
+    position = _gunzip_member(data, 0, sink, _GZIP_INPUT_BYTES)
+    while bytes(data[position : position + 2]) == b"\x1f\x8b":  # GZIPInputStream reads on only where another member begins
+        begun_at = sink.size
+        try:
+            position = _gunzip_member(data, position, sink, _FURTHER_GZIP_INPUT_BYTES)
+        except TooLargeDecompressed:
+            raise
+        # What only looks like another member is overlooked, as Java's reader does.
+        except KafkaError:
+            sink.take_back(begun_at)
+            break
+
+
+def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int) -> int:
+    """Where the member at a position ends."""
+    codec = _gzip_codec()
+    member = codec.decompressobj(31)  # a gzip header and trailer, the largest window
+    pending: Buffer = b""
+    try:
+        while not member.eof:
+            if not pending:
+                pending = data[position : position + input_bytes]
+                position += len(pending)
+            chunk = member.decompress(pending, _CHUNK_BYTES)
+            # The trailer with its checksum has not come, so nothing vouches for the result.
+            if not chunk and not pending and not member.eof:
+                raise _garbage("gzip", "unexpected end of input")
+            pending = member.unconsumed_tail
+            if chunk:
+                _put(sink, chunk)
+    except codec.error as error:
+        raise _garbage("gzip", error) from None
+    # The next member begins in the piece that was read last.
+    return position - len(member.unused_data)
+
+
+# --- snappy -----------------------------------------------------------------------------------------------------------
+
+
+def _snappy_blocks(
+    data: memoryview, *, strict: bool = True, blocks_max: int | None = None
+) -> list[memoryview] | None:
+    """The compressed blocks of xerial streams, or the data itself where it has no xerial header; None: too many."""
+    if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
+        return [data]
+    blocks = []
+    position = len(XERIAL_HEADER)
+    turns = 0
+    while position + 4 <= len(data):  # fewer bytes than a length are overlooked, as Java does
+        turns += 1
+        if blocks_max is not None and turns > blocks_max:
+            return None
+        length: int = _XERIAL_LENGTH.unpack_from(data, position)[0]
+        if length == _XERIAL_MAGIC_HEAD:  # the next stream
+            # The magic's first bytes are a negative length, so no block can be meant.
+            if strict and data[position : position + 8] != XERIAL_MAGIC:
+                raise _garbage("snappy", "invalid header of a further stream")
+            position += len(XERIAL_HEADER)
+            continue
+        position += 4
+        if not 0 < length <= len(data) - position:
+            if strict:
+                raise _garbage("snappy", f"invalid block length {length}")
+            break
+        blocks.append(data[position : position + length])
+        position += length
+    return blocks
+
+
+def _snappy_length(block: memoryview) -> int:
+    """The length that stands before a snappy block; the decoder holds the block to it."""
+    length = 0
+    for index, byte in enumerate(block[:5]):
+        length |= (byte & 127) << 7 * index
+        if byte < 128:
+            return length
+    return 0
+
+
+def _decompress_snappy(data: memoryview, sink: Sink) -> None:
+    from cramjam import DecompressionError, snappy
+
+    blocks = _snappy_blocks(data) or []
+    # The blocks say how long they get, and may lie about it: so this is asked before memory is taken for them.
+    sizes = [_snappy_length(block) for block in blocks]
+    if sink.size + sum(sizes) > sink.limit:
+        raise TooLargeDecompressed(sink.limit)
+    first = 0
+    while first < len(blocks):
+        # As many as are worth the calls of the sink.
+        end, together = first, 0
+        while end < len(blocks) and (end == first or together + sizes[end] <= _CHUNK_BYTES):
+            together += sizes[end]
+            end += 1
+        room, position = sink.room(together), 0
+        try:
+            for block in blocks[first:end]:
+                # The decoder refuses a block that is longer than it says, so nothing is written past the end.
+                position += snappy.decompress_raw_into(block, room[position:])
+        except DecompressionError as error:
+            raise _garbage("snappy", error) from None
+        sink.took(position)
+        first = end
+
+
+# --- lz4 --------------------------------------------------------------------------------------------------------------
+
+
+def _lz4_descriptor_end(data: memoryview) -> int:
+    """Where the header checksum stands, after checking what Java checks of a frame's header."""
+    if len(data) < 7 or data[:4] != LZ4_MAGIC:
+        raise _garbage("lz4", "no frame header")
+    flags, block_descriptor = data[4], data[5]
+    # Java's reader refuses what it does not know. Accepted here, such a frame would stop every Java consumer.
+    if flags >> 6 != 1 or flags & 0x03 or block_descriptor & 0x8F or block_descriptor >> 4 not in _LZ4_BLOCK_BYTES_MAX:
+        raise _garbage("lz4", "unknown version or reserved bits in the frame header")
+    if not flags & 0x20:
+        raise _garbage("lz4", "dependent blocks are unsupported")
+    # The frame may carry the size of its contents in eight more bytes.
+    end = 14 if flags & _LZ4_CONTENT_SIZE else 6
+    if len(data) <= end:
+        raise _garbage("lz4", "stream ended prematurely")
+    return end
+
+
+def _decompress_lz4(data: memoryview, sink: Sink, overlook_header_checksum: bool) -> None:
+    end = _lz4_descriptor_end(data)
+    descriptor = bytes(data[4:end])
+    if not overlook_header_checksum and data[end] != lz4_header_checksum(descriptor):
+        raise _garbage("lz4", "wrong checksum of the frame header")
+    # Producers write no further checksums.
+    if descriptor[0] & _LZ4_CHECKSUMS or not _decompress_lz4_blocks(data, end + 1, descriptor, sink):
+        _decompress_lz4_frame(data, end, sink)
+
+
+def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, sink: Sink) -> bool:
+    """Each block by itself, straight to where it belongs. False: they are so small that the codec is quicker."""
+    from cramjam import DecompressionError, lz4
+
+    bytes_max = _LZ4_BLOCK_BYTES_MAX[descriptor[1] >> 4]
+    begun_at, blocks_at, blocks = sink.size, position, 0
+    while position + 4 <= len(data):
+        head: int = _LZ4_LENGTH.unpack_from(data, position)[0]
+        position += 4
+        # The end mark.
+        if not head:
+            if descriptor[0] & _LZ4_CONTENT_SIZE and sink.size - begun_at != int.from_bytes(descriptor[2:], "little"):
+                raise _garbage("lz4", "not as many bytes as the frame header says")
+            return True
+        size = head & 0x7FFFFFFF
+        if size > bytes_max:
+            raise _garbage("lz4", f"a block of {size} bytes")
+        block = data[position : position + size]
+        position += size
+        if position > len(data):
+            break
+        if head >> 31:
+            _put(sink, block)
+        else:
+            try:
+                sink.took(lz4.decompress_block_into(block, sink.room(bytes_max), bytes_max))
+            except DecompressionError as error:
+                raise _garbage("lz4", error) from None
+        blocks += 1
+        if blocks == _LZ4_BLOCKS_BEFORE_JUDGED and position - blocks_at < blocks * _LZ4_TINY_BYTES:
+            sink.take_back(begun_at)
+            return False
+    # Without its end mark the frame may be cut off.
+    raise _garbage("lz4", "stream ended prematurely")
+
+
+def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> None:
+    """By the codec for whole frames, which knows all checksums."""
+    from lz4.frame import LZ4FrameDecompressor
+
+    decompressor = LZ4FrameDecompressor()
+    # The checksum is right, or to be overlooked; the codec cannot be told to.
+    header = bytes((*data[:descriptor_end], lz4_header_checksum(bytes(data[4:descriptor_end]))))
+    position = descriptor_end + 1
+    try:
+        decompressor.decompress(header)
+        while not decompressor.eof:
+            wants_more = decompressor.needs_input
+            piece = data[position : position + _LZ4_INPUT_BYTES] if wants_more else b""
+            position += len(piece)
+            chunk: bytes = decompressor.decompress(piece, max_length=_CHUNK_BYTES)
+            if chunk:
+                _put(sink, chunk)
+            # Without output and without more input nothing would ever come.
+            elif wants_more and not piece:
+                raise _garbage("lz4", "stream ended prematurely")
+    except RuntimeError as error:
+        raise _garbage("lz4", error) from None
+
+
+def _lz4_bound(data: memoryview) -> int:
+    try:
+        position = _lz4_descriptor_end(data) + 1
+    except KafkaError:
+        return 0
+    block_bytes_max = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4]
+    block_overhead = 8 if data[4] & 0x10 else 4
+    bound = turns = 0
+    while position + 4 <= len(data):
+        turns += 1
+        # So many tiny blocks are taken for expensive, because reading their headers already is.
+        if turns > BLOCKS_SCANNED_MAX:
+            return sys.maxsize
+        size: int = _LZ4_LENGTH.unpack_from(data, position)[0]
+        if size == 0:
+            break
+        is_stored, size = size >> 31, size & 0x7FFFFFFF
+        # A compressed block gives no size; it is bounded by the frame's block size and by the best ratio.
+        bound += size if is_stored else min(block_bytes_max, size * _LZ4_RATIO_MAX)
+        position += block_overhead + size
+    return bound
+
+
+# --- zstd -------------------------------------------------------------------------------------------------------------
+
+
+def _decompress_zstd(data: memoryview, sink: Sink) -> None:
+    from zstandard import ZstdDecompressor, ZstdError
+
+    bound, is_whole = _scan_zstd(data)
+    if not is_whole:  # the reader below takes the end of the input for the end of the frame
+        raise _garbage("zstd", "truncated or unknown frame")
+    try:
+        # `pop` and `append` are single steps, so threads need no lock here.
+        decompressor = _idle_zstd_decompressors.pop()
+    except IndexError:
+        decompressor = ZstdDecompressor()
+    is_at_once = bound <= min(_ZSTD_AT_ONCE_BYTES, 2 * len(data))
+    wanted = bound if is_at_once else _CHUNK_BYTES
+    try:
+        with decompressor.stream_reader(data, read_across_frames=True) as reader:
+            # The reader is asked once more at the end. A frame that says it is longer than the room is checked less.
+            while size := reader.readinto(sink.room(max(wanted, _CHUNK_BYTES))):
+                sink.took(size)
+                if is_at_once:
+                    wanted -= size
+    except ZstdError as error:
+        raise _garbage("zstd", error) from None
+    if bound <= _ZSTD_AT_ONCE_BYTES:  # others may have taken much memory for their windows
+        _idle_zstd_decompressors.append(decompressor)
+
+
+# One for each thread that was in here at the same time; making one takes as long as a batch of 16 KiB does.
+_idle_zstd_decompressors: "list[ZstdDecompressor]" = []
+
+
+def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
+    """(bound on the decompressed size, whether the data is whole frames and nothing else), from the block headers."""
+    position = bound = turns = 0
+    while position < len(data):
+        if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:
+            return bound, False
+        descriptor = data[position + 4]
+        single_segment = descriptor >> 5 & 1
+        # A frame of a single segment has one byte of size where others have none, and no byte for the window.
+        content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+        position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
+        last = False
+        while not last:
+            turns += 1
+            if turns > blocks_max:
+                return sys.maxsize, False
+            if position + 3 > len(data):
+                return bound, False
+            header = int.from_bytes(data[position : position + 3], "little")
+            last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+            # A compressed block gives at most 128 KiB; raw and repeated ones say how much.
+            bound += _ZSTD_BLOCK_BYTES_MAX if kind == 2 else size
+            # A repeated byte takes one byte of input, whatever its length.
+            position += 4 if kind == 1 else 3 + size
+        # The checksum behind the last block.
+        position += 4 if descriptor & 4 else 0
+    return bound, position == len(data)
