@@ -19,8 +19,8 @@ import trio
 
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
+from ottla.replication.log.record_errors import InvalidRecords
 from ottla.replication.log.validator import (
-    InvalidRecords,
     TooManyForTheLoop,
     check_produce_request_records,
     is_expensive,

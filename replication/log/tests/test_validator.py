@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.ordinary_batches import check_ordinary, check_own, ordinary_header
+from ottla.replication.log.record_errors import InvalidRecords
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
-    InvalidRecords,
     TooManyForTheLoop,
     ValidationRules,
     check_produce_request_records,
