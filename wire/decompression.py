@@ -53,6 +53,7 @@ _LZ4_BLOCKS_BEFORE_JUDGED = 64
 # Where there is room for all, nothing is kept in a window and copied out of it. That matters for what hardly gets shorter.
 _ZSTD_AT_ONCE_BYTES = 2 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
+_ROOM_BYTES_MAX = 4 * 1024 * 1024  # what a codec asks for at a time: a block of lz4
 
 
 class TooLargeDecompressed(KafkaError):
@@ -98,7 +99,7 @@ class Collected:
     def room(self, size: int) -> memoryview:
         end = self.size + size
         if end > len(self._view):
-            self._move(max(end, self.limit + size))
+            self._move(max(end, self.limit + _ROOM_BYTES_MAX))
         return self._view[self.size : end]
 
     def took(self, size: int) -> None:

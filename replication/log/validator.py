@@ -12,7 +12,8 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
 5. What the topic wants changed: the maximum timestamp and its type are corrected in place, another codec means a new
    batch, which must fit max.message.bytes as well.
 
-All of this is `check_produced`. It may take long, needs no lock and knows no offsets: it can run in a thread where
+The records of a compressed batch that stays as it is are walked while they are decompressed; whatever that finds is decompressed
+as a whole, to say what it is. All of this is `check_produced`. It may take long, needs no lock and knows no offsets: it can run in a thread where
 `is_expensive` says so. `ordinary_batches.py` has a shorter way for nearly all batches. `CheckedRecords.assign` then gives
 offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one made from it.
 
