@@ -779,9 +779,9 @@ def test_a_gzip_batch_that_lies_about_its_size_is_given_up_at_once_and_checked_i
 
 
 def test_an_honest_gzip_batch_is_checked_at_once():
-    sent = encode_batch([Record(0, NOW, None, bytes(200_000))], compression=Compression.GZIP)
+    sent = encode_batch([Record(0, NOW, None, bytes(1_000_000))], compression=Compression.GZIP)
     assert not is_expensive(sent)
-    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(300_000))], compression=Compression.GZIP))
+    assert is_expensive(encode_batch([Record(0, NOW, None, bytes(1_100_000))], compression=Compression.GZIP))
     checked = check_produced(memoryview(bytearray(sent)), ValidationRules(), now_ms=NOW, at_once=True)
     assert checked.buffer == sent
     # To build it anew takes longer.
