@@ -11,6 +11,8 @@
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
     epoll               lets sockets be served inside the event loop's wait (`server/net/readiness.py`). Without it tasks are woken.
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
+    SO_PEERCRED         tells who is on the other side of a Unix socket. macOS and the BSDs have getpeereid. Without both the
+                        rights of the socket's file decide.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
     pidfd_open          lets the event loop wait for the end of a process. Without it a thread waits.
     /proc               tells of memory and disks, and has short paths. Without it both are unknown, and long paths are refused.
@@ -135,6 +137,24 @@ def cut_off(sock: socket.socket) -> bool:
     with contextlib.suppress(OSError, AttributeError):
         return CAN_CUT_OFF and ctypes.CDLL(None).connect(sock.fileno(), nowhere, len(nowhere)) == 0
     return False
+
+
+_SO_PEERCRED: int | None = _of_linux(socket, "SO_PEERCRED")
+_PEERCRED = struct.Struct("=iII")  # process, user, group
+
+
+def peer_user(sock: socket.socket) -> int | None:
+    """The id of the user whose process is at the other end of a Unix socket; None if the system does not tell. OSError."""
+    if _SO_PEERCRED is not None:
+        _, user, _ = _PEERCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERCRED, _PEERCRED.size))
+        return int(user)
+    getpeereid = getattr(ctypes.CDLL(None, use_errno=True), "getpeereid", None)
+    if getpeereid is None:
+        return None
+    found, group = ctypes.c_uint(), ctypes.c_uint()
+    if getpeereid(sock.fileno(), ctypes.byref(found), ctypes.byref(group)):
+        raise OSError(ctypes.get_errno(), "getpeereid")
+    return found.value
 
 
 def file_in_memory() -> tuple[int, str] | None:

@@ -124,7 +124,7 @@ class Broker:
             is_cordoned=lambda node_id: node_id == self.node_id and self.replicas.directories.are_all_cordoned,
         )
         self.groups = self._group_coordinator(config)
-        self.is_in_cluster = config.zookeeper is not None
+        self.is_in_cluster = config.is_member
         self.member = ClusterMember(self, self._tree())
         self.administration = self.member.administration
         self.quotas = ClientQuotas(config.quotas)
@@ -165,7 +165,7 @@ class Broker:
         from ottla.server.auth.tls_listeners import TlsListeners  # here, because many brokers do without
 
         # A broker that is alone connects to nobody.
-        return TlsListeners(config.listeners, self.configs, config.between_brokers if config.zookeeper else ())
+        return TlsListeners(config.listeners, self.configs, config.between_brokers if config.is_member else ())
 
     def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
         kinds = Kinds()
@@ -314,6 +314,10 @@ class Broker:
             from ottla.server.start.zookeeper_tree import ZooKeeperTree  # here, because most brokers are alone
 
             return ZooKeeperTree(self, self.config.zookeeper)
+        if self.config.is_member:
+            from ottla.server.start.served_tree import ServedTree
+
+            return ServedTree(self, self.config.coordination)
         from ottla.server.start.own_tree import OwnTree
 
         return OwnTree(self)

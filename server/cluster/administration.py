@@ -418,7 +418,7 @@ class Administration:
     def refusal(self, error: CoordinationError) -> KafkaError:
         """What a client is told whose change cannot be written."""
         if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper cannot be reached.")
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination tree cannot be reached.")
         if isinstance(error, BadVersion) and error.path == znodes.CONTROLLER_EPOCH:
             return KafkaError(ErrorCode.NOT_CONTROLLER)
         if isinstance(error, (NoNode, BadVersion)):

@@ -257,7 +257,7 @@ class ClusterMember:
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
-            logger.warning("No session with ZooKeeper%s; opening another one", "" if problem is None else f": {problem}")
+            logger.warning("No session with the coordination tree%s; opening another one", "" if problem is None else f": {problem}")
             if problem is not None:
                 await trio.sleep(RETRY_S)
             problem = await self._hold_one(trio.TASK_STATUS_IGNORED)
@@ -374,7 +374,7 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Learn all that a start needs to know of the tree, however long ZooKeeper is away meanwhile; the cluster's id."""
+        """Learn all that a start needs to know of the tree, however long it is away meanwhile; the cluster's id."""
         while True:
             try:
                 return await self._read_tree()
@@ -383,7 +383,7 @@ class ClusterMember:
                 if not self._tree.is_shared:
                     raise
                 # A session that cannot be opened again ends the start (`hold`).
-                logger.warning("The start waits for ZooKeeper (%r)", problem)
+                logger.warning("The start waits for the coordination tree (%r)", problem)
                 await trio.sleep(RETRY_S)
 
     async def _read_tree(self) -> str:
@@ -395,7 +395,7 @@ class ClusterMember:
         cluster_id = await settle_cluster_id(self.session, lambda: known_id or random_cluster_id(), fill)
         if self._tree.is_shared and known_id not in (None, cluster_id):
             raise JoinProblem(
-                f"the log directories belong to cluster {known_id}, but zookeeper.connect leads to cluster {cluster_id}"
+                f"the log directories belong to cluster {known_id}, but the coordination tree is that of cluster {cluster_id}"
             )
         broker.cluster.cluster_id = cluster_id
         await self._settle_identities(cluster_id)

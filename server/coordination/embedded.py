@@ -17,6 +17,10 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
   raises `CoordinationUnavailable`, `until_available` raises `SessionExpired`, and `until_broken` returns: the broker stops,
   as Kafka halts without its metadata log.
 
+A tree that is *served* (`serving.py`) has other sessions beside the one that this object is. They ask by `ask_for`, and
+`end_session` takes what is theirs out of the tree, behind all that they have asked for. Nobody has to write for that, so
+it can be done on a full disk; it never shares an entry, whose refusal would be its own.
+
 Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
 whenever what was overwritten since outweighs the tree; `journal.py` has the file.
 """
@@ -44,7 +48,18 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.log.storage import OsStorage, Storage
 from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
-from ottla.server.coordination.tree import Kind, NodeChange, Rehearsed, Result, Tree, TreeNode, Watches, concerned_by
+from ottla.server.coordination.tree import (
+    EndSession,
+    Kind,
+    NodeChange,
+    Rehearsed,
+    Result,
+    Tree,
+    TreeNode,
+    TreeOperation,
+    Watches,
+    concerned_by,
+)
 
 __all__ = ["JOURNAL_NAME", "EmbeddedCoordination"]
 
@@ -59,20 +74,21 @@ WHOLE_NODE = 3
 RunInThread = Callable[..., Awaitable[Any]]
 
 
-class _Writer:
+class Writer:
     """Somebody who waits for a multi. `outcome` is its results or the error to raise, None while there is neither."""
 
-    __slots__ = ("operations", "outcome")
+    __slots__ = ("is_end", "operations", "outcome", "session_id")
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
+    def __init__(self, operations: Sequence[TreeOperation], session_id: int, *, is_end: bool = False) -> None:
         self.operations = operations
+        self.session_id = session_id
+        self.is_end = is_end
         self.outcome: list[Result] | CoordinationError | None = None
 
 
 class EmbeddedCoordination:
     """The `Session` of a broker that is alone; see the module's docstring. It lives as long as the process."""
 
-    session_id = SESSION_ID
     session_sure_until = math.inf
 
     def session_now(self) -> float:
@@ -84,7 +100,11 @@ class EmbeddedCoordination:
         *,
         run_in_thread: RunInThread = trio.to_thread.run_sync,
         storage: Storage | None = None,
+        is_served: bool = False,
     ) -> None:
+        """`is_served`: other processes may have sessions, too, and no id of theirs may ever come again."""
+        self.session_id = self._last_session_id = SESSION_ID
+        self.is_served = is_served
         self._journal = Journal(OsStorage() if storage is None else storage, os.path.abspath(directory))
         self._run_in_thread = run_in_thread
         self._tree = Tree()
@@ -93,7 +113,7 @@ class EmbeddedCoordination:
         """Whether somebody who waits for room can wait; a broker that starts would not come to its end."""
 
         self._is_refusing = False
-        self._queue: list[_Writer] = []
+        self._queue: list[Writer] = []
         self._turn = trio.Lock()
         self._broken = trio.Event()
         self._watches = Watches()
@@ -117,14 +137,19 @@ class EmbeddedCoordination:
         # Step 1: the tree as the journal tells it.
         for changes in self._journal.read():
             self._redo_entry(changes)
+        if self.is_served or self._tree.was_served:
+            self._tree.begin_era()
+        if self.is_served:
+            self.session_id = self._last_session_id = self._tree.last_id
         # Step 2: a shorter file, because each start would else read all changes that ever were.
         self._journal.resume()
         try:
             self._journal.rewrite(self._snapshot())
         except OSError as error:
             # A full disk need not keep a broker from starting, as the old file says
-            # the same. With an empty tree there may be no old file to go on with.
-            if self._journal.failure is not None or len(self._tree.nodes) == 1:
+            # the same. With an empty tree there may be no old file to go on with,
+            # and that another era has begun is not in the old file.
+            if self._journal.failure is not None or len(self._tree.nodes) == 1 or self.is_served:
                 raise
             logger.warning("%s is not rewritten: %s", self.path, error)
         self._is_open = True
@@ -148,6 +173,9 @@ class EmbeddedCoordination:
     async def get_all(self, paths: Sequence[str]) -> list[Node | None]:
         return self._tree.get_all(paths)
 
+    def nodes_now(self, paths: Sequence[str]) -> list[Node | None]:
+        return self._tree.get_all(paths)
+
     async def children(self, path: str) -> list[str]:
         return self._tree.children(path)
 
@@ -155,9 +183,17 @@ class EmbeddedCoordination:
         return self._tree.children_data(path)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        writer = _Writer(operations)
         # Queued before the first await, so multis are carried out in the order in which they were asked for.
+        return await self.outcome_of(self.ask_for(self.session_id, operations))
+
+    def ask_for(self, session_id: int, operations: Sequence[Operation]) -> Writer:
+        """Let a multi of this session stand behind all others; `outcome_of` has to be called for it."""
+        writer = Writer(operations, session_id)
         self._queue.append(writer)
+        return writer
+
+    async def outcome_of(self, writer: Writer) -> list[Result]:
+        """Raises as `multi`."""
         try:
             await self._until_decided(writer)
         except trio.Cancelled:
@@ -173,7 +209,20 @@ class EmbeddedCoordination:
         assert writer.outcome is not None
         return writer.outcome
 
-    async def _until_decided(self, writer: _Writer) -> None:
+    def new_session(self) -> int:
+        """An id that no session has, or ever had."""
+        assert self.is_served
+        self._last_session_id += 1
+        return self._last_session_id
+
+    def end_session(self, session_id: int) -> Writer:
+        """Delete what belongs to a session, after all that it has asked for; `outcome_of` has to be called for it."""
+        assert session_id
+        writer = Writer([EndSession()], session_id, is_end=True)
+        self._queue.append(writer)
+        return writer
+
+    async def _until_decided(self, writer: Writer) -> None:
         async with self._turn:
             # Whoever has the turn writes for all who wait, so most writers find their outcome when they get it.
             while writer.outcome is None:
@@ -213,7 +262,7 @@ class EmbeddedCoordination:
             try:
                 self._check_open()
                 # Plan: in one step of the event loop, so that no reader sees it.
-                rehearsed = self._tree.rehearse([writer.operations for writer in writers], SESSION_ID)
+                rehearsed = self._tree.rehearse((writer.operations, writer.session_id) for writer in writers)
                 # Write: one entry for all, so that one sync pays for many multis.
                 if changes := _journalled(rehearsed):
                     await self._run_in_thread(self._journal.append, changes)
@@ -230,17 +279,19 @@ class EmbeddedCoordination:
             if self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
                 await self._rewrite()
 
-    def _take_from_queue(self) -> list[_Writer]:
+    def _take_from_queue(self) -> list[Writer]:
         taken, count = 0, 0
         for writer in self._queue:
             count += len(writer.operations)
             if taken and count > OPERATIONS_PER_ENTRY:  # at least one goes, however long it is
                 break
+            if taken and (writer.is_end or self._queue[0].is_end):
+                break
             taken += 1
         writers, self._queue = self._queue[:taken], self._queue[taken:]
         return writers
 
-    def _refuse(self, writers: Sequence[_Writer]) -> None:
+    def _refuse(self, writers: Sequence[Writer]) -> None:
         # Of a broken journal nobody knows what is in it.
         refusal = CoordinationUnavailable if self._journal.failure is not None else WriteRefused
         for writer in writers:
@@ -256,7 +307,7 @@ class EmbeddedCoordination:
             self._is_refusing = True
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
 
-    def _carry_out(self, writers: Sequence[_Writer], rehearsed: Sequence[Rehearsed]) -> None:
+    def _carry_out(self, writers: Sequence[Writer], rehearsed: Sequence[Rehearsed]) -> None:
         """What was rehearsed is on the disk: make it so in the tree, and tell everybody."""
         if self._is_refusing:
             self._is_refusing = False
@@ -267,7 +318,7 @@ class EmbeddedCoordination:
             if isinstance(planned, CoordinationError):
                 writer.outcome = planned
             else:
-                writer.outcome, changes = self._tree.apply(writer.operations, SESSION_ID)
+                writer.outcome, changes = self._tree.apply(writer.operations, writer.session_id)
                 happened += changes
         self._watches.call(concerned_by(happened))
 

@@ -49,6 +49,17 @@ class NodeChange(NamedTuple):
 Rehearsed = list[NodeChange] | CoordinationError  # what a multi would change, or why it cannot be done
 
 
+class EndSession:
+    """Delete all that belongs to the session in whose name it is asked for. It always can be done."""
+
+    __slots__ = ()
+
+
+TreeOperation = Operation | EndSession
+Multi = tuple[Sequence[TreeOperation], int]
+"""What is to be done, and the session that asks for it."""
+
+
 class TreeNode:
     """One node of the tree; `owner` is the session of an ephemeral one, else 0."""
 
@@ -71,12 +82,28 @@ class TreeNode:
         self.children[name] = None
 
 
+ERA_BITS = 32  # of a transaction's number, below the number of its era
+
+
 class Tree:
-    """The nodes by path, each after its parent, and the number of the last transaction."""
+    """The nodes by path, each after its parent, and the number of the last transaction.
+
+    A tree that is served begins an *era* with each opening. Ephemeral nodes leave nothing in the journal, so the numbers of
+    their transactions would come again: as the broker epochs of other lives. Those of a new era are higher than all before.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, TreeNode] = {"": TreeNode(b"", 0)}
         self.last_id = 0
+
+    def begin_era(self) -> None:
+        """From now on no transaction has a number of an earlier era. Holds once the root is written down."""
+        # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
+        self.last_id = self.nodes[""].creation_id = ((self.last_id >> ERA_BITS) + 1) << ERA_BITS
+
+    @property
+    def was_served(self) -> bool:
+        return self.last_id >> ERA_BITS > 0
 
     # ------------------------------------------------------------------ reads
 
@@ -106,17 +133,17 @@ class Tree:
 
     # ------------------------------------------------------------------ writes
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> tuple[list[Result], list[NodeChange]]:
+    def apply(self, operations: Sequence[TreeOperation], session_id: int) -> tuple[list[Result], list[NodeChange]]:
         """Do all operations for a session, or undo those done and raise; returns the results and what changed."""
         return self._apply(operations, session_id, [])
 
-    def rehearse(self, multis: Sequence[Sequence[Operation]], session_id: int) -> list[Rehearsed]:
+    def rehearse(self, multis: Iterable[Multi]) -> list[Rehearsed]:
         """What each multi would change if all were done one after another, or why it could not be; the tree stays as it is."""
         undo: list[Callable[[], None]] = []
         last_id = self.last_id
         rehearsed: list[Rehearsed] = []
         try:
-            for operations in multis:
+            for operations, session_id in multis:
                 try:
                     rehearsed.append(self._apply(operations, session_id, undo)[1])
                 except CoordinationError as error:
@@ -128,7 +155,7 @@ class Tree:
         return rehearsed
 
     def _apply(
-        self, operations: Sequence[Operation], session_id: int, undo: list[Callable[[], None]]
+        self, operations: Sequence[TreeOperation], session_id: int, undo: list[Callable[[], None]]
     ) -> tuple[list[Result], list[NodeChange]]:
         changes: list[NodeChange] = []
         already = len(undo)  # what earlier multis of a rehearsal did stays
@@ -143,7 +170,7 @@ class Tree:
         return results, changes
 
     def _apply_one(
-        self, operation: Operation, session_id: int, undo: list[Callable[[], None]], changes: list[NodeChange]
+        self, operation: TreeOperation, session_id: int, undo: list[Callable[[], None]], changes: list[NodeChange]
     ) -> Result:
         match operation:
             case Create():
@@ -162,6 +189,10 @@ class Tree:
                 changes.append(NodeChange(Kind.DELETED, path, b"", node.owner != 0))
             case Check(path, version):
                 self._expect(path, version)
+            case EndSession():
+                for path in self.owned_by(session_id):
+                    undo.append(self._delete(path, self.nodes[path]))
+                    changes.append(NodeChange(Kind.DELETED, path, b"", True))
         return None
 
     def _expect(self, path: str, version: int) -> TreeNode:

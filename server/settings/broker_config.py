@@ -26,6 +26,7 @@ from ottla.groupcoord.group_settings import check_bounds_of_broker
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.control_plane import control_plane_listener
+from ottla.server.settings.coordination_config import CoordinationConfig
 from ottla.server.settings.http_config import HttpConfig
 from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.member_config import MemberConfig
@@ -42,7 +43,7 @@ from ottla.server.settings.sasl_config import (
 from ottla.server.settings.tls_config import TlsConfig
 from ottla.server.settings.token_config import OlderTokenConfig, TokenConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_password_encoder, parse_connect
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_connection
 from ottla.wire.settings import (
     CLASS,
     INT_MAX,
@@ -212,6 +213,7 @@ class BrokerConfig:
     """How this member of a cluster logs in at the others, by the listener; one that is not here lets it in without."""
     authorizer: AuthorizerConfig | None = None
     http: HttpConfig = field(default_factory=HttpConfig)
+    coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
@@ -219,6 +221,11 @@ class BrokerConfig:
         """The address that clients of a listener get; a port 0 stands for the one that was bound."""
         told = self.advertised.get(listener) or self.advertised[self.inter_broker_listener_name]
         return told if told.port else Endpoint(listener=told.listener, host=told.host, port=bound_port)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether there may be other brokers; else this one is alone."""
+        return self.zookeeper is not None or bool(self.coordination.coordination_socket)
 
     @property
     def between_brokers(self) -> frozenset[str]:
@@ -247,7 +254,8 @@ def broker_settings() -> Mapping[str, Setting]:
         DeadLetterConfig,
     )
     security = (SaslConfig, OAuthLoginConfig, KerberosConfig, TlsConfig, TokenConfig)
-    for config_class in (ServerConfig, *coordinators, ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig):
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig, CoordinationConfig)
+    for config_class in (ServerConfig, *coordinators, *rest):
         known.update(settings_of(config_class))
     return known
 
@@ -270,10 +278,11 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
     server = _read(ServerConfig, static)
     replication = _read(ReplicationConfig, static)
     _refuse_unserved(server, static)
-    zookeeper = _zookeeper(static)
+    zookeeper, coordination = _zookeeper(static), _read(CoordinationConfig, static)
     try:
         log, tokens = log_config_from(static), TokenConfig.of(static)
         log.check_consistency()
+        coordination.check_together(static)
         check_together(server, replication)
         check_bounds_of_broker(partial(broker_value, static))
     except InvalidSetting as error:
@@ -288,6 +297,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         if zookeeper is not None:
             wanted = zookeeper.control_plane_listener_name
             control_plane = control_plane_listener(wanted, _protocol_map(server), advertised, inter_broker)
+        if zookeeper is not None or coordination.coordination_socket:
             between = [name for name in (inter_broker, control_plane) if name in sasl]
             logins = {name: peer_login(static, name, texts_of_listener(static, name), sasl[name]) for name in between}
     except InvalidSetting as error:
@@ -321,6 +331,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         static=static,
         authorizer=_authorizer(server, static),
         http=_read(HttpConfig, static),
+        coordination=coordination,
     )
 
 
@@ -480,13 +491,9 @@ def _zookeeper(static: Mapping[str, str]) -> ZooKeeperConfig | None:
     """How to reach ZooKeeper; None for a broker that is alone."""
     if not static.get("zookeeper.connect"):
         return None
-    # The default id would be the same on all members.
-    if "node.id" not in static and "broker.id" not in static:
-        raise ConfigError(f"zookeeper.connect={static['zookeeper.connect']}: a member of a cluster needs a broker.id")
     config = _read(ZooKeeperConfig, static)
     try:
-        parse_connect(config.zookeeper_connect)
-        check_password_encoder(config)
+        check_connection(config, static)
     except InvalidSetting as error:
         raise ConfigError(str(error)) from None
     return config

@@ -7,7 +7,7 @@ authorities. Kafka takes the name and password of SASL from a JAAS file of the J
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,21 @@ def _cipher(value: str) -> str | None:
 
 def _key_length(value: int) -> str | None:
     return None if value in KEY_LENGTHS else "AES has keys of 128, 192 and 256 bits"
+
+
+def check_connection(config: ZooKeeperConfig, texts: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if a broker could not be a member of a cluster with these settings."""
+    check_has_id(texts, CONNECT)
+    parse_connect(config.zookeeper_connect)
+    check_password_encoder(config)
+
+
+def check_has_id(texts: Mapping[str, str], name: str) -> None:
+    """Raise InvalidSetting for a member of a cluster, which it is by the setting of this name, that was not told its id."""
+    # The default id would be the same on all members.
+    if "node.id" not in texts and "broker.id" not in texts:
+        reason = "a member of a cluster needs a broker.id"
+        raise InvalidSetting(name, texts[name], reason, message=f"{name}={texts[name]}: {reason}")
 
 
 def check_password_encoder(config: ZooKeeperConfig) -> None:

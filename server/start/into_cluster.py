@@ -1,7 +1,7 @@
-"""Moving a broker that was alone into a cluster: its coordination tree goes to ZooKeeper, its logs stay where they are.
+"""Moving a broker that was alone into a cluster: its coordination tree goes to the cluster's, its logs stay where they are.
 
-The first start with `zookeeper.connect` finds the journal of the tree in the data directory. If the tree in ZooKeeper is
-new, it is filled with what the journal holds: topics with their ids, assignments and epochs, settings, the block of
+The first start with `zookeeper.connect` or `coordination.socket` finds the journal of the tree in the data directory. If the
+tree there is new, it is filled with what the journal holds: topics with their ids, assignments and epochs, settings, the block of
 producer ids. Then the cluster gets the id that the log directories have, and the journal is set aside. A crash in between
 means that the next start does the rest.
 """
@@ -31,10 +31,10 @@ BYTES_PER_MULTI = 256 * 1024
 CLUSTER = "/cluster"
 
 
-async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords) -> None:
+async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords | None) -> None:
     """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id.
 
-    Passwords go to ZooKeeper encrypted. Raises KafkaError if they cannot be.
+    `passwords` says how they are kept there, None: as they are. Raises KafkaError if they cannot be.
     """
     if not (directory / JOURNAL_NAME).exists():
         return
@@ -61,21 +61,21 @@ async def fill_from_journal(coordination: Coordination, directory: Path, passwor
             operations.append(SetData(path, node.data, known.version))
     for part in _parts(operations):
         await coordination.multi(part)
-    logger.info("Moved %d nodes of a broker that was alone to ZooKeeper", len(operations))
+    logger.info("Moved %d nodes of a broker that was alone to the cluster's tree", len(operations))
 
 
-async def set_journal_aside(directory: Path) -> None:
-    """The tree is in ZooKeeper: nobody may take the journal for the present any more."""
+async def set_journal_aside(directory: Path, suffix: str = MOVED_SUFFIX) -> None:
+    """The tree is the cluster's: nobody may take the journal for the present any more."""
     journal = directory / JOURNAL_NAME
     if journal.exists():
-        await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + MOVED_SUFFIX))
-        logger.info("%s is set aside; this broker's cluster is in ZooKeeper now", journal)
+        await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + suffix))
+        logger.info("%s is set aside; this broker is in a cluster now", journal)
 
 
-def _encrypted(path: str, node: Node, passwords: KeptPasswords) -> Node:
-    """A node as it is in ZooKeeper."""
+def _encrypted(path: str, node: Node, passwords: KeptPasswords | None) -> Node:
+    """A node as it is kept there."""
     parent, _, name = path.rpartition("/")
-    if parent != znodes.BROKER_CONFIGS or not name.isdecimal():
+    if passwords is None or parent != znodes.BROKER_CONFIGS or not name.isdecimal():
         return node
     texts = znodes.decode_config(node.data)
     return node._replace(data=znodes.encode_config(passwords.to_keep(texts, int(name)))) if has_passwords(texts) else node

@@ -49,17 +49,7 @@ class ZooKeeperTree:
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """Every partition that is on the disks. The controller says later what it is to be, or that it was deleted."""
-        broker = self._broker
-        found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
-        return [
-            HostedPartition(
-                each.parsed.topic,
-                each.parsed.partition,
-                each.topic_id or NO_TOPIC_ID,
-                broker.configs.log_config(each.parsed.topic),
-            )
-            for each in found
-        ]
+        return await hosted_on_disk(self._broker)
 
     async def begin(self) -> None:
         """The broker is in this cluster from now on: what it had alone does not count any more."""
@@ -71,3 +61,17 @@ class ZooKeeperTree:
     async def until_broken(self) -> str:
         """Never returns: who loses ZooKeeper waits until it is back."""
         await trio.sleep_forever()
+
+
+async def hosted_on_disk(broker: Port) -> list[HostedPartition]:
+    """Every partition in the log directories, with its topic's settings."""
+    found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
+    return [
+        HostedPartition(
+            each.parsed.topic,
+            each.parsed.partition,
+            each.topic_id or NO_TOPIC_ID,
+            broker.configs.log_config(each.parsed.topic),
+        )
+        for each in found
+    ]

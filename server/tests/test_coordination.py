@@ -13,6 +13,8 @@ from trio.testing import MockClock
 from ottla.replication.cluster.coordination import Coordination, CoordinationUnavailable
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
+from ottla.server.coordination.served import ServedCoordination
+from ottla.server.coordination.serving import hold_tree
 from ottla.server.tests.coordination_promises import PROMISES
 
 
@@ -47,6 +49,24 @@ async def test_the_adapter_in_memory_keeps(
     promise: Callable[[Coordination], Awaitable[None]], in_memory: MemoryCoordination, autojump_clock: MockClock
 ) -> None:
     await promise(in_memory)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[ServedCoordination]:
+    socket = tmp_path / "socket"
+    coordination = ServedCoordination(str(socket), timeout_s=60)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold_tree, tmp_path, socket)
+        await nursery.start(coordination.run)
+        yield coordination
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+async def test_the_served_adapter_keeps(
+    promise: Callable[[Coordination], Awaitable[None]], served: ServedCoordination
+) -> None:
+    await promise(served)
 
 
 async def test_a_closed_adapter_never_becomes_available(coordination: EmbeddedCoordination) -> None:

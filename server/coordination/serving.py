@@ -1,0 +1,353 @@
+"""The embedded tree served to other processes of this machine, over a Unix socket that only their user may use.
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold_tree, directory, directory / SOCKET_NAME)   # or serve_tree, for a tree that is open
+
+Whoever runs this is the *holder*; the others are *members* (`served.py` is their side). Several machines cannot share such a
+tree: they use ZooKeeper.
+
+A session is a connection. It begins with HELLO, and is over as soon as the connection is, by whichever side or death. A
+member that says nothing for its session timeout, because it hangs or was stopped, is hung up on. While the holder itself was
+stopped, or late, no member's time runs.
+
+What the port promises, and why it holds here:
+
+* Order. Everything to a member goes through one queue: notices of changes when the tree changes, results and reads as they
+  are made. So a notice comes before whatever shows its change. Multis stand in the tree's queue as they were received.
+* The end of a session stands there behind all that it has asked for. A member's next session names its last one (HELLO), and
+  is greeted when that one's end has been carried out: no write of the last one is done after a read of the next one.
+* The death of the holder ends all sessions. What was acknowledged is in the journal. Sessions and transactions of the next
+  holder have higher ids than all before (`Tree.begin_era`), so that nobody's broker epoch comes twice.
+
+What a member may cost: QUESTIONS_MAX questions at a time, and of their bytes QUESTIONS_BYTES_MAX; WATCHES_MAX watches; and what waits
+to be sent to it (`framed_socket.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
+OPERATIONS_MAX operations or PATHS_MAX reads at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.replication.cluster.coordination import CoordinationError
+from ottla.server.coordination import messages
+from ottla.server.coordination.embedded import EmbeddedCoordination, Writer
+from ottla.server.coordination.framed_socket import FramedSocket
+from ottla.server.coordination.local_sockets import is_own, listening
+from ottla.server.coordination.messages import Frame, Malformed
+
+if TYPE_CHECKING:
+    from ottla.server.coordination.tree import Watched
+
+logger = logging.getLogger("ottla.coordination")
+
+SOCKET_NAME: Final = "coordination.socket"
+MEMBERS_MAX: Final = 500
+HELLO_S: Final = 5.0
+QUESTIONS_MAX: Final = 200  # more than a member has under way by itself, so that its probes are always received
+QUESTIONS_BYTES_MAX: Final = 8 << 20
+WATCHES_MAX: Final = 100_000
+TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 600_000
+LATE_SHARE: Final = 1 / 6  # of the session timeout: how late a look may be before the holder counts as having been away
+RETRY_S: Final = 1.0
+
+
+class TreeBroken(Exception):
+    """The journal cannot be written any more, and the holder has to end; one line for the operator."""
+
+
+async def hold_tree(
+    directory: Path, where: Path | socket.socket, *, task_status: trio.TaskStatus[EmbeddedCoordination] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
+
+    Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
+    """
+    embedded = EmbeddedCoordination(directory, is_served=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(embedded.run)
+        await nursery.start(serve_tree, embedded, where)
+        task_status.started(embedded)
+
+
+async def serve_tree(
+    embedded: EmbeddedCoordination,
+    where: Path | socket.socket,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a tree that is open (`is_served`), until cancelled; `where` is the socket's path, or a socket that listens.
+
+    Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
+    """
+    assert embedded.is_served
+    with listening(os.path.abspath(where)) if isinstance(where, Path) else nullcontext(where) as listener:
+        async with trio.open_nursery() as nursery:
+            service = _Service(embedded, nursery)
+            nursery.start_soon(service.accept, listener)
+            task_status.started()
+            raise TreeBroken(f"{embedded.path} cannot be written: {await embedded.until_broken()}")
+
+
+class _Service:
+    """The members, and their sessions by id."""
+
+    def __init__(self, embedded: EmbeddedCoordination, nursery: trio.Nursery) -> None:
+        self.embedded = embedded
+        self._nursery = nursery
+        self._sessions: dict[int, _Member] = {}
+        self._connections = 0
+
+    async def accept(self, listener: socket.socket) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as error:  # there are no descriptors
+                logger.warning("A member cannot be accepted: %s", error)
+                await trio.sleep(RETRY_S)
+                continue
+            sock.setblocking(False)
+            self._let_in(sock)
+
+    def _let_in(self, sock: socket.socket) -> None:
+        if not is_own(sock):
+            logger.warning("A process of another user was turned away")
+            sock.close()
+        elif self._connections >= MEMBERS_MAX:
+            logger.warning("%d members are connected already; another one was turned away", self._connections)
+            sock.close()
+        else:
+            self._connections += 1
+            self._nursery.start_soon(self._run, FramedSocket(sock, frame_bytes_max=messages.QUESTION_BYTES_MAX))
+
+    async def _run(self, connection: FramedSocket) -> None:
+        try:
+            await _Member(self, connection).run()
+        except Malformed as problem:
+            logger.warning("A member that does not speak as members do was hung up on: %s", problem)
+        finally:
+            connection.close()
+            self._connections -= 1
+
+    # ------------------------------------------------------------------ sessions
+
+    async def begin(self, member: _Member, last_session: int) -> int:
+        """A new session for a member, when the one before it is over and all of that is done."""
+        if (last := self._sessions.get(last_session)) is not None:
+            last.hang_up()
+        session_id = self.embedded.new_session()
+        # It owns nothing yet. But when this has been carried out, so has all that stood there before.
+        await self.embedded.outcome_of(self.embedded.end_session(session_id))
+        self._sessions[session_id] = member
+        return session_id
+
+    def end(self, session_id: int) -> None:
+        """Take all that belongs to a session out of the tree. Whoever holds the tree need not wait for that."""
+        if self._sessions.pop(session_id, None) is not None:
+            self._nursery.start_soon(self._carry_out, self.embedded.end_session(session_id))
+
+    async def _carry_out(self, end: Writer) -> None:
+        try:
+            await self.embedded.outcome_of(end)
+        except CoordinationError:  # of a broken journal only: `serve_tree` ends with it
+            logger.debug("A session was not ended, the tree is broken")
+
+
+class _Member:
+    """One connection: the questions of a member, and its session."""
+
+    def __init__(self, service: _Service, connection: FramedSocket) -> None:
+        self._service = service
+        self._tree = service.embedded
+        self._connection = connection
+        self._session_id = 0
+        self._timeout_s = HELLO_S
+        self._silent_since = trio.current_time()
+        self._watches: dict[Watched, Callable[[], None]] = {}
+        self._multis = self._multi_bytes = 0
+        self._decided = trio.Event()  # replaced each time
+
+    async def run(self) -> None:
+        """Until the connection ends, or has to; raises Malformed."""
+        problem: Malformed | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._connection.run_sender)
+                nursery.start_soon(self._mind_silence)
+                try:
+                    await self._serve(nursery)
+                except Malformed as malformed:
+                    problem = malformed
+                # First the member learns it, then others can see that it is gone.
+                self.hang_up()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.hang_up()
+        if problem is not None:
+            raise problem
+
+    def hang_up(self) -> None:
+        """End the session; the connection is of no use without."""
+        self._connection.close()
+        for cancel in self._watches.values():
+            cancel()
+        self._watches.clear()
+        self._service.end(self._session_id)
+
+    # ------------------------------------------------------------------ silence
+
+    async def _mind_silence(self) -> None:
+        """Hang up when nothing was heard for too long."""
+        while not self._connection.is_closed:
+            look = self._silent_since + self._timeout_s
+            # In several steps, because a late look tells that this process was away, and heard nobody.
+            look = min(look, trio.current_time() + self._timeout_s * LATE_SHARE)
+            await trio.sleep_until(look)
+            now = trio.current_time()
+            self._silent_since = max(self._silent_since, self._connection.sent_at)
+            if now - look > self._timeout_s * LATE_SHARE or self._is_owed:
+                self._silent_since = now
+            elif now >= self._silent_since + self._timeout_s:
+                if self._session_id:
+                    logger.warning(
+                        "Session 0x%x has ended: nothing was heard for %d ms", self._session_id, self._timeout_s * 1000
+                    )
+                self.hang_up()
+
+    @property
+    def _is_owed(self) -> bool:
+        """Whether it is the holder that has to do something: receive what has come, or carry out what was asked for."""
+        connection = self._connection
+        return connection.has_room and (self._waits_for_tree or connection.has_come)
+
+    # ------------------------------------------------------------------ questions
+
+    async def _serve(self, nursery: trio.Nursery) -> None:
+        while (frames := await self._connection.receive()) is not None:
+            self._silent_since = trio.current_time()
+            for frame in frames:
+                await self._until_room()
+                if self._session_id:
+                    await self._answer(frame, nursery)
+                else:
+                    await self._greet(frame)
+
+    async def _until_room(self) -> None:
+        await self._connection.until_room()
+        while self._waits_for_tree:
+            await self._decided.wait()
+
+    @property
+    def _waits_for_tree(self) -> bool:
+        return self._multis >= QUESTIONS_MAX or self._multi_bytes >= QUESTIONS_BYTES_MAX
+
+    async def _greet(self, frame: Frame) -> None:
+        if frame.kind != messages.HELLO:
+            raise Malformed("no HELLO")
+        asked = messages.read_hello(frame.body)
+        timeout_ms = min(max(asked.timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX)
+        try:
+            session_id = await self._service.begin(self, asked.last_session)
+        except CoordinationError as error:  # the journal is broken
+            self._say(messages.FAILED, frame.number, messages.failure(error))
+            return
+        self._session_id, self._timeout_s = session_id, timeout_ms / 1000
+        self._say(messages.GREETED, frame.number, messages.greeted(messages.Greeted(session_id, timeout_ms)))
+
+    async def _answer(self, frame: Frame, nursery: trio.Nursery) -> None:
+        body, number = frame.body, frame.number
+        match frame.kind:
+            case messages.MULTI:
+                self._begin_multi(number, body, nursery)
+            case messages.NODES:
+                nodes = await self._tree.get_all(messages.read_paths(body))
+                await self._say_all(number, map(messages.node, nodes))
+            case messages.CHILDREN:
+                await self._say_children(number, messages.read_path(body), lambda names: map(messages.texts, names))
+            case messages.CHILDREN_DATA:
+                path = messages.read_path(body)
+                await self._say_children(number, path, partial(self._named_nodes, path))
+            case messages.WATCH:
+                self._watch(messages.read_watched(body))
+            case messages.UNWATCH:
+                if (cancel := self._watches.pop(messages.read_watched(body), None)) is not None:
+                    cancel()
+            case messages.PROBE:
+                self._say(messages.DONE, number)
+            case kind:
+                raise Malformed(f"a question of kind {kind}")
+
+    def _say(self, kind: int, number: int, body: bytes = b"") -> None:
+        self._connection.send(messages.frame(kind, number, body))
+
+    async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
+        """An answer of any length: others are served between its parts, and it is made as fast as it is received."""
+        last: bytes | None = None
+        for part in messages.in_parts(items):
+            if last is not None:
+                self._say(messages.PART, number, last)
+                await self._connection.until_room()
+            last = part
+        assert last is not None
+        self._say(messages.DONE, number, last)
+
+    async def _say_children(
+        self, number: int, path: str, items: Callable[[list[str]], Iterator[bytes]]
+    ) -> None:
+        try:
+            names = await self._tree.children(path)
+        except CoordinationError as error:
+            self._say(messages.FAILED, number, messages.failure(error))
+        else:
+            await self._say_all(number, items(names))
+
+    def _named_nodes(self, path: str, names: list[str]) -> Iterator[bytes]:
+        parent = "" if path == "/" else path
+        for name in names:
+            # Looked up part by part. What has gone meanwhile is left out, as with ZooKeeper.
+            (found,) = self._tree.nodes_now([f"{parent}/{name}"])
+            if found is not None:
+                yield messages.texts(name) + messages.node(found)
+
+    def _watch(self, watched: Watched) -> None:
+        if watched in self._watches:
+            return
+        if len(self._watches) >= WATCHES_MAX:
+            raise Malformed(f"more than {WATCHES_MAX} watches")
+        kind, path = watched
+        watch = self._tree.watch_node if kind == "node" else self._tree.watch_children
+        told = messages.frame(messages.CHANGED, 0, messages.watched(watched))
+        self._watches[watched] = watch(path, lambda _: self._connection.send(told, at_once=False))
+
+    # ------------------------------------------------------------------ multis
+
+    def _begin_multi(self, number: int, body: bytes, nursery: trio.Nursery) -> None:
+        # Into the queue at once, because tasks begin in any order.
+        writer = self._tree.ask_for(self._session_id, messages.read_operations(body))
+        self._multis += 1
+        self._multi_bytes += len(body)
+        nursery.start_soon(self._end_multi, number, writer, len(body))
+
+    async def _end_multi(self, number: int, writer: Writer, size: int) -> None:
+        try:
+            results = await self._tree.outcome_of(writer)
+        except CoordinationError as error:
+            self._say(messages.FAILED, number, messages.failure(error))
+        else:
+            await self._say_all(number, map(messages.result, results))
+        finally:
+            self._multis -= 1
+            self._multi_bytes -= size
+            self._decided.set()
+            self._decided = trio.Event()
