@@ -68,6 +68,7 @@ def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):
     command = cluster()
     bootstrap = command.bootstrap()
     assert len(bootstrap.split(",")) == 3
+    assert len(command.brokers()) == len(command.children())  # nothing but Python
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result(30)
     wait_until(lambda: admin.list_topics("kept", timeout=10).topics["kept"].partitions, "the topic is known")
@@ -119,7 +120,7 @@ def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cl
 
 
 def test_a_second_signal_stops_at_once_with_the_logs_flushed_though_zookeeper_is_gone(cluster, tmp_path):
-    command = cluster()
+    command = cluster("--zookeeper")
     admin = AdminClient({"bootstrap.servers": command.bootstrap()})
     admin.create_topics([NewTopic("kept", 6)])["kept"].result(30)
     (zookeeper,) = set(command.children()) - set(command.brokers())

@@ -1,4 +1,4 @@
-"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--override name=value ...]
+"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--zookeeper] [--override name=value ...]
 
 ottla cluster status [--data folder]           what a running one is like (or --status)
 ottla cluster start-broker N [--data folder]   start a broker of a running one that has ended
@@ -16,8 +16,11 @@ BROKERS_MAX = 99
 STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
 
 DESCRIPTION = """\
-Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: ZooKeeper and several brokers, each a process of
-its own on a free port of 127.0.0.1. ZooKeeper is Debian's (libzookeeper-java) or the one among pyspark's jars; it needs Java.
+Runs a cluster on this machine in the foreground until SIGTERM or Ctrl-C: several brokers, each a process of its own on a
+free port of 127.0.0.1. What they have to agree on this command holds, in a tree that it serves to them over a Unix socket.
+
+With --zookeeper a new cluster has an Apache ZooKeeper for that: Debian's (libzookeeper-java) or the one among pyspark's jars; it
+needs Java. Whichever a cluster began with it keeps at its next starts.
 
 Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
 if their ports are still free. If a process ends, one line says so. A broker that has ended is started again, and recovers, by
@@ -30,7 +33,8 @@ secured once stays so at its next starts.
 Settings have Apache Kafka's names and go to all brokers. With three brokers or more the defaults are those of a cluster that
 can do without one of them: default.replication.factor=3, min.insync.replicas=2, and the same for the internal topics
 (offsets.topic.replication.factor, transaction.state.log.replication.factor, transaction.state.log.min.isr); with two brokers
-2 and 1, with one broker 1 and 1. zookeeper.session.timeout.ms is 6000: so long it takes until a dead broker is missed.
+2 and 1, with one broker 1 and 1. A broker that dies is missed at once, one that hangs after coordination.session.timeout.ms,
+which is 6000; with --zookeeper either takes zookeeper.session.timeout.ms, 6000 as well.
 """
 
 EXAMPLES = """\
@@ -70,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not",
     )
+    parser.add_argument("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
     add_accept_empty_log_dir(parser)
 
 
@@ -105,7 +110,8 @@ def _run_one(options: argparse.Namespace) -> int:
 
     try:
         texts = given_texts(None, options.override)
-        run_cluster(options.brokers, options.data, texts, options.accept_empty_log_dir, options.secure)
+        accepted = options.accept_empty_log_dir
+        run_cluster(options.brokers, options.data, texts, accepted, options.secure, options.zookeeper)
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:

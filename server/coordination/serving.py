@@ -65,17 +65,18 @@ class TreeBroken(Exception):
 
 
 async def hold_tree(
-    directory: Path, where: Path | socket.socket, *, task_status: trio.TaskStatus[EmbeddedCoordination] = trio.TASK_STATUS_IGNORED
+    directory: Path, where: Path | socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
     embedded = EmbeddedCoordination(directory, is_served=True)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(embedded.run)
-        await nursery.start(serve_tree, embedded, where)
-        task_status.started(embedded)
+    await trio.to_thread.run_sync(embedded.open)
+    try:
+        await serve_tree(embedded, where, task_status=task_status)
+    finally:
+        embedded.close()
 
 
 async def serve_tree(
@@ -94,7 +95,9 @@ async def serve_tree(
             service = _Service(embedded, nursery)
             nursery.start_soon(service.accept, listener)
             task_status.started()
-            raise TreeBroken(f"{embedded.path} cannot be written: {await embedded.until_broken()}")
+            failure = await embedded.until_broken()
+            nursery.cancel_scope.cancel()
+        raise TreeBroken(f"{embedded.path} cannot be written: {failure}")
 
 
 class _Service:

@@ -1,11 +1,14 @@
-"""`ottla cluster`: ZooKeeper and several brokers on this machine, each a process of its own, as long as the command runs.
+"""`ottla cluster`: several brokers on this machine, each a process of its own, as long as the command runs.
 
-The data folder holds all of it: zookeeper/, broker-1/ and so on with their logs beside them, and cluster.json with the
+The coordination tree that they share is held by the command's own process (`server/coordination/serving.py`), or by an Apache
+ZooKeeper beside them. A cluster that began with one of the two goes on with it.
+
+The data folder holds all of it: tree/ or zookeeper/, broker-1/ and so on with their logs beside them, and cluster.json with the
 ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
 addresses, and does not open what was closed.
 
 The command restarts nothing by itself; `ottla cluster start-broker` asks it to (`cluster_control.py`). Its children are in
-sessions of their own, so that Ctrl-C reaches the command alone, which stops the brokers before ZooKeeper; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
+sessions of their own, so that Ctrl-C reaches the command alone, which stops the brokers before their tree; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
 """
 
 from __future__ import annotations
@@ -26,8 +29,11 @@ from typing import IO, Any, Final, NamedTuple
 import trio
 
 from ottla import __version__
+from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.system import dying_with_this_process, pidfd_open
+from ottla.server.coordination.embedded import JOURNAL_NAME
+from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
@@ -38,9 +44,11 @@ HOST: Final = "127.0.0.1"
 SERVING: Final = b"listening on "
 OWN_SETTINGS: Final = (
     "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect",
+    "coordination.socket",
 )  # fmt: skip
 START_S: Final = 60.0
 STOP_S: Final = 30.0
+TREE, ZOOKEEPER = "tree", "zookeeper"  # the folder of the tree that the command holds, or of ZooKeeper's data
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
 
 
@@ -70,12 +78,13 @@ def run_cluster(
     settings: Mapping[str, str],
     accepted_log_dirs: Sequence[str] = (),
     secure: Path | None = None,
+    with_zookeeper: bool = False,
 ) -> None:
     """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
 
     `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
     among `accepted_log_dirs` starts although that is not what it was. `secure` is the folder of the certificates; None: that
-    of last time, or none.
+    of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper.
     """
     for name in OWN_SETTINGS:
         if name in settings:
@@ -87,9 +96,10 @@ def run_cluster(
             _lock(lock, folder)
             known = Known.read(folder)
             secured = _secured(secure, known)
-            ports = _ports(folder, size, known)
-            known.write(folder, ports, secured)
+            ports = _ports(folder, size, known, with_zookeeper)
             cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured)
+            # Only now: what cannot even be tried, for want of Java or by a wrong setting, settles nothing.
+            known.write(folder, ports, secured)
             trio.run(cluster.run)
     except (OSError, ZooKeeperMissing, NotSecured) as error:
         raise ClusterFailed(str(error)) from None
@@ -110,8 +120,8 @@ def _lock(file: IO[str], folder: Path) -> None:
 class Known(NamedTuple):
     """What cluster.json has of last time."""
 
-    ports: Sequence[int]
-    """ZooKeeper's, then those of brokers 1, 2 and so on."""
+    ports: Sequence[int | None]
+    """ZooKeeper's, None if there is none, then those of brokers 1, 2 and so on."""
     secure: str | None
     """The folder of the certificates."""
 
@@ -122,14 +132,15 @@ class Known(NamedTuple):
         try:
             found = json.loads(file.read_text()) if file.exists() else {}
             ports, secure = found.get("ports", []), found.get("secure")
-            if all(type(port) is int and 0 <= port < 65536 for port in ports) and isinstance(secure, str | None):
+            zookeeper_first = ports[1:] if ports[:1] == [None] else ports
+            if all(_is_port(port) for port in zookeeper_first) and isinstance(secure, str | None):
                 return cls(ports, secure)
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
         raise ClusterFailed(f"{file} is damaged; put it right, or remove it and give --brokers and --secure as they were")
 
     @staticmethod
-    def write(folder: Path, ports: Sequence[int], secured: Secured | None) -> None:
+    def write(folder: Path, ports: Sequence[int | None], secured: Secured | None) -> None:
         kept: dict[str, object] = {"ports": list(ports)}
         if secured is not None:
             kept["secure"] = str(secured.folder)
@@ -145,14 +156,31 @@ def _secured(wanted: Path | None, known: Known) -> Secured | None:
     return Secured(wanted)
 
 
-def _ports(folder: Path, size: int | None, known: Known) -> list[int]:
+def _is_port(found: object) -> bool:
+    return type(found) is int and 0 <= found < 65536
+
+
+def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -> list[int | None]:
     """ZooKeeper's port, then those of brokers 1, 2 and so on: those of last time, or free ones in their place."""
-    before = known.ports
+    before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
+    if with_zookeeper and before[0] is None:
+        raise ConfigError(f"--zookeeper is for a new cluster: the one in {folder} began without, and goes on with its tree")
     held = len(before) - 1
-    size = size or (held if before else BROKERS)
+    size = size or held or BROKERS
     if size < held:
         raise ConfigError(f"{folder} holds a cluster of {held} brokers, which --brokers {size} would leave incomplete")
-    return _free_ports([*before, *[0] * (size + 1 - len(before))])
+    zookeeper, *known_ports = before
+    brokers = [port or 0 for port in known_ports] + [0] * (size - held)
+    if zookeeper is None:
+        return [None, *_free_ports(brokers)]
+    return [*_free_ports([zookeeper, *brokers])]
+
+
+def _has_zookeeper(folder: Path, wanted: bool) -> bool:
+    """Whether a cluster of which no ports are known shares its tree by ZooKeeper; only a new one does as is `wanted`."""
+    if (folder / ZOOKEEPER / "version-2").exists():
+        return True
+    return wanted and not (folder / TREE / JOURNAL_NAME).exists()
 
 
 def _free_ports(wanted: list[int]) -> list[int]:
@@ -180,28 +208,34 @@ class LocalCluster:
     def __init__(
         self,
         folder: Path,
-        ports: list[int],
+        ports: Sequence[int | None],
         settings: Mapping[str, str],
         accepted_log_dirs: Sequence[str],
         secured: Secured | None = None,
     ) -> None:
-        """Raises ConfigError and NotSecured before anything has been started. `secured` None: everybody may come in."""
-        zookeeper_port, *self._broker_ports = ports
+        """Raises ConfigError and NotSecured before anything has been started.
+
+        `ports` are as in `Known`. `secured` None: everybody may come in.
+        """
+        zookeeper_port, *broker_ports = ports
+        self._broker_ports = [port for port in broker_ports if port is not None]
         self._folder = folder
         self._secured = secured
         self._accepted = self._checked(accepted_log_dirs)
-        self._zookeeper = self._prepared_zookeeper(zookeeper_port)
+        self._zookeeper = None if zookeeper_port is None else self._prepared_zookeeper(zookeeper_port)
+        self._besides = [] if self._zookeeper is None else [self._zookeeper]
         self._zookeeper_port = zookeeper_port
         self._brokers = [
             self._prepared_broker(number, port, settings) for number, port in enumerate(self._broker_ports, 1)
         ]
+        self._failure: ClusterFailed | None = None
         self._is_stopping = False
         self._stop = trio.CancelScope()
         self._any_ended = trio.Event()
         self._nursery: trio.Nursery | None = None  # once all serve
 
     def _prepared_zookeeper(self, port: int) -> Child:
-        home = self._folder / "zookeeper"
+        home = self._folder / ZOOKEEPER
         home.mkdir(exist_ok=True)
         configuration = home / "zoo.cfg"
         write_configuration(configuration, data=home, port=port)
@@ -213,7 +247,7 @@ class LocalCluster:
         texts |= {
             "node.id": str(number),
             "log.dirs": self._log_dir(number),
-            "zookeeper.connect": f"{HOST}:{self._zookeeper_port}",
+            **self._way_to_tree,
         }
         # Read here, too, so that a wrong setting is refused before any process is started.
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
@@ -221,6 +255,12 @@ class LocalCluster:
         accepted = [f"--accept-empty-log-dir={path}" for path in self._accepted if path == texts["log.dirs"]]
         command = [sys.executable, "-m", "ottla", "start", *overrides, *accepted]
         return Child(f"broker {number}", command, self._folder / f"broker-{number}.log")
+
+    @property
+    def _way_to_tree(self) -> dict[str, str]:
+        if self._zookeeper is None:
+            return {"coordination.socket": str(self._folder / TREE / SOCKET_NAME)}
+        return {"zookeeper.connect": f"{HOST}:{self._zookeeper_port}"}
 
     def _log_dir(self, number: int) -> str:
         return str(self._folder / f"broker-{number}")
@@ -241,7 +281,6 @@ class LocalCluster:
 
     async def run(self) -> None:
         """Until a signal comes or all brokers have ended; raises ClusterFailed."""
-        failure: ClusterFailed | None = None
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._heed, signals)
@@ -253,21 +292,21 @@ class LocalCluster:
                         self._announce()
                         await self._until_all_have_ended()
                 except ClusterFailed as failed:
-                    failure = failed
+                    self._failure = failed
                 finally:
                     # The processes have to end in order even if this task is cancelled.
                     with trio.CancelScope(shield=True):
                         await self._end()
                     nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
         """The first signal asks for an orderly end, a second one for an end at once with the logs flushed, a third one kills."""
         number = signal.SIGTERM
         async for _ in signals:
             if self._is_stopping:
-                for child in (*self._brokers, self._zookeeper):
+                for child in (*self._brokers, *self._besides):
                     child.signal(number)
                 number = signal.SIGKILL
             self._is_stopping = True
@@ -275,8 +314,11 @@ class LocalCluster:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         with trio.move_on_after(START_S):
-            self._launch(self._zookeeper, nursery)
-            await self._until_zookeeper_listens()
+            if self._zookeeper is None:
+                await nursery.start(self._hold_tree)
+            else:
+                self._launch(self._zookeeper, nursery)
+                await self._until_listens(self._zookeeper)
             # All are started before one is awaited, so that they start side by side.
             for broker in self._brokers:
                 self._launch(broker, nursery)
@@ -285,7 +327,7 @@ class LocalCluster:
                 if broker.exit_status is not None:
                     raise ClusterFailed(broker.epitaph())
             return
-        late = [child for child in (self._zookeeper, *self._brokers) if not child.serving_or_ended.is_set()]
+        late = [child for child in (*self._besides, *self._brokers) if not child.serving_or_ended.is_set()]
         raise ClusterFailed(f"{late[0].name} does not serve after {START_S:.0f} s; its log is {late[0].log_path}")
 
     async def _serve_control(self) -> None:
@@ -345,22 +387,35 @@ class LocalCluster:
         """The option that names this cluster's folder, if it is not the default."""
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
-    async def _until_zookeeper_listens(self) -> None:
-        while self._zookeeper.exit_status is None:
+    async def _hold_tree(self, task_status: trio.TaskStatus[None]) -> None:
+        """Until all processes have ended. Raises ClusterFailed if it cannot begin; later that ends the cluster."""
+        folder = self._folder / TREE
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            await hold_tree(folder, folder / SOCKET_NAME, task_status=task_status)
+        except TreeBroken as problem:
+            self._failure = ClusterFailed(str(problem))
+            self._stop.cancel()
+        except (OSError, LogDirectoryProblem) as problem:
+            raise ClusterFailed(f"the coordination tree cannot be opened: {problem}") from None
+
+    async def _until_listens(self, zookeeper: Child) -> None:
+        assert self._zookeeper_port is not None
+        while zookeeper.exit_status is None:
             try:
                 await (await trio.open_tcp_stream(HOST, self._zookeeper_port)).aclose()
             except OSError:
                 await trio.sleep(0.05)
             else:
-                self._zookeeper.serves()
+                zookeeper.serves()
                 return
-        raise ClusterFailed(self._zookeeper.epitaph())
+        raise ClusterFailed(zookeeper.epitaph())
 
     def _announce(self) -> None:
         lines = [
             f"ottla {__version__}",
             f"  brokers         {len(self._brokers)}",
-            f"  ZooKeeper       {HOST}:{self._zookeeper_port}",
+            *([f"  ZooKeeper       {HOST}:{self._zookeeper_port}"] if self._besides else []),
             f"  data directory  {self._folder}",
             f"  see             ottla cluster status{self._which}",
             *self._how_to_connect(),
@@ -386,9 +441,9 @@ class LocalCluster:
         raise ClusterFailed("all brokers have ended")
 
     async def _end(self) -> None:
-        """Brokers first, all at the same time: each hands over what it leads, for which it needs ZooKeeper."""
+        """Brokers first, all at the same time: each hands over what it leads, for which it needs the tree."""
         self._is_stopping = True
-        for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), ([self._zookeeper], STOP_S)):
+        for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), (self._besides, STOP_S)):
             # Ask to hand over, then to stop without, then kill.
             for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, math.inf)):
                 for child in children:
@@ -426,7 +481,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - there are no threads yet that could hold a lock
+                preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - other threads write the tree's journal, and hold no lock that it needs
             )
         self.exit_status = None
         self.serving_or_ended, self.ended = trio.Event(), trio.Event()

@@ -46,7 +46,7 @@ def test_a_cluster_has_as_many_copies_as_it_can_and_does_without_one_of_them(
     assert load_config(settings).replication.default_replication_factor == int(copies)
 
 
-@pytest.mark.parametrize("name", ["listeners", "node.id", "log.dirs", "zookeeper.connect"])
+@pytest.mark.parametrize("name", ["listeners", "node.id", "log.dirs", "zookeeper.connect", "coordination.socket"])
 def test_what_differs_from_broker_to_broker_is_not_the_users(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_cluster_does_not_shrink(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "holds a cluster of 3 brokers" in words
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"ports": [1, "x"]}', '{"ports": 1}', '{"ports": [70000]}', '{"secure": 1}', "[" * 10_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"ports": [1, "x"]}', '{"ports": [1, null]}', '{"ports": 1}', '{"ports": [70000]}', '{"secure": 1}', "[" * 10_000])
 def test_a_cluster_that_may_have_been_secured_is_not_opened(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left of cluster.json does not say whether it was."""
     (tmp_path / "cluster.json").write_text(text)
@@ -142,9 +142,10 @@ def test_without_java_it_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    code, words = failure(["--data", str(tmp_path)], capsys)
+    code, words = failure(["--data", str(tmp_path), "--zookeeper"], capsys)
     assert code == 1
     assert "`java`" in words
+    assert not (tmp_path / "cluster.json").exists()  # the next start may do without
 
 
 def test_without_a_jar_it_says_so(
@@ -153,7 +154,7 @@ def test_without_a_jar_it_says_so(
     java(tmp_path, monkeypatch)
     monkeypatch.setattr(local_zookeeper, "DEBIAN", tmp_path / "no.jar")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    code, words = failure(["--data", str(tmp_path)], capsys)
+    code, words = failure(["--data", str(tmp_path), "--zookeeper"], capsys)
     assert code == 1
     assert "there is no ZooKeeper" in words
 
@@ -218,6 +219,30 @@ def test_a_secured_cluster_has_certificates_and_stays_secured(tmp_path: Path, mo
             for end in pair:
                 end.close()
     assert (tls / "client.properties").exists()
+
+
+def test_a_cluster_goes_on_with_the_tree_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = noted_settings(monkeypatch)
+    served, with_zookeeper = ["--data", str(tmp_path / "served")], ["--data", str(tmp_path / "zookeeper")]
+    for arguments in (served, [*with_zookeeper, "--zookeeper"], served, with_zookeeper, [*with_zookeeper, "--zookeeper"]):
+        noted.clear()
+        assert main(["cluster", *arguments]) == 0
+        assert len(noted) == 3
+        for config in noted.values():
+            assert (config.zookeeper is None) == (arguments is served)
+            own = str(tmp_path / "served" / "tree" / "coordination.socket") if arguments is served else ""
+            assert config.coordination.coordination_socket == own
+    code, words = failure([*served, "--zookeeper"], capsys)
+    assert code == 2
+    assert "--zookeeper is for a new cluster" in words
+    # What is in the folder tells it, too, if cluster.json was lost.
+    (tmp_path / "zookeeper" / "cluster.json").unlink()
+    (tmp_path / "zookeeper" / "zookeeper" / "version-2").mkdir()
+    noted.clear()
+    assert main(["cluster", *with_zookeeper]) == 0
+    assert all(config.zookeeper is not None for config in noted.values())
 
 
 def test_the_users_settings_go_over_those_of_a_secured_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

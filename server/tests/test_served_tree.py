@@ -77,8 +77,8 @@ class Holder:
         with self._scope:
             try:
                 await serve_tree(self.embedded, self.path, task_status=task_status)
-            except* TreeBroken as broken:
-                self.failure = broken.exceptions[0]
+            except TreeBroken as broken:
+                self.failure = broken
         self.embedded.close()
         self._ended.set()
 
