@@ -41,7 +41,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerRegistration
+from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 from ottla.replication.following.fetcher import ReplicaFetchers
 from ottla.replication.hosting.controller_claims import ControllerClaims
 from ottla.replication.hosting.directories import LogDirectoryProblem
@@ -504,16 +504,24 @@ class ClusterMember:
             self._tell_what_is_left(is_done=is_done)
 
     async def _hand_over_all(self) -> bool:
-        config = self._broker.config.member
+        config, asked = self._broker.config.member, NO_CONTROLLER
         for attempt in range(1 + config.controlled_shutdown_max_retries):
             if attempt:
-                await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+                await self._until_worth_asking(asked, config.controlled_shutdown_retry_backoff_ms / 1000)
+            asked = self.controller_id
             left = await self._hand_over()
             if left == 0:
                 return True
             if left is not None and len(self._broker.cluster.brokers) == 1:
                 break  # there is nobody who could take it
         return False
+
+    async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
+        """Return when that time has passed, or as soon as another broker is the controller than the one that was asked."""
+        with trio.move_on_after(backoff_s):
+            # Where all brokers of a cluster stop together, so does the controller.
+            while self.controller_id in (asked, NO_CONTROLLER):
+                await trio.sleep(ASK_AGAIN_S)
 
     def _tell_what_is_left(self, *, is_done: bool) -> None:
         """`is_done`: the controller says that nothing is left; its last words may not have come here yet."""
