@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "share.coordinator.state.topic.replication.factor": "3",
         "group.share.delivery.count.limit": str(DELIVERIES_MAX),
     }
-    with Cluster(tmp_path_factory.mktemp("share"), settings=settings) as cluster:
+    with Cluster(tmp_path_factory.mktemp("share"), settings=settings, is_served=True) as cluster:
         yield cluster
 
 

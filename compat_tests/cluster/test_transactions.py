@@ -28,7 +28,7 @@ LOG = "__transaction_state"
 @pytest.fixture(scope="module")
 def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
-    with Cluster(tmp_path_factory.mktemp("transactions"), settings=settings) as cluster:
+    with Cluster(tmp_path_factory.mktemp("transactions"), settings=settings, is_served=True) as cluster:
         yield cluster
 
 

@@ -30,9 +30,11 @@ class FaultKind(StrEnum):
     CALL_FAILED = "call failed"
     NO_DESCRIPTORS = "no descriptors"
     POWER_LOST = "power lost"
-    # ZooKeeper and the controller
+    # ZooKeeper, or who holds the tree, and the controller
     ZOOKEEPER_RESTARTED = "ZooKeeper restarted"
     ZOOKEEPERS_LEADER_KILLED = "ZooKeeper leader killed"
+    HOLDER_KILLED = "holder killed"
+    HOLDER_PAUSED = "holder paused"
     SESSION_EXPIRED = "session expired"
     SESSION_RESET = "session reset"
     CONTROLLER_REMOVED = "controller removed"

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
+from compat_tests.support.holders import TreeHolder
 from compat_tests.support.network import Network, SmallDisk
 from compat_tests.support.proxies import Proxies
 
@@ -28,7 +29,7 @@ CUTS = {
     FaultKind.CUT_FROM_BOTH: (True, True),
 }
 """From the other brokers? From ZooKeeper?"""
-SIMPLE = (FaultKind.KILLED, FaultKind.PAUSED, *CUTS)  # what can happen while something else is broken
+SIMPLE = (FaultKind.KILLED, FaultKind.PAUSED, FaultKind.HOLDER_KILLED, *CUTS)  # what can happen while something else is broken
 TORN_MAX = 5000
 
 
@@ -62,11 +63,12 @@ class FaultMaker:
         """Those whose names begin with what is wanted."""
         made: dict[str, Maker] = {f"{FaultKind.KILLED} {role}": self._killer(role) for role in ROLES}
         made |= {f"{FaultKind.PAUSED} {role}": self._stopper(role) for role in ROLES}
-        made[FaultKind.ZOOKEEPERS_LEADER_KILLED] = self.kill_zookeepers_leader
-        made[FaultKind.ZOOKEEPER_RESTARTED] = self.restart_zookeepers
+        made |= self._of_tree()
         made |= {FaultKind.POWER_LOST: self.tear, FaultKind.ROLLED: self.roll}
         made |= {FaultKind.REASSIGNED: self.reassign, FaultKind.LEADERS_MOVED: self.move_leaders}
-        cuts = itertools.product(CUTS, ("", " outwards", " inwards"))
+        # There is no network between brokers and a process of the same machine.
+        kinds = (FaultKind.CUT_FROM_PEERS,) if self._is_served else CUTS
+        cuts = itertools.product(kinds, ("", " outwards", " inwards"))
         made |= {f"{kind}{way}": self._cutter(kind, way) for kind, way in cuts}
         if self._disk is not None:
             made[FaultKind.DISK_FULL] = self.fill
@@ -75,6 +77,18 @@ class FaultMaker:
         found = [maker for name, maker in made.items() if name.startswith(tuple(wanted) or "")]
         assert found, f"there is no fault {wanted}; there are {', '.join(made)}"
         return found
+
+    @property
+    def _is_served(self) -> bool:
+        return isinstance(self._cluster.zookeeper, TreeHolder)
+
+    def _of_tree(self) -> dict[str, Maker]:
+        if self._is_served:
+            return {FaultKind.HOLDER_KILLED: self.kill_holder, FaultKind.HOLDER_PAUSED: self.pause_holder}
+        return {
+            FaultKind.ZOOKEEPERS_LEADER_KILLED: self.kill_zookeepers_leader,
+            FaultKind.ZOOKEEPER_RESTARTED: self.restart_zookeepers,
+        }
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -150,6 +164,24 @@ class FaultMaker:
             return "all ZooKeepers"
 
         return Fault(FaultKind.ZOOKEEPER_RESTARTED, begin, ensemble.start, chance.choice(HOLD_S))
+
+    def kill_holder(self, topic: str, chance: random.Random) -> Fault:
+        holder = self._cluster.zookeeper
+
+        def begin() -> str:
+            holder.stop()
+            return holder.address
+
+        return Fault(FaultKind.HOLDER_KILLED, begin, holder.start, chance.choice(HOLD_S))
+
+    def pause_holder(self, topic: str, chance: random.Random) -> Fault:
+        holder = self._cluster.zookeeper
+
+        def begin() -> str:
+            holder.pause()
+            return holder.address
+
+        return Fault(FaultKind.HOLDER_PAUSED, begin, holder.resume, chance.choice(HOLD_S))
 
     # --- network ------------------------------------------------------------------------------------------------------
 
@@ -259,7 +291,7 @@ def _pair(makers: Sequence[Maker]) -> Maker:
             return f"{one.begin()}; {other.begin()}"
 
         def end() -> None:
-            # Processes are started last: a broker that starts and finds no ZooKeeper ends, as Kafka's does.
+            # Processes are started last: a broker that starts and finds no tree ends, as Kafka's does.
             for fault in sorted(chance.sample((one, other), 2), key=lambda each: each.name.startswith(FaultKind.KILLED)):
                 fault.end()
 

@@ -4,6 +4,7 @@
     make chaos MINUTES=10 BROKERS=3                          three brokers, and whatever can happen to them
     python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
     python -m compat_tests.history.run --brokers 3 --faults partition --count 100
+    python -m compat_tests.history.run --brokers 3 --served  the same without ZooKeeper: a process holds the tree
     make chaos MINUTES=5 BROKERS=3 ARGS="--make kafka"       the proof of this harness: all are Apache Kafka 3.9
     make chaos MINUTES=5 ARGS="--make kafka"                 the same with one broker of Apache Kafka 4, which has share groups
 
@@ -412,6 +413,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone")
     parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
+    parser.add_argument("--served", action="store_true", help="three brokers share a tree that another process holds, no ZooKeeper")
     load = parser.add_mutually_exclusive_group()
     load.add_argument("--busy", action="store_true", help="take all processors beside it; so it is by default")
     load.add_argument("--quiet", action="store_true", help="leave the processors to the brokers and their clients")
@@ -437,7 +439,9 @@ def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBr
     if not has_namespaces():
         print("this machine allows no namespaces: networks are cut by proxies, and disks are not filled", flush=True)
     ours = chosen.brokers - int(chosen.apache_kafka)
-    return ThreeBrokers(directory, [OttlaProcess] * ours + [ApacheKafka3] * chosen.apache_kafka, chosen.faults)
+    assert ours == chosen.brokers or not chosen.served, "Apache Kafka needs ZooKeeper"
+    kinds = [OttlaProcess] * ours + [ApacheKafka3] * chosen.apache_kafka
+    return ThreeBrokers(directory, kinds, chosen.faults, is_served=chosen.served)
 
 
 def _limit(chosen: argparse.Namespace) -> Callable[[int], bool]:

@@ -1,4 +1,4 @@
-"""Three brokers with three ZooKeepers, as a system under test: what can be done to them and what has to be there in the end.
+"""Three brokers with three ZooKeepers, or a process that holds their tree, as a system under test: what can be done to them and what has to be there in the end.
 
 Everything that is broken is mended at the end of its fault; what takes longer, that replicas catch up and come back into
 sync, may be under way when the next fault begins. The faults themselves are in `compat_tests.history.faults`.
@@ -40,10 +40,12 @@ class ThreeBrokers:
     replication_factor = 3
     configs: ClassVar[dict[str, str]] = {"min.insync.replicas": "2"}
 
-    def __init__(self, directory: Path, kinds: Sequence[type[BrokerProcess]], wanted: Sequence[str] = ()) -> None:
-        """`wanted`: names of faults, or beginnings of names; without them all that this machine allows."""
+    def __init__(
+        self, directory: Path, kinds: Sequence[type[BrokerProcess]], wanted: Sequence[str] = (), *, is_served: bool = False
+    ) -> None:
+        """`wanted`: names of faults, or beginnings of names; without them all that this machine allows. `is_served`: no ZooKeeper."""
         network = Network() if has_namespaces() else Proxies()
-        self.cluster = Cluster(directory, kinds, SETTINGS, zookeepers=3, network=network)
+        self.cluster = Cluster(directory, kinds, SETTINGS, zookeepers=3, network=network, is_served=is_served)
         self._disk = SmallDisk(str(self.cluster.brokers[0].data_dir)) if isinstance(network, Network) else None
         # Brokers of Apache Kafka 3.9 have no share groups, and none of KIP-848 with ZooKeeper.
         self.kinds_of_groups = (CLASSIC,) if ApacheKafka3 in kinds else ALL

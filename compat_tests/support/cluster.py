@@ -1,4 +1,4 @@
-"""A cluster for tests: one ZooKeeper or an ensemble, and brokers that are Ottla, Apache Kafka 3.9, or some of each.
+"""A cluster for tests: one ZooKeeper, an ensemble or a process that holds a tree, and brokers that are Ottla, Apache Kafka 3.9, or some of each.
 
     with Cluster(tmp_path, [OttlaProcess] * 3) as cluster:
         Producer({"bootstrap.servers": cluster.bootstrap})
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, free_port, wait_until
+from compat_tests.support.holders import TreeHolder
 from compat_tests.support.network import Network
 from compat_tests.support.proxies import Proxies
 from compat_tests.support.raw import Peer, message_class
@@ -54,18 +55,24 @@ class Cluster:
         chroot: str = "",
         each: Sequence[dict[str, str]] = (),
         network: Network | Proxies | None = None,
+        is_served: bool = False,
     ) -> None:
         """`settings` are for all brokers, `each` for one each, by Apache Kafka's names.
 
-        In a `network` the ZooKeepers have the place "zookeeper", and each broker has its own, "broker-0" and so on.
+        `is_served`: a process of this machine holds the tree, and there is no ZooKeeper. In a `network` the ZooKeepers have the place "zookeeper", and each broker has its own, "broker-0" and so on.
         """
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self._network = network
         place = network.add("zookeeper") if isinstance(network, Network) else None
-        self.zookeeper = Ensemble(directory / "zookeeper", zookeepers, place=place)
         self.settings = settings_of(len(kinds)) | (settings or {})
-        self.settings["zookeeper.connect"] = self.zookeeper.address + chroot
+        self.zookeeper: Ensemble | TreeHolder
+        if is_served:
+            self.zookeeper = TreeHolder(directory / "tree")
+            self.settings |= self.zookeeper.settings
+        else:
+            self.zookeeper = Ensemble(directory / "zookeeper", zookeepers, place=place)
+            self.settings["zookeeper.connect"] = self.zookeeper.address + chroot
         self.brokers = [self._broker(kind, number, each[number] if each else {}) for number, kind in enumerate(kinds)]
 
     def _broker(self, kind: type[BrokerProcess], number: int, more: dict[str, str]) -> BrokerProcess:

@@ -54,7 +54,7 @@ GREETED, PART, DONE, FAILED, CHANGED = range(101, 106)
 QUESTION_BYTES_MAX: Final = 1 << 20  # as ZooKeeper takes; what is larger is refused by the member's own side
 ANSWER_BYTES_MAX: Final = 64 << 20  # one frame of an answer; a node that a lone broker has written may be large
 PART_BYTES: Final = 64 << 10  # of an answer, after which others get their turn
-OPERATIONS_MAX: Final = 5_000  # in one multi, which is carried out in one step of the event loop
+OPERATIONS_MAX: Final = 2_500  # in one multi, which is carried out in one step of the event loop
 PATHS_MAX: Final = 500  # in one question for nodes
 
 _SIZE: Final = struct.Struct(">I")

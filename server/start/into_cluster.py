@@ -28,6 +28,7 @@ logger = logging.getLogger("ottla.cluster")
 MOVED_SUFFIX = ".moved-to-zookeeper"
 # ZooKeeper by default takes no request of more than about a megabyte.
 BYTES_PER_MULTI = 256 * 1024
+OPERATIONS_PER_MULTI = 1_000  # a served tree takes no more than some thousand
 CLUSTER = "/cluster"
 
 
@@ -96,7 +97,7 @@ def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     for operation in operations:
         part.append(operation)
         size += 100 + len(operation.path) + len(getattr(operation, "data", b""))
-        if size >= BYTES_PER_MULTI:
+        if size >= BYTES_PER_MULTI or len(part) >= OPERATIONS_PER_MULTI:
             yield part
             part, size = [], 0
     if part:
