@@ -240,6 +240,8 @@ class ServedCoordination(ProbedSession):
         greeted = messages.read_greeted(frame.body)
         self.session_id, self._timeout_s = greeted.session_id, greeted.timeout_ms / 1000
         logger.info("Session 0x%x at %s, timeout %d ms", self.session_id, self._path, greeted.timeout_ms)
+        for watched in self._watches:  # of those who came before there was a session
+            self._send(messages.WATCH, messages.watched(watched))
         # The holder counts from the arrival of the greeting's question, which is later than its sending.
         self._note_contact(self._probe_sent)
 

@@ -151,6 +151,14 @@ async def test_what_a_session_had_is_gone_in_one_step_when_it_ends(holder: Holde
     assert first.session_sure_until == -math.inf
 
 
+async def test_a_watch_may_be_older_than_the_session(holder: Holder) -> None:
+    member, calls = ServedCoordination(str(holder.path), timeout_s=TIMEOUT_S), Calls()
+    member.watch_node("/a", calls)
+    await holder.nursery.start(member.run)
+    await member.multi([Create("/a")])
+    assert calls.paths == ["/a"]
+
+
 async def test_multis_of_one_member_are_done_in_their_order(holder: Holder) -> None:
     member = await holder.member()
     await member.multi([Create("/a")])
