@@ -9,6 +9,7 @@ import math
 import os
 import socket
 import stat
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -629,7 +630,7 @@ async def test_only_their_user_may_use_the_socket(
 async def test_the_system_tells_who_is_at_the_other_end() -> None:
     first, second = socket.socketpair(socket.AF_UNIX)
     with first, second:
-        assert system.peer_user(first) == os.geteuid()
+        assert system.peer_user(first) == (None if system.IS_PORTABLE and sys.platform == "linux" else os.geteuid())
 
 
 GARBAGE = (
@@ -712,6 +713,7 @@ async def test_the_socket_of_a_dead_holder_is_replaced_and_that_of_a_living_one_
     assert not path.exists()
 
 
+@pytest.mark.skipif(not system.IS_LINUX, reason="only Linux has short paths of open folders")
 async def test_the_name_of_the_socket_may_be_long(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100) / ("b" * 100)
     folder.mkdir(parents=True)
