@@ -25,7 +25,12 @@ from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.service import random_uuid, shard_kind
+from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
+from ottla.replication.control.control_batch import Sender
+from ottla.replication.control.decisions import Decision
+from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.control.steps import Steps
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
@@ -33,6 +38,7 @@ from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.partition.partition import Partition
 from ottla.replication.slices import Slices
+from ottla.server.cluster.controller.broker_channels import VERSIONS
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import list_offsets
@@ -223,12 +229,47 @@ async def offsets(root: Path) -> None:
         await measure(what, load)
 
 
+async def controlling(root: Path) -> None:
+    """Decide about 10,000 partitions as a controller does, and make what is sent to three brokers."""
+    states = PartitionStates(controller_epoch=1, is_unclean=lambda topic: False)
+    for node_id in (1, 2, 3):
+        states.load_broker(member_of_cluster(node_id, 1))
+    for number in range(100):
+        replicas = [[1 + index % 3, 1 + (index + 1) % 3, 1 + (index + 2) % 3] for index in range(100)]
+        states.commit(Decision(changes=(states.create_topic(f"topic{number}", bytes(16), replicas, {}),)))
+    ids = dict.fromkeys(states.topics, bytes(16))
+    sender = Sender(controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers=states.brokers, topic_ids=ids)
+    for what, decide in (
+        ("a new controller", states.start),
+        ("a controlled shutdown", lambda: states.controlled_shutdown(2, -1)),
+        ("a broker that goes", lambda: states.brokers_down([2])),
+        ("a broker that comes", lambda: states.brokers_up([member_of_cluster(2, 2)])),
+    ):
+
+        async def carry_out(decide: Callable[[], Steps[Decision]] = decide) -> None:
+            for part in (await Slices().take(decide())).parts():
+                part.operations(1)
+                await trio.lowlevel.checkpoint()
+                batch = states.commit(part)
+                for receiver in batch.receivers():
+                    for request in await Slices().take(sender.requests(batch, receiver)):
+                        await trio.lowlevel.checkpoint()
+                        request.encode(VERSIONS[type(request)])
+
+        await measure(f"10,000 partitions: {what}", carry_out)
+
+
+def member_of_cluster(node_id: int, epoch: int) -> BrokerRegistration:
+    endpoint = BrokerEndpoint(node_id, f"host{node_id}", 9092)
+    return BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, None, epoch, {"PLAINTEXT": 0})
+
+
 def committed(number: int, of_group: int) -> OffsetRecord:
     key = OffsetCommitKey(group=f"group {number // of_group}", topic=f"topic {number // 100 % 10}", partition=number % 100)
     return OffsetRecord(key, OffsetCommitValue(offset=number, metadata="", commit_timestamp=NOW_MS))
 
 
-WORK = {work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets)}
+WORK = {work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets, controlling)}
 
 
 async def main(*names: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.replication.cluster.state import NO_BROKER_EPOCH, BrokerRegistration, PartitionState
+from ottla.replication.control.steps import Steps
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -93,18 +94,18 @@ class Sender:
     brokers: Mapping[int, BrokerRegistration]
     topic_ids: Mapping[str, bytes]
 
-    def requests(self, batch: ControlBatch, receiver: int) -> list[ControlRequest]:
+    def requests(self, batch: ControlBatch, receiver: int) -> Steps[list[ControlRequest]]:
         """What to send to one live broker, in this order."""
         requests: list[ControlRequest] = []
         if (leading := batch.leader_and_isr.get(receiver)) is not None:
-            requests.append(self._leader_and_isr(receiver, leading))
+            requests.append((yield from self._leader_and_isr(receiver, leading)))
         if (known := batch.update_metadata.get(receiver)) is not None:
             # A broker that has just come serves clients as soon as it finds itself among the live brokers. It has to
             # know all topics by then, so they are in the same request.
             place = 0 if receiver in batch.introduced else len(requests)
-            requests.insert(place, self._update_metadata(receiver, known))
+            requests.insert(place, (yield from self._update_metadata(receiver, known)))
         if (stopped := batch.stop_replica.get(receiver)) is not None:
-            requests.append(self._stop_replica(receiver, stopped))
+            requests.append((yield from self._stop_replica(receiver, stopped)))
         return requests
 
     def _epoch(self, broker: int) -> int:
@@ -113,9 +114,10 @@ class Sender:
 
     def _leader_and_isr(
         self, receiver: int, told: Mapping[TopicPartition, tuple[PartitionState, bool]]
-    ) -> LeaderAndIsrRequest:
+    ) -> Steps[LeaderAndIsrRequest]:
         topics: dict[str, LeaderAndIsrTopicState] = {}
         for (topic, index), (state, is_new) in told.items():
+            yield
             if topic not in topics:
                 topic_id = self.topic_ids.get(topic, ZERO_UUID)
                 topics[topic] = LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
@@ -138,9 +140,10 @@ class Sender:
 
     def _update_metadata(
         self, receiver: int, told: Mapping[TopicPartition, tuple[PartitionState, tuple[int, ...]]]
-    ) -> UpdateMetadataRequest:
+    ) -> Steps[UpdateMetadataRequest]:
         topics: dict[str, UpdateMetadataTopicState] = {}
         for (topic, index), (state, offline) in told.items():
+            yield
             if topic not in topics:
                 topic_id = self.topic_ids.get(topic, ZERO_UUID)
                 topics[topic] = UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=[])
@@ -153,9 +156,10 @@ class Sender:
             live_brokers=[_live_broker(broker) for broker in self.brokers.values()],
         )
 
-    def _stop_replica(self, receiver: int, told: Mapping[TopicPartition, tuple[int, bool]]) -> StopReplicaRequest:
+    def _stop_replica(self, receiver: int, told: Mapping[TopicPartition, tuple[int, bool]]) -> Steps[StopReplicaRequest]:
         topics: dict[str, StopReplicaTopicState] = {}
         for (topic, index), (leader_epoch, delete) in told.items():
+            yield
             states = topics.setdefault(topic, StopReplicaTopicState(topic_name=topic, partition_states=[]))
             states.partition_states.append(
                 StopReplicaPartitionState(partition_index=index, leader_epoch=leader_epoch, delete_partition=delete)

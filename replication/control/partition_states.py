@@ -27,7 +27,7 @@ Theory
 | elect_offline              | elections of offline partitions, where unclean elections are allowed now            |
 | pending                    | what earlier decisions lead to: complete reassignments, topics' nodes, deletions    |
 
-    Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
+    What looks at all partitions is decided in steps (`steps.py`). Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
     read the nodes again (`load_topic`) and give the same input once more.
 
 Invariants
@@ -68,6 +68,7 @@ from ottla.replication.control.election import (
     without_replica,
 )
 from ottla.replication.control.partition_table import PartitionTable, assigned_all
+from ottla.replication.control.steps import Steps
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DELETIONS_PER_DECISION = 1_000  # topics
@@ -85,6 +86,12 @@ def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
     return False
 
 
+def nothing() -> Steps[Decision]:
+    """Decides that nothing is to be done."""
+    yield
+    return Decision()
+
+
 class BrokerChanges(NamedTuple):
     """How brokers differ from what is known: tell `up` first, then `down`, then `bounced` as up again."""
 
@@ -96,7 +103,7 @@ class BrokerChanges(NamedTuple):
 class PartitionStates(PartitionTable):
     """All partitions of the cluster; see the module's docstring."""
 
-    def start(self, leads: Leads = leads_nothing) -> Decision:
+    def start(self, leads: Leads = leads_nothing) -> Steps[Decision]:
         """The first decision of a new controller, after everything was loaded."""
         # Nobody knows what the controller before has told whom, so this one tells all of it.
         batch = ControlBatch()
@@ -106,6 +113,7 @@ class PartitionStates(PartitionTable):
             batch.announce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
+            yield
             if (change := self._restored(partition, state, leads)) is not None:
                 changes.append(change)  # everybody concerned hears of it when it is written
             elif state.partition_epoch != NO_PARTITION_EPOCH:
@@ -149,7 +157,7 @@ class PartitionStates(PartitionTable):
         changes.down.extend(sorted(self.brokers.keys() - registrations.keys()))
         return changes
 
-    def brokers_up(self, brokers: Iterable[BrokerRegistration]) -> Decision:
+    def brokers_up(self, brokers: Iterable[BrokerRegistration]) -> Steps[Decision]:
         new = {broker.node_id: broker for broker in brokers}
         self.brokers.update(new)
         for node_id in new:
@@ -157,10 +165,14 @@ class PartitionStates(PartitionTable):
             # directory.
             self.offline.pop(node_id, None)
             self.shutting_down.discard(node_id)
+        return self._arrivals(new)
+
+    def _arrivals(self, new: Mapping[int, BrokerRegistration]) -> Steps[Decision]:
         batch = ControlBatch()
         batch.introduce_brokers(self.brokers)
         changes: list[Change] = []
         for partition, state in self.partitions():
+            yield
             if state.partition_epoch != NO_PARTITION_EPOCH:
                 returned = new.keys() & set(state.replicas)
                 self.tell(batch, partition, state, returned)
@@ -176,7 +188,7 @@ class PartitionStates(PartitionTable):
                 self.deletions.stop(batch, partition, [node_id])
         return self.decision(changes, batch)
 
-    def brokers_down(self, node_ids: Iterable[int]) -> Decision:
+    def brokers_down(self, node_ids: Iterable[int]) -> Steps[Decision]:
         gone = set(node_ids)
         for node_id in gone:
             self.brokers.pop(node_id, None)
@@ -191,7 +203,7 @@ class PartitionStates(PartitionTable):
         batch.announce_brokers(self.brokers)
         return self.decision([], batch)
 
-    def controlled_shutdown(self, broker: int, broker_epoch: int) -> Decision:
+    def controlled_shutdown(self, broker: int, broker_epoch: int) -> Steps[Decision]:
         """Move away what a broker leads, as far as possible; `led_by` tells after the commit what is left."""
         known = self.brokers.get(broker)
         if known is None:
@@ -205,9 +217,13 @@ class PartitionStates(PartitionTable):
             )
         # It counts from here to the end of the broker's session, also for partitions that cannot be moved yet.
         self.shutting_down.add(broker)
+        return self._departure(broker)
+
+    def _departure(self, broker: int) -> Steps[Decision]:
         batch = ControlBatch()
         changes = list[Change]()
         for partition, state in self.partitions():
+            yield
             # A sole replica serves until its broker stops: there is nobody to take over.
             if broker not in state.replicas or len(state.replicas) == 1 or state.partition_epoch == NO_PARTITION_EPOCH:
                 continue
@@ -231,22 +247,23 @@ class PartitionStates(PartitionTable):
 
     # ------------------------------------------------------------------ log directories
 
-    def log_dir_failed(self, broker: int) -> Decision:
+    def log_dir_failed(self, broker: int) -> Steps[Decision]:
         """A broker lost a log directory: ask it about all its replicas; the answer goes to `replicas_answered`."""
         # The broker knows these states already. Their answers count: replicas on the failed directory are refused with
         # KAFKA_STORAGE_ERROR, and a log that could not be made before is made now.
         batch = ControlBatch()
         for partition, state in self.partitions():
+            yield
             is_known = broker in self.brokers and broker in state.replicas
             if is_known and state.partition_epoch != NO_PARTITION_EPOCH:
                 self.tell(batch, partition, state, {broker})
                 self.tell_all(batch, partition, state)
         return self.decision([], batch)
 
-    def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Decision:
+    def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Steps[Decision]:
         """A broker's answer to LeaderAndIsr says which of its replicas are on a log directory that failed."""
         if broker not in self.brokers:
-            return self.decision([])
+            return nothing()
         offline = self.offline.setdefault(broker, set())
         lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
         new = lost - offline
@@ -264,7 +281,7 @@ class PartitionStates(PartitionTable):
         ]
         if affected:
             return self._losses(affected)
-        return self.elect_offline({topic for topic, _ in found}) if found else self.decision([])
+        return self.elect_offline({topic for topic, _ in found}) if found else nothing()
 
     # ------------------------------------------------------------------ topics
 
@@ -332,7 +349,7 @@ class PartitionStates(PartitionTable):
                 changes.append(self._placed(change, made, (name, index)))
         return tuple(changes)
 
-    def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Decision:
+    def topic_changed(self, name: str, assignment: TopicAssignment, version: int) -> Steps[Decision]:
         """A topic's node has another version: elect leaders of partitions that are new in it.
 
         What it says of others than that is not taken over: only controllers reassign.
@@ -340,16 +357,17 @@ class PartitionStates(PartitionTable):
         topic = self.topics[name]
         topic.version = version
         if name in self.deletions:
-            return self.decision([])
+            return nothing()
         topic.partitions |= assigned_all(assignment, assignment.partitions.keys() - topic.partitions.keys())
         topic.partitions = dict(sorted(topic.partitions.items()))
         return self.elect_offline([name])  # those without a state have no leader either
 
-    def elect_offline(self, topics: Iterable[str] | None = None) -> Decision:
+    def elect_offline(self, topics: Iterable[str] | None = None) -> Steps[Decision]:
         """Elect leaders where there is none, of some topics or of all: unclean elections may be allowed now."""
         wanted = None if topics is None else set(topics)
         changes = list[Change]()
         for partition, state in self.partitions():
+            yield
             if (wanted is None or partition[0] in wanted) and state.leader == NO_LEADER:
                 change = self._elected(partition, state)
                 changes += [] if change is None else [change]
@@ -452,13 +470,14 @@ class PartitionStates(PartitionTable):
             None if following is None else self.change(partition, following, online | {following.leader} - {NO_LEADER})
         )
 
-    def _losses(self, partitions: Iterable[tuple[TopicPartition, PartitionState]]) -> Decision:
+    def _losses(self, partitions: Iterable[tuple[TopicPartition, PartitionState]]) -> Steps[Decision]:
         """Some replicas of these partitions are not alive any more."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)
         changes = list[Change]()
         for partition, state in partitions:
+            yield
             # Nobody was ever told of such a partition.
             if state.partition_epoch == NO_PARTITION_EPOCH:
                 continue

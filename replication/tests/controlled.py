@@ -18,6 +18,7 @@ from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.replication.control.decisions import Decision
 from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
+from ottla.replication.control.steps import Steps, at_once
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"
@@ -115,8 +116,10 @@ class Controlled:
 
     # --- carrying out
 
-    def do(self, decision: Decision, *, limit: int = 500) -> Decision:
+    def do(self, decision: Decision | Steps[Decision], *, limit: int = 500) -> Decision:
         """As the shell does it: write, commit, tell, and go on with what follows."""
+        if not isinstance(decision, Decision):
+            decision = at_once(decision)
         for _ in self.steps(decision, limit=limit):
             pass
         return decision
@@ -152,7 +155,7 @@ class Controlled:
             self.states.load_topic(name, assignment, version, known)
             if znodes.deleted_topic_path(name) in self.tree.nodes:
                 self.states.delete_topics([name])
-        return self.states.start(leads)
+        return at_once(self.states.start(leads))
 
     # --- inputs
 

@@ -1,5 +1,6 @@
 from ottla.replication.cluster.state import PartitionState
 from ottla.replication.control.control_batch import ControlBatch, Sender
+from ottla.replication.control.steps import at_once
 from ottla.replication.tests.controlled import registration
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest
@@ -29,7 +30,7 @@ def batch() -> ControlBatch:
 def test_requests_have_kafkas_order_and_content() -> None:
     told = batch()
     assert told.receivers() == [1, 2, 3]
-    lead, know, stop = SENDER.requests(told, 1)
+    lead, know, stop = at_once(SENDER.requests(told, 1))
     assert isinstance(lead, LeaderAndIsrRequest)
     assert (lead.controller_id, lead.controller_epoch, lead.broker_epoch) == (9, 6, 101)
     [topic] = lead.topic_states
@@ -57,26 +58,26 @@ def test_requests_have_kafkas_order_and_content() -> None:
 
 def test_everybody_hears_only_what_concerns_them() -> None:
     told = batch()
-    [know] = SENDER.requests(told, 2)
+    [know] = at_once(SENDER.requests(told, 2))
     assert isinstance(know, UpdateMetadataRequest) and know.broker_epoch == 102
-    [brokers_only] = SENDER.requests(told, 3)
+    [brokers_only] = at_once(SENDER.requests(told, 3))
     assert isinstance(brokers_only, UpdateMetadataRequest) and brokers_only.topic_states == []
-    assert SENDER.requests(told, 4) == []
+    assert at_once(SENDER.requests(told, 4)) == []
 
 
 def test_who_is_told_to_follow_a_new_broker_hears_of_it_before() -> None:
     told = batch()
     told.introduce_brokers([1, 2])
-    first, lead, stop = SENDER.requests(told, 1)
+    first, lead, stop = at_once(SENDER.requests(told, 1))
     assert isinstance(first, UpdateMetadataRequest) and len(first.topic_states) == 1
     assert [broker.id for broker in first.live_brokers] == [1, 2, 3]
     assert isinstance(lead, LeaderAndIsrRequest) and isinstance(stop, StopReplicaRequest)
-    [know] = SENDER.requests(told, 2)
+    [know] = at_once(SENDER.requests(told, 2))
     assert isinstance(know, UpdateMetadataRequest) and know.topic_states != []
 
 
 def test_the_requests_can_be_written_in_the_versions_of_kafka_3_9() -> None:
-    for request, version in zip(SENDER.requests(batch(), 1), (7, 8, 4), strict=True):
+    for request, version in zip(at_once(SENDER.requests(batch(), 1)), (7, 8, 4), strict=True):
         assert type(request).decode(request.encode(version), version) == request
 
 
@@ -84,7 +85,7 @@ def test_a_leader_that_is_gone_has_no_address() -> None:
     made = ControlBatch()
     assert not made
     made.lead_or_follow(1, ("u", 0), PartitionState(-1, 5, (1,), (1,)), is_new=False)
-    [lead] = SENDER.requests(made, 1)
+    [lead] = at_once(SENDER.requests(made, 1))
     assert isinstance(lead, LeaderAndIsrRequest)
     assert lead.live_leaders == [] and lead.topic_states[0].topic_id == bytes(16)
     assert made

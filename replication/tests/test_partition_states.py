@@ -8,6 +8,7 @@ from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_
 from ottla.replication.control.decisions import Decision, TopicCreation, TopicExtension
 from ottla.replication.control.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
 from ottla.replication.control.reassignment import plan_reassignments
+from ottla.replication.control.steps import at_once
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -73,7 +74,7 @@ def test_a_large_decision_is_written_in_parts() -> None:
     cluster = Controlled(1)
     cluster.create()
     more = TopicAssignment(TOPIC.encode().rjust(16), {index: [1] for index in range(5)})
-    decision = cluster.states.topic_changed(TOPIC, more, 0)
+    decision = at_once(cluster.states.topic_changed(TOPIC, more, 0))
     parts = list(decision.parts(4))
     assert [len(part.changes) for part in parts] == [2, 2, 1]
     cluster.do(decision, limit=4)
@@ -538,7 +539,7 @@ def test_a_replica_that_could_not_be_deleted_is_tried_again_when_its_broker_retu
     cluster.states.replicas_deleted(1, {FIRST: ErrorCode.KAFKA_STORAGE_ERROR})
     assert cluster.states.pending() is None
     cluster.down(1)
-    decision = cluster.states.brokers_up([registration(1)])
+    decision = at_once(cluster.states.brokers_up([registration(1)]))
     assert decision.batch.stop_replica == {1: {FIRST: (EPOCH_DURING_DELETE, True)}}
 
 
@@ -639,7 +640,7 @@ def test_the_fence_is_checked_by_every_write() -> None:
     cluster.tree.nodes[znodes.CONTROLLER_EPOCH] = (b"2", 2)
     cluster.tree.nodes[znodes.topic_path(TOPIC)] = (b"", 0)
     cluster.states.load_topic(TOPIC, TopicAssignment(bytes(16), {0: [1]}), 0, {})
-    decision = cluster.states.elect_offline([TOPIC])
+    decision = at_once(cluster.states.elect_offline([TOPIC]))
     with pytest.raises(BadVersion):
         cluster.tree.multi(decision.operations(1))
     assert cluster.tree.state(FIRST) is None
@@ -660,11 +661,11 @@ def test_what_a_broker_answered_is_decided_again_when_it_could_not_be_written() 
     cluster = Controlled(1, 2)
     cluster.create((1, 2))
     answer = {FIRST: ErrorCode.KAFKA_STORAGE_ERROR}
-    first = cluster.states.replicas_answered(1, answer)
-    assert cluster.states.replicas_answered(1, answer).changes == first.changes != ()
+    first = at_once(cluster.states.replicas_answered(1, answer))
+    assert at_once(cluster.states.replicas_answered(1, answer)).changes == first.changes != ()
     cluster.do(cluster.states.replicas_answered(1, answer))
     assert cluster.leadership() == (2, 1, (2,), 1)
-    assert not cluster.states.replicas_answered(1, answer).batch  # no news
+    assert not at_once(cluster.states.replicas_answered(1, answer)).batch  # no news
 
 
 def test_nothing_is_left_of_a_topic_whose_nodes_are_gone() -> None:

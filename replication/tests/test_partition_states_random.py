@@ -13,6 +13,7 @@ from ottla.replication.control.alter_partition import judge
 from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
 from ottla.replication.control.reassignment import plan_reassignments
+from ottla.replication.control.steps import at_once
 from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
@@ -132,7 +133,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(gone=brokers, writes=st.integers(1, 3))
     def fail_between_writing_and_telling(self, gone: int, writes: int) -> None:
         self._forget(gone)
-        decision = self.cluster.states.brokers_down([gone])
+        decision = at_once(self.cluster.states.brokers_down([gone]))
         for _ in zip(range(writes), self.cluster.steps(decision, limit=1), strict=False):
             pass
         self.fail_over()

@@ -41,7 +41,7 @@ from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels
-from ottla.server.cluster.controller.decision_writer import CarriedOut, DecisionWriter, Tally
+from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally
 from ottla.server.cluster.controller.events import ControllerEvents
 from ottla.server.cluster.controller.topics_by_request import TopicsByRequest
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed
@@ -322,11 +322,11 @@ class ActiveController:
             brokers=self.states.brokers,
             topic_ids=_TopicIds(self.states),
         )
-        if batch.stop_replica:  # of thousands of partitions: to decide it took its time, too
-            await trio.lowlevel.checkpoint()
+        slices = Slices()
         for broker in batch.receivers():
-            self._channels.put(broker, sender.requests(batch, broker))
+            self._channels.put(broker, await slices.take(sender.requests(batch, broker)))
             await trio.lowlevel.checkpoint()
+            slices.begin()
 
     def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
         if response.error_code != ErrorCode.NONE or not self._is_known(channel.broker.node_id, request, response):
@@ -528,7 +528,7 @@ class ActiveController:
 
     # ------------------------------------------------------------------ requests whose turn has come
 
-    async def _carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
+    async def _carry_out(self, decide: Decide) -> CarriedOut:
         return await self._writer.carry_out(decide)
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:

@@ -32,11 +32,14 @@ from ottla.replication.control.control_batch import ControlBatch, TopicPartition
 from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange
 from ottla.replication.control.partition_states import PartitionStates
 from ottla.replication.control.partition_table import ControlledTopic
+from ottla.replication.control.steps import Steps
+from ottla.replication.slices import Slices
 from ottla.server.cluster.controller.tree import ControllerTree
 from ottla.server.cluster.controller.tree_reader import TreeReader
 
 logger = logging.getLogger("ottla.controller")
 
+Decide = Callable[[], Decision | Steps[Decision]]
 ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it knows must be wrong
 
 
@@ -81,7 +84,7 @@ class DecisionWriter:
         self.tally = Tally()
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
-    async def carry_out(self, decide: Callable[[], Decision]) -> CarriedOut:
+    async def carry_out(self, decide: Decide) -> CarriedOut:
         """Do what is decided, and all that follows from it. Raises what `decide` does, and WriteRefused."""
         outcome = await self.do(decide)
         # What follows may have consequences of its own: a complete reassignment is settled, a deletion that has begun
@@ -96,12 +99,14 @@ class DecisionWriter:
         decisions: list[Decision] = [first]
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
-    async def do(self, decide: Callable[[], Decision]) -> CarriedOut:
+    async def do(self, decide: Decide) -> CarriedOut:
         """Write one decision, commit it and tell the brokers; `pending` decisions stay pending. Raises as `carry_out`."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.
-            outcome.decision = decide()
+            made = decide()
+            # Only this task changes what is looked at, so that others may have their turns before it is decided.
+            outcome.decision = made if isinstance(made, Decision) else await Slices().take(made)
             if await self._do_parts(outcome.decision.parts(), outcome):
                 return outcome
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
