@@ -8,8 +8,8 @@ session, as long as it takes until somebody holds the tree again.
 
 Being sure: what `probed_session.py` says, so that a member that hangs is fenced before the holder gives it up. But the holder
 may also die, and another one open the same tree for everybody else, before this process comes to notice. So whoever asks until when
-the session is sure has the system asked whether the other end of the connection is still open: one call, and the
-answer comes from the kernel, which closes it with the holder.
+the session is sure has the system asked whether the other end of the connection is still open, which the kernel closes with
+the holder. The answer counts for LOOK_S: no process begins, opens the tree and has others elected in that time.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from ottla.server.coordination.tree import Result, Watches, key_of
 logger = logging.getLogger("ottla.coordination")
 
 ATTEMPT_S: Final = 0.05  # between attempts to connect
+LOOK_S: Final = 0.002
 REFUSED_S: Final = 1.0  # after a write for which there was no room
 QUESTIONS_MAX: Final = 100  # under way at a time
 ITEMS_MAX: Final = 10_000_000  # of one answer
@@ -86,7 +87,7 @@ class ServedCoordination(ProbedSession):
         self, path: str, *, timeout_s: float, connection_timeout_s: float | None = None, last_session: int = 0
     ) -> None:
         """`last_session` is the one before this one, of the same broker: nothing of it is done after this one begins."""
-        self._sure_until = -math.inf
+        self._sure_until = self._looked = -math.inf
         super().__init__(timeout_s)
         self._path = path
         self._connection_timeout_s = timeout_s if connection_timeout_s is None else connection_timeout_s
@@ -288,8 +289,14 @@ class ServedCoordination(ProbedSession):
 
     @property
     def session_sure_until(self) -> float:
-        connection = self._connection
-        return -math.inf if connection is None or connection.is_lost else self._sure_until
+        connection, now = self._connection, trio.current_time()
+        if connection is None or connection.is_closed:
+            return -math.inf
+        if now >= self._looked + LOOK_S:
+            if connection.is_lost:
+                return -math.inf
+            self._looked = now
+        return self._sure_until
 
     @session_sure_until.setter
     def session_sure_until(self, until: float) -> None:

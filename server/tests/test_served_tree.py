@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.coordination import embedded as embedded_module
-from ottla.server.coordination import framed_socket, messages, serving
+from ottla.server.coordination import framed_socket, messages, served, serving
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.framed_socket import FramedSocket
 from ottla.server.coordination.local_sockets import HeldElsewhere, connected, listening
@@ -293,6 +293,7 @@ async def _in_vain(member: ServedCoordination, operation: Operation) -> None:
 async def test_a_member_knows_at_once_that_its_holder_is_gone(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     sockets: list[FramedSocket] = []
     monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: sockets.append(FramedSocket(*a, **k)) or sockets[-1])
+    monkeypatch.setattr(served, "LOOK_S", 0.0)
     member = await holder.member()
     assert member.session_sure_until > member.session_now()
     sockets[0]._sock.close()  # as the system does it when the process dies; this task has not let the loop run since
