@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig, Endpoint
     from ottla.server.share.service import ShareGroups
+    from ottla.server.telemetry.receiver import Receiver
+    from ottla.server.telemetry.telemetry import Telemetry
 
 INT_MAX = (1 << 31) - 1
 
@@ -98,6 +100,7 @@ class Broker:
         self.listeners: list[Listener] = []
         self.duty = Duty()
         self.http_address: tuple[str, int] | None = None
+        self.receiver: Receiver | None = None
         self.http_token = ""
         """What opens the console, if it is not open to everybody and the operator has to be told."""
         self.long_answers = LongAnswers()
@@ -229,6 +232,13 @@ class Broker:
         from ottla.server.share.service import ShareGroups
 
         return self._started(ShareGroups(self))
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        from ottla.server.telemetry.telemetry import Telemetry
+
+        assert self.receiver is not None  # or nobody would be asked for metrics
+        return self._started(Telemetry(self.configs, self.receiver, self.surroundings.random.randbytes, self.now_ms))
 
     @cached_property
     def scram_users(self) -> ScramUsers:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.repository import ConfigRepository
     from ottla.server.surroundings import Surroundings
+    from ottla.server.telemetry.receiver import Receiver
+    from ottla.server.telemetry.telemetry import Telemetry
 
 
 class HasAuthorizer(Protocol):
@@ -181,6 +183,18 @@ class HasScramUsers(Protocol):
     @property
     def scram_users(self) -> ScramUsers:
         """Who may log in by SCRAM."""
+
+
+class HasReceiver(Protocol):
+    @property
+    def receiver(self) -> Receiver | None:
+        """What takes metrics that clients push; None if nobody does."""
+
+
+class HasTelemetry(Protocol):
+    @property
+    def telemetry(self) -> Telemetry:
+        """Which clients are asked for which metrics. There has to be a receiver."""
 
 
 class HasSurroundings(Protocol):

@@ -97,10 +97,11 @@ async def _serve_bound(
         async with trio.open_nursery() as sessions:
             if http is not None:
                 from ottla.server.console.console import add_console  # here, because most brokers do without
-                from ottla.server.http.endpoint import serve_http
+                from ottla.server.http.endpoint import client_metrics, serve_http
 
                 # From now on, because a load may take long, and somebody may want to know how it goes.
                 broker.http_address = http.getsockname()[:2]
+                broker.receiver = client_metrics()
                 sessions.start_soon(serve_http, broker, http, stop, [add_console])
             # A signal during a long recovery ends the start.
             if await stop.unless(stop.asked, partial(broker.open, sessions)):
@@ -203,10 +204,10 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
 
 def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     """The requests that are served on the listeners among brokers, and those on the others."""
-    is_in_cluster = broker.is_in_cluster
+    is_in_cluster, has_receiver = broker.is_in_cluster, broker.receiver is not None
     return (
-        Calls(served_routes(is_in_cluster=is_in_cluster), is_open=False),
-        Calls(client_routes(is_in_cluster=is_in_cluster), is_open=False),
+        Calls(served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
+        Calls(client_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver), is_open=False),
     )
 
 

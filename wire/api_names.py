@@ -11,8 +11,6 @@ UNDECLARED = {
     63: "BrokerHeartbeat",
     64: "UnregisterBroker",
     70: "ControllerRegistration",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
     73: "AssignReplicasToDirs",
     80: "AddRaftVoter",
     81: "RemoveRaftVoter",

@@ -70,7 +70,8 @@ OWN_PATHS = (GROUP_CONFIGS, "/ottla", "/ottla/log_dirs")
 
 Kafka's ZooKeeper mode has no place for settings of groups. They are where it would look for them. There are no notices
 of them below /config/changes, because brokers of Kafka would complain of those: the node /config/groups is written anew
-with every change of a child, so that whoever watches it hears of the change.
+with every change of a child, so that whoever watches it hears of the change. The same is done with /config/client-metrics, which
+Kafka 3.9 makes and never uses.
 """
 
 

@@ -4,8 +4,8 @@ A broker that changes settings leaves a notice below /config/changes. The notice
 settings are always read from /config. At the start of every session a broker reads all settings, and passes over the
 notices from before (`notices.py`).
 
-Settings of groups have no notices there: the node above them is written with every change (`znodes.OWN_PATHS`). Then those
-of all groups are read.
+Settings of groups and subscriptions to metrics of clients have no notices there: the node above them is written with every
+change (`znodes.OWN_PATHS`). Then those of all groups, or all subscriptions, are read.
 
 Topics are created and deleted without a notice. Their settings are read when the cluster begins to show them.
 
@@ -61,7 +61,7 @@ class ConfigNotifications:
         self._notices = ChangeNotices(coordination, znodes.CONFIG_CHANGES, PREFIX, clock_ms)
         self._shown: dict[str, bytes] = {}  # topics whose settings were read, with their ids
         self._unread: set[str] = set()
-        self._are_groups_unread = False
+        self._are_groups_unread = self._are_subscriptions_unread = False
         self._changed = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,6 +70,7 @@ class ConfigNotifications:
         ends = [
             self._coordination.watch_children(znodes.CONFIG_CHANGES, self._on_notice),
             self._coordination.watch_node(znodes.GROUP_CONFIGS, self._on_group_settings),
+            self._coordination.watch_node(znodes.CLIENT_METRICS_CONFIGS, self._on_subscriptions),
             self._cluster.on_topic_change(self._on_topic_change),
         ]
         try:
@@ -88,6 +89,10 @@ class ConfigNotifications:
 
     def _on_group_settings(self, _: str) -> None:
         self._are_groups_unread = True
+        self._changed.set()
+
+    def _on_subscriptions(self, _: str) -> None:
+        self._are_subscriptions_unread = True
         self._changed.set()
 
     def _on_topic_change(self, name: str) -> None:
@@ -115,6 +120,7 @@ class ConfigNotifications:
 
     async def _read_what_changed(self) -> None:
         await self._read_groups()
+        await self._read_subscriptions()
         held, number = await self._notices.read()
         entities = {_entity(data) for data in held}
         # Others may show while these are read; they have their turn after it.
@@ -135,6 +141,16 @@ class ConfigNotifications:
             await self._settings.read_all_groups()
         except CoordinationUnavailable:
             self._are_groups_unread = True  # they are read again when the tree answers
+            raise
+
+    async def _read_subscriptions(self) -> None:
+        if not self._are_subscriptions_unread:
+            return
+        self._are_subscriptions_unread = False
+        try:
+            await self._settings.read_all_subscriptions()
+        except CoordinationUnavailable:
+            self._are_subscriptions_unread = True  # as for groups
             raise
 
     async def _read_topics(self, names: Sequence[str]) -> None:

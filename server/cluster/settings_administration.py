@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.administration")
 
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
-NO_CLIENT_METRICS = "Config type client-metrics is only supported on KRaft clusters"  # and by a broker that is alone
 CHECKED_AT_ONCE = 1_000  # settings; a request has room for a hundred thousand
 TOPICS_PER_TURN = 50  # told of new defaults before others get a turn on the event loop
 
@@ -203,8 +202,17 @@ class SettingsAdministration:
         self, name: str, change: SettingsChange, *, validate_only: bool = False, in_thread: bool = False
     ) -> None:
         """Change a subscription to metrics of clients."""
-        if self._has_readers:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NO_CLIENT_METRICS)
+        while True:
+            if self._has_readers:
+                await self._up_to_date(partial(self._read_subscription, name))
+            try:
+                return await self._alter_subscription(name, change, validate_only=validate_only, in_thread=in_thread)
+            except OutdatedSettings:
+                continue
+
+    async def _alter_subscription(
+        self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
+    ) -> None:
         path = znodes.client_metrics_path(name)
         async with self._turns.of([path]):
             known = self.configs.client_metrics.get(name, NO_OVERRIDES)
@@ -212,8 +220,10 @@ class SettingsAdministration:
             check_subscription(self.configs, name, texts)
             if validate_only or texts == known.texts:
                 return
-            written = await self._write_with([], path, known, texts, keeps_empty=False)
-            self.configs.put_client_metrics(name, written)
+            notice = self._notice_above(znodes.CLIENT_METRICS_CONFIGS)
+            self.configs.put_client_metrics(
+                name, await self._write_with(notice, path, known, texts, keeps_empty=False)
+            )
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
         """A broker's settings as they are written into the tree."""
@@ -227,9 +237,12 @@ class SettingsAdministration:
         return await self._write_with(self._notice(path), path, known, texts, kept)
 
     async def _write_group(self, path: str, known: Overrides, texts: Texts) -> Overrides:
-        # See `znodes.OWN_PATHS`. A group without settings of its own has no node.
-        notice: list[Operation] = [SetData(znodes.GROUP_CONFIGS, b"")] if self._has_readers else []
-        return await self._write_with(notice, path, known, texts, keeps_empty=False)
+        # A group without settings of its own has no node.
+        return await self._write_with(self._notice_above(znodes.GROUP_CONFIGS), path, known, texts, keeps_empty=False)
+
+    def _notice_above(self, path: str) -> list[Operation]:
+        # See `znodes.OWN_PATHS`.
+        return [SetData(path, b"")] if self._has_readers else []
 
     async def _write_with(
         self,
@@ -316,11 +329,24 @@ class SettingsAdministration:
                 await trio.lowlevel.checkpoint()
         await self.read_all_groups()
         await self.entities.read_all()
-        if not self._has_readers:
-            for element, node in (await self._coordination.children_data(znodes.CLIENT_METRICS_CONFIGS)).items():
-                self.configs.put_client_metrics(
-                    znodes.name_of_config(element), Overrides(_settings(node), node.version)
-                )
+        await self.read_all_subscriptions()
+
+    async def read_all_subscriptions(self) -> None:
+        """Read all subscriptions to metrics of clients anew and put them into force here."""
+        nodes = await self._coordination.children_data(znodes.CLIENT_METRICS_CONFIGS)
+        found = {znodes.name_of_config(element): node for element, node in nodes.items()}
+        for name in [each for each in self.configs.client_metrics if each not in found]:
+            self._take_subscription(name, None)
+        for name, node in found.items():
+            self._take_subscription(name, node)
+
+    async def _read_subscription(self, name: str) -> None:
+        (node,) = await self._coordination.get_all([znodes.client_metrics_path(name)])
+        self._take_subscription(name, node)
+
+    def _take_subscription(self, name: str, node: Node | None) -> None:
+        overrides = NO_OVERRIDES if node is None else Overrides(_settings(node), node.version)
+        self.configs.put_client_metrics(name, overrides)
 
     async def read_all_groups(self) -> None:
         """Read the settings of all groups anew and put them into force here."""

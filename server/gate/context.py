@@ -14,6 +14,8 @@ ANONYMOUS = "User:ANONYMOUS"
 THIS_BROKER = "this broker"
 """Who asks when a broker asks itself. No client can be it: their principals have a type and a colon."""
 
+UNNAMED_SOFTWARE = "unknown", "unknown"
+
 PortT_co = TypeVar("PortT_co", covariant=True)
 
 
@@ -30,6 +32,12 @@ class Charge(Protocol):
     def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int: ...
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool: ...
+
+
+class HasPeer(Protocol):
+    """The socket of a connection."""
+
+    def getpeername(self) -> Any: ...
 
 
 class TakesComplaints(Protocol):
@@ -63,11 +71,13 @@ class RequestContext(Generic[PortT_co]):
     __slots__ = (
         "_complaints",
         "_on_close",
+        "_socket",
         "api_version",
         "broker",
         "charge",
         "client_host",
         "client_id",
+        "client_software",
         "is_token_authenticated",
         "listener_name",
         "now_ms",
@@ -87,20 +97,33 @@ class RequestContext(Generic[PortT_co]):
         security_protocol: str = "PLAINTEXT",
         now_ms: int = 0,
         complaints: TakesComplaints | None = None,
+        socket: HasPeer | None = None,
     ) -> None:
         self.broker = broker
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
+        self.client_software = UNNAMED_SOFTWARE
+        """Name and version, as the client has told them with ApiVersions."""
         self.principal = principal
         self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms
         self._complaints = complaints
+        self._socket = socket
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self._on_close: dict[Callable[[object], None], None] = {}
+
+    @property
+    def client_port(self) -> int | None:
+        """The port that the client speaks from; None where nobody can tell. It is asked for when it is needed, which is seldom."""
+        try:
+            address = None if self._socket is None else self._socket.getpeername()
+        except OSError:
+            return None
+        return int(address[1]) if isinstance(address, tuple) else None
 
     def complain(self, what: str) -> None:
         """Log what the client does that cannot be right, once a minute; its connection stays."""

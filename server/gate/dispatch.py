@@ -51,6 +51,7 @@ OPTIONS = (
     "pipelined",
     "reads_only",
     "unmetered",
+    "with_receiver_only",
 )
 
 
@@ -89,6 +90,7 @@ class Route:
     pipelined: bool
     reads_only: bool
     unmetered: bool
+    with_receiver_only: bool
 
     def __init__(
         self, name: str, api_key: int, versions: VersionRange, options: Collection[str], load: Callable[[], Code]
@@ -183,6 +185,7 @@ def handles(
     reads_only: bool = False,
     turned_off: Handler | None = None,
     unmetered: bool = False,
+    with_receiver_only: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
@@ -201,6 +204,7 @@ def handles(
     unmetered          the time that it takes does not count for the quota of its client, as in Kafka
     prepare            called before the first request, in a thread: loads code that takes long to load, and few brokers need
     pipelined          called while answers to earlier requests of the connection are pending
+    with_receiver_only neither served nor advertised by a broker where nobody takes metrics of clients
     """
 
     def register(handler: HandlerT) -> HandlerT:
@@ -221,6 +225,7 @@ def handles(
             pipelined=pipelined,
             reads_only=reads_only,
             unmetered=unmetered,
+            with_receiver_only=with_receiver_only,
         )
         return handler
 
@@ -270,22 +275,28 @@ def api_name(api_key: int) -> str:
     return route.name if route is not None else UNDECLARED.get(api_key, f"of the unknown type {api_key}")
 
 
-def served_routes(*, is_in_cluster: bool, is_between_brokers: bool = True) -> dict[int, Route]:
-    """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers."""
+def served_routes(
+    *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
+) -> dict[int, Route]:
+    """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers.
+
+    `has_receiver`: somebody takes metrics of clients.
+    """
     return {
         key: route
         for key, route in all_routes().items()
         if not (route.alone_only if is_in_cluster else route.in_cluster_only)
         and (is_between_brokers or not route.between_brokers)
+        and (has_receiver or not route.with_receiver_only)
     }
 
 
-def client_routes(*, is_in_cluster: bool) -> dict[int, Route]:
+def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
     """What a member's other listeners do with each request: what is for brokers is refused there, and not advertised.
 
     As Kafka refuses who may not do a ClusterAction.
     """
-    served = served_routes(is_in_cluster=is_in_cluster)
+    served = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
     return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from ottla.server.cluster.features import Features
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles, served_routes
-from ottla.server.ports import HasCluster, HasMember, HasSettings
+from ottla.server.ports import HasCluster, HasMember, HasReceiver, HasSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import (
     ApiVersion,
@@ -35,7 +35,7 @@ ANYBODY = (None, -1)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class Port(HasCluster, HasMember, HasSettings, Protocol):
+class Port(HasCluster, HasMember, HasReceiver, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
@@ -48,9 +48,12 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext[Port]) -> 
     broker = context.broker
     if error := _refusal(request, context.api_version, broker):
         return ApiVersionsResponse(error_code=error, api_keys=[])
+    if request.client_software_name:
+        context.client_software = request.client_software_name, request.client_software_version
     served = served_api_versions(
         is_in_cluster=broker.is_in_cluster,
         is_between_brokers=context.listener_name in broker.config.between_brokers,
+        has_receiver=broker.receiver is not None,
     )
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=served)
     if context.api_version >= FEATURES_VERSION:
@@ -71,9 +74,13 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
     response.finalized_features_epoch = features.epoch
 
 
-def served_api_versions(*, is_in_cluster: bool, is_between_brokers: bool = True) -> list[ApiVersion]:
+def served_api_versions(
+    *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
+) -> list[ApiVersion]:
     """Every key that such a broker serves on such a listener with its range, in key order."""
-    routes = served_routes(is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers)
+    routes = served_routes(
+        is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
+    )
     return [
         ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
         for key, route in sorted(routes.items())

@@ -29,7 +29,6 @@ from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.reminders import Reminder
 from ottla.replication.slices import Slices
-from ottla.server.cluster.settings_administration import NO_CLIENT_METRICS
 from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.authorized_operations import ResourceType as Guarded
@@ -372,8 +371,6 @@ class _Describer:
     def _client_metrics(self, name: str, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        if self._broker.is_in_cluster:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, NO_CLIENT_METRICS)
         texts = self._configs.client_metrics.get(name, NO_OVERRIDES).texts
         entries = []
         for declared in client_metrics_settings().values():

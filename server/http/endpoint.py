@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.server.http.clients.receiver import ClientMetrics, is_possible
 from ottla.server.http.guard import Guard
 from ottla.server.http.health import add_health
 from ottla.server.http.metrics.loop_lag import LoopLag
@@ -25,6 +26,14 @@ logger = logging.getLogger("ottla.http")
 
 Add = Callable[[Routes, "Broker", LoopLag, Pace], Callable[[], Awaitable[None]]]
 """What adds paths, and gives the work that is behind them."""
+
+
+def client_metrics() -> ClientMetrics | None:
+    """What takes the metrics that clients push; None: what is needed for it is not installed."""
+    if is_possible():
+        return ClientMetrics()
+    logger.info("Metrics of clients are not taken, because opentelemetry-proto is missing: pip install 'ottla[telemetry]'")
+    return None
 
 
 async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add] = ()) -> None:
@@ -46,6 +55,8 @@ async def _serve(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence
     logger.info("HTTP is served on %s port %d", *sock.getsockname()[:2])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lag.run)
+        if isinstance(broker.receiver, ClientMetrics):
+            nursery.start_soon(broker.receiver.sweep)
         for work in works:
             nursery.start_soon(work)
         nursery.start_soon(server.run, sock)

@@ -123,6 +123,7 @@ class Connection:
             listener_name=listener.name,
             security_protocol=listener.security_protocol,
             complaints=listener.complaints,
+            socket=transport.socket,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._throttling = Throttling(listener.quotas)

@@ -1,18 +1,25 @@
 """Subscriptions to metrics of clients (KIP-714), as resource CLIENT_METRICS names them.
 
-Kafka keeps them, and tells of them, also if it has no plug-in that takes what clients push. Ottla takes none: no client is
-ever asked for metrics, and the subscriptions are kept for whoever reads them back. They are settings of a broker that is
-alone; in ZooKeeper mode Kafka refuses them.
+Kafka keeps them, and tells of them, also if it has no plug-in that takes what clients push. So does Ottla without the HTTP
+endpoint, which is what takes it here (`server/telemetry/`). In ZooKeeper mode Kafka 3.9 refuses them, and has made the node
+/config/client-metrics all the same; there they are kept (`znodes.OWN_PATHS`).
+
+Patterns are those of RE2, whose time for a match is bounded. Kafka takes those of Java: what only Java knows, such as
+look-ahead, back references and possessive quantifiers, is refused.
 """
 
-import re
-import warnings
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.server.settings.overrides import Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.settings import InvalidSetting, Setting, parse_value, setting, settings_of
+from ottla.wire.settings import InvalidSetting, Setting, field_name, parse_value, setting, settings_of
+
+if TYPE_CHECKING:
+    from ottla.groupcoord.patterns import Pattern
 
 # Subscriptions are kept without end, so these are limited.
 SUBSCRIPTIONS_MAX = 1_000
@@ -39,11 +46,11 @@ class ClientMetricsConfig:
     """What a subscription asks of which clients."""
 
     metrics: tuple[str, ...] = setting(
-        (), effective=False, doc="Metrics that clients are to push, by how their names begin; * means all."
+        (), doc="Metrics that clients are to push, by how their names begin; * means all."
     )
-    interval_ms: int = setting(300_000, effective=False, doc="Time between two pushes of a client.")
+    interval_ms: int = setting(300_000, doc="Time between two pushes of a client.")
     match: tuple[str, ...] = setting(
-        (), effective=False, doc="Clients that are asked, as name=pattern; by default all clients."
+        (), doc="Clients that are asked, as name=pattern; by default all clients."
     )
 
 
@@ -60,37 +67,51 @@ def check_client_metrics(name: str, texts: Texts, present: Subscriptions) -> Non
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     if texts and name not in present and len(present) >= SUBSCRIPTIONS_MAX:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There can be no more than {SUBSCRIPTIONS_MAX} subscriptions.")
+    patterns_of(named_patterns(subscription_of(texts).match))
+
+
+def subscription_of(texts: Texts) -> ClientMetricsConfig:
+    """What the settings of a subscription mean; its patterns are not looked at. Raises KafkaError."""
     known = client_metrics_settings()
     for key in texts:
         if key not in known:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
     try:
-        values = {key: parse_value(known[key], text) for key, text in texts.items()}
+        values = {field_name(key): parse_value(known[key], text) for key, text in texts.items()}
     except InvalidSetting as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-    interval_ms = values.get("interval.ms", INTERVAL_MIN_MS)
-    if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
-        message = f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+    config = ClientMetricsConfig(**values)
+    if not INTERVAL_MIN_MS <= config.interval_ms <= INTERVAL_MAX_MS:
+        message = f"Invalid value {config.interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    _check_patterns(values.get("match", ()))
+    return config
 
 
-def _check_patterns(patterns: tuple[str, ...]) -> None:
-    if sum(map(len, patterns)) > PATTERNS_LENGTH_MAX:
+def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The texts of a `match` as attributes with patterns, as Java's split cuts them. What is none has no attribute."""
+    found = []
+    for each in match:
+        name, _, rest = each.partition("=")
+        pattern = rest.rstrip("=")
+        is_whole = name.strip() in _MATCHED and pattern and "=" not in pattern
+        found.append((name.strip() if is_whole else "", pattern.strip() if is_whole else each))
+    return tuple(found)
+
+
+def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
+    """The patterns compiled, by attribute; the last one of an attribute counts. Raises KafkaError for one that is none."""
+    from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
+
+    listed = list(named)
+    if sum([len(text) for _, text in listed]) > PATTERNS_LENGTH_MAX:
         message = f"The client matching patterns of a subscription have no more than {PATTERNS_LENGTH_MAX} characters."
         raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-    for each in patterns:
-        name, _, rest = each.partition("=")
-        pattern = rest.rstrip("=")  # as Java splits
-        if name.strip() not in _MATCHED or not pattern or "=" in pattern or not _is_pattern(pattern):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {each}")
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        with warnings.catch_warnings():  # of what Python will read otherwise some day
-            warnings.simplefilter("ignore")
-            re.compile(text.strip())
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
+    compiled = {}
+    for name, text in listed:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}")
+        try:
+            compiled[name] = Pattern(text)
+        except KafkaError:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {name}={text}") from None
+    return compiled

@@ -133,7 +133,6 @@ ssl.keymanager.algorithm: Algorithm by which Java chooses a key.
 ssl.provider: Java's provider of TLS.
 ssl.secure.random.implementation: Java's source of random numbers for TLS.
 ssl.trustmanager.algorithm: Algorithm by which Java judges certificates.
-telemetry.max.bytes: Most bytes of metrics that a client may push at a time.
 transaction.state.log.load.buffer.size: Bytes that Kafka reads at a time when it loads the states of transactions.
 transaction.two.phase.commit.enable: Whether producers may leave it to another coordinator when their transactions end (KIP-939).
 unclean.leader.election.interval.ms: Time between two looks of a KRaft controller for partitions that may elect an unclean leader.

@@ -83,6 +83,7 @@ class ConfigRepository:
         self._checkers: list[Callable[[Texts], None]] = []
         self.groups = GroupRepository(self.value_in_force)
         self.client_metrics: dict[str, Overrides] = {}
+        self.client_metrics_changes = 0  # how many there were
 
     # ------------------------------------------------------------------ topics
 
@@ -127,6 +128,8 @@ class ConfigRepository:
 
     def put_client_metrics(self, name: str, overrides: Overrides) -> None:
         """Keep a subscription; there is none if there is no node."""
+        if overrides.texts != self.client_metrics.get(name, NO_OVERRIDES).texts:
+            self.client_metrics_changes += 1
         if overrides.version is None:
             self.client_metrics.pop(name, None)
         else:

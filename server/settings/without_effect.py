@@ -138,7 +138,6 @@ ssl.keymanager.algorithm string SunX509 per-broker
 ssl.provider string - per-broker
 ssl.secure.random.implementation string - per-broker
 ssl.trustmanager.algorithm string PKIX per-broker
-telemetry.max.bytes int 1048576 1..
 transaction.state.log.load.buffer.size int 5242880 1..
 transaction.two.phase.commit.enable boolean false
 unclean.leader.election.interval.ms long 300000 1.. internal

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.server.http.clients.receiver import ClientMetrics
+from ottla.server.http.clients.telling import clients
 from ottla.server.http.messages import Request, Response
 from ottla.server.http.metrics.cluster import controller, member
 from ottla.server.http.metrics.exposition import COUNTER, Exposition, wanted
@@ -61,8 +63,13 @@ class Metrics:
             topics(broker.replicas.traffic, exposition),
             groups(broker, exposition),
             partitions(broker.replicas, self._labels, exposition),
+            self._clients(exposition),
             [exposition.single("ottla_scrape_seconds_total", COUNTER, worked, round(self._worked_s, 6)), exposition.end],
         )
+
+    def _clients(self, exposition: Exposition) -> Iterator[str]:
+        receiver = self._broker.receiver
+        return clients(receiver, self._broker.telemetry, exposition) if isinstance(receiver, ClientMetrics) else iter(())
 
     async def _pieces(self, text: Iterator[str]) -> AsyncGenerator[bytes, None]:
         is_done = False

@@ -1,0 +1,32 @@
+"""GetTelemetrySubscriptions: which metrics a client is to push, how often, and under which id (KIP-714).
+
+Behaviour
+* Whoever asks is answered, also without any rights, as in Kafka. The id of zeros asks for a new one.
+* A client that no subscription matches is asked for nothing, and told to look again in five minutes.
+* Asked again within the interval: THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed, or the last push was refused
+  for its subscription or its codec.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasTelemetry
+from ottla.wire.answers import Worked
+from ottla.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+
+
+class Port(HasTelemetry, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(GetTelemetrySubscriptionsRequest, few_at_once=True, with_receiver_only=True)
+def get_telemetry_subscriptions(
+    request: GetTelemetrySubscriptionsRequest, context: RequestContext[Port]
+) -> Worked[GetTelemetrySubscriptionsResponse]:
+    return context.broker.telemetry.get(request, context)

@@ -1,0 +1,27 @@
+"""PushTelemetry: metrics of a client, which come out where those of the broker do (KIP-714).
+
+`server/telemetry/telemetry.py` says what is refused. A push of nothing is taken, as a sign of life. The last one of a client
+(`terminating`) is taken at any time; its connection may end before the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.ports import HasTelemetry
+from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+
+
+class Port(HasTelemetry, Protocol):
+    """What is needed of the broker here."""
+
+
+@handles(PushTelemetryRequest, few_at_once=True, with_receiver_only=True)
+def push_telemetry(
+    request: PushTelemetryRequest, context: RequestContext[Port]
+) -> Coroutine[Any, Any, PushTelemetryResponse]:
+    request.metrics = bytes(request.metrics)  # valid after this returns, as the coroutine begins later
+    return context.broker.telemetry.push(request, context)

@@ -1,0 +1,223 @@
+"""GetTelemetrySubscriptions and PushTelemetry, as Kafka's ClientMetricsManager answers them.
+
+A request finds the instance that it names, or makes it, by matching the client against all subscriptions. If these have
+changed since, the instance is made anew first. Then it is judged (`instances.py` says what is in time), in Kafka's order:
+
+    push   reserved id INVALID_REQUEST, after the last push INVALID_REQUEST, not in time THROTTLING_QUOTA_EXCEEDED,
+           other subscription id UNKNOWN_SUBSCRIPTION_ID, unknown codec UNSUPPORTED_COMPRESSION_TYPE,
+           longer than telemetry.max.bytes TELEMETRY_TOO_LARGE, what the receiver cannot read INVALID_RECORD
+
+As in Kafka that last one is also what becomes too large when it is decompressed, nobody has to be authorized, and nothing that
+was pushed is kept in the broker itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.telemetry.instances import Instance, Instances
+from ottla.server.telemetry.receiver import BadMetrics, Client, Push
+from ottla.server.telemetry.subscriptions import Subscriptions, Wanted, is_dear, subscription_id, wanted_of
+from ottla.wire.compression import Compression
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ottla.server.gate.context import RequestContext
+    from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.telemetry.receiver import Receiver
+    from ottla.wire.answers import Worked
+
+logger = logging.getLogger("ottla.telemetry")
+
+ONE_UUID = bytes(15) + b"\1"
+RESERVED = (ZERO_UUID, ONE_UUID)
+ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)  # in the order in which Kafka prefers them
+BYTES_MAX = 1024 * 1024
+"""As much as the default of telemetry.max.bytes, and no setting makes it more: a stranger can have so much decompressed and read."""
+SWEEP_S = 10.0
+
+_matching = trio.CapacityLimiter(1)  # of its own: disks keep the threads that all share
+
+
+class Telemetry:
+    """See the module's docstring. Counters are plain integers read by metrics."""
+
+    def __init__(
+        self,
+        configs: ConfigRepository,
+        receiver: Receiver,
+        random_bytes: Callable[[int], bytes],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.instances = Instances()
+        self._configs = configs
+        self._receiver = receiver
+        self._random_bytes = random_bytes
+        self._clock_ms = clock_ms
+        self._subscriptions = Subscriptions()
+        self._seen = -1  # of the changes of subscriptions, the last that was taken up
+        self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Begin to forget whose time is over, as long as the nursery lives."""
+        nursery.start_soon(self._sweep)
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_S)
+            self.instances.expire(self._clock_ms())
+
+    @property
+    def bytes_max(self) -> int:
+        """How much may be pushed at a time."""
+        return min(BYTES_MAX, self._configs.current.server.telemetry_max_bytes)
+
+    # ------------------------------------------------------------------ the two requests
+
+    def get(
+        self, request: GetTelemetrySubscriptionsRequest, context: RequestContext[Any]
+    ) -> Worked[GetTelemetrySubscriptionsResponse]:
+        """What the client is asked for. Raises KafkaError."""
+        instance_id = self._new_id() if request.client_instance_id == ZERO_UUID else request.client_instance_id
+        answer = partial(self._subscriptions_of, context.now_ms)
+        found = self._instance(instance_id, context)
+        return answer(found) if isinstance(found, Instance) else _then(found, answer)
+
+    def _subscriptions_of(self, now_ms: int, instance: Instance) -> GetTelemetrySubscriptionsResponse:
+        if not instance.may_get(now_ms):
+            self.throttled += 1
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        instance.last_error = ErrorCode.NONE
+        return GetTelemetrySubscriptionsResponse(
+            error_code=ErrorCode.NONE,
+            client_instance_id=instance.instance_id,
+            subscription_id=instance.subscription_id,
+            accepted_compression_types=list(ACCEPTED),
+            push_interval_ms=instance.wanted.interval_ms,
+            telemetry_max_bytes=self.bytes_max,
+            delta_temporality=True,
+            requested_metrics=list(instance.wanted.metrics),
+        )
+
+    async def push(self, request: PushTelemetryRequest, context: RequestContext[Any]) -> PushTelemetryResponse:
+        """Take what a client pushes. Raises KafkaError."""
+        if request.client_instance_id in RESERVED:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        now_ms = context.now_ms
+        found = self._instance(request.client_instance_id, context)
+        instance = found if isinstance(found, Instance) else await found
+        try:
+            self._check_push(request, instance, now_ms)
+            if request.metrics:
+                await self._hand_over(request, instance)
+            instance.last_error = ErrorCode.NONE
+        except KafkaError as error:
+            instance.last_error = error.code
+            raise
+        finally:
+            instance.is_terminating = request.terminating
+        return PushTelemetryResponse(error_code=ErrorCode.NONE)
+
+    def _check_push(self, request: PushTelemetryRequest, instance: Instance, now_ms: int) -> None:
+        if instance.is_terminating:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if not instance.may_push(now_ms) and not request.terminating:
+            self.throttled += 1
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        if request.subscription_id != instance.subscription_id:
+            self.unknown_subscriptions += 1
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+        if not 0 <= request.compression_type < len(Compression):
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if len(request.metrics) > self.bytes_max:
+            raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
+
+    async def _hand_over(self, request: PushTelemetryRequest, instance: Instance) -> None:
+        push = Push(
+            instance_id=text_of(instance.instance_id),
+            client=instance.client,
+            data=request.metrics,
+            compression=Compression(request.compression_type),
+            bytes_max=self.bytes_max,
+            metrics=instance.wanted.metrics,
+            interval_ms=instance.wanted.interval_ms,
+        )
+        try:
+            await self._receiver.take(push)
+        except BadMetrics as error:
+            self.refused += 1
+            logger.debug("what client instance %s has pushed cannot be read: %s", push.instance_id, error)
+            raise KafkaError(ErrorCode.INVALID_RECORD) from None
+        self.taken += 1
+
+    # ------------------------------------------------------------------ instances
+
+    def _instance(self, instance_id: bytes, context: RequestContext[Any]) -> Worked[Instance]:
+        """The instance as the subscriptions are now; a coroutine if it takes long to match it."""
+        if self._seen != self._configs.client_metrics_changes:
+            self._seen = self._configs.client_metrics_changes
+            self._subscriptions.take(self._configs.client_metrics)
+        known = self.instances.find(instance_id, context.now_ms)
+        version = self._subscriptions.version
+        if known is not None and known.version == version:
+            return known
+        # As in Kafka an instance keeps what was known of its client when it was first seen.
+        client = _client(context) if known is None else known.client
+        subscriptions = self._subscriptions.all()
+        matched = partial(wanted_of, subscriptions, client, text_of(instance_id))
+        made = partial(self._made, instance_id, client, version, context, context.now_ms)
+        return _in_thread(matched, made) if is_dear(subscriptions) else made(matched())
+
+    def _made(
+        self, instance_id: bytes, client: Client, version: int, context: RequestContext[Any], now_ms: int, wanted: Wanted
+    ) -> Instance:
+        instance = Instance(instance_id, client, wanted, subscription_id(wanted, instance_id), version)
+        self.instances.put(instance, context, now_ms)
+        context.on_close(self.instances.leave)
+        return instance
+
+    def _new_id(self) -> bytes:
+        while True:
+            random = bytearray(self._random_bytes(16))
+            # A random UUID of RFC 4122, as Java makes them.
+            random[6], random[8] = random[6] & 0x0F | 0x40, random[8] & 0x3F | 0x80
+            made = bytes(random)
+            if made not in self.instances and not text_of(made).startswith("-"):
+                return made
+
+
+async def _in_thread(matched: Callable[[], Wanted], made: Callable[[Wanted], Instance]) -> Instance:
+    return made(await trio.to_thread.run_sync(matched, limiter=_matching))
+
+
+async def _then(
+    found: Coroutine[Any, Any, Instance], answer: Callable[[Instance], GetTelemetrySubscriptionsResponse]
+) -> GetTelemetrySubscriptionsResponse:
+    return answer(await found)
+
+
+def text_of(uuid: bytes) -> str:
+    """An id as Kafka writes it for people."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def _client(context: RequestContext[Any]) -> Client:
+    name, version = context.client_software
+    port = context.client_port
+    return Client(
+        context.client_id, name, version, context.client_host.removeprefix("/"), "" if port is None else str(port)
+    )

@@ -1,0 +1,336 @@
+"""What clients push comes out on /metrics: read, named, added up, bounded, and forgotten in time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from ottla.server.http.clients import points, store
+from ottla.server.http.clients.names import NAME_LENGTH_MAX, family_name, label_name
+from ottla.server.http.clients.points import Decoded, decoded
+from ottla.server.http.clients.receiver import ClientMetrics
+from ottla.server.http.clients.store import ClientNumbers
+from ottla.server.http.clients.telling import clients
+from ottla.server.http.clients.wire import FIELDS_MAX, METRIC_BYTES_MAX, Cut, Malformed
+from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, Exposition
+from ottla.server.telemetry.receiver import BadMetrics, Client, Push
+from ottla.server.tests.test_http_metrics import both, parsed
+from ottla.wire.compression import Compression, compress
+
+OWN = {"client_instance_id": "i", "client_id": "c"}
+DELTA, CUMULATIVE = 1, 2
+SOMEBODY = Client("an\nid", "java", "4.4.0", "10.0.0.1", "4711")
+
+
+class Nothing:
+    """What a broker counts whom nobody asks."""
+
+    instances: tuple[()] = ()
+    unknown_subscriptions = throttled = taken = refused = 0
+
+
+def pushed(
+    name: str,
+    value: float = 0,
+    *,
+    kind: str = "gauge",
+    monotonic: bool = False,
+    temporality: int = DELTA,
+    resource: dict[str, Any] | None = None,
+    **attributes: Any,
+) -> bytes:
+    """A push of one number, as the library writes it."""
+    data = MetricsData()
+    of = data.resource_metrics.add()
+    of.resource.attributes.extend(_attributes(resource or {}))
+    metric = of.scope_metrics.add().metrics.add(name=name)
+    told = getattr(metric, kind)
+    if kind == "sum":
+        told.is_monotonic = monotonic
+    if kind in ("sum", "histogram", "exponential_histogram"):
+        told.aggregation_temporality = temporality
+    point = told.data_points.add()
+    point.attributes.extend(_attributes(attributes))
+    if kind in ("gauge", "sum"):
+        setattr(point, "as_int" if isinstance(value, int) else "as_double", value)
+    else:
+        point.count, point.sum = 2, value
+    return data.SerializeToString()
+
+
+def _attributes(values: dict[str, Any]) -> list[KeyValue]:
+    made = []
+    for key, value in values.items():
+        if isinstance(value, list):
+            any_value = AnyValue(array_value=ArrayValue())
+        else:
+            field = {str: "string_value", bool: "bool_value", int: "int_value", float: "double_value"}[type(value)]
+            any_value = AnyValue(**{field: value})
+        made.append(KeyValue(key=key, value=any_value))
+    return made
+
+
+def read(data: bytes, *wanted: str) -> Decoded:
+    return decoded(memoryview(data), wanted or ("*",), OWN)
+
+
+def told(kept: ClientNumbers) -> dict[tuple[str, str], float]:
+    """(sample, value of label `about`) -> value, of what both of Prometheus' formats say."""
+    receiver: Any = ClientMetrics()
+    receiver.kept = kept
+    nothing: Any = Nothing()
+    families = both(lambda exposition: clients(receiver, nothing, exposition))
+    return {
+        (sample.name, sample.labels.get("about", "")): sample.value
+        for family in families.values()
+        for sample in family.samples
+        if sample.name.startswith(("org_apache_kafka_", "client_telemetry_"))
+    }
+
+
+def keep(kept: ClientNumbers, instance: str, data: bytes, now_s: float = 0, interval_s: float = 1) -> None:
+    own = {"client_instance_id": instance, "client_id": "c"}
+    kept.take(instance, f'client_instance_id="{instance}"', decoded(memoryview(data), ("*",), own).numbers, interval_s, now_s)
+
+
+# ---------------------------------------------------------------------- names
+
+
+def test_names_are_those_of_kafka_or_cannot_be_taken_for_ours() -> None:
+    assert family_name("org.apache.kafka.producer.record.send.total") == "org_apache_kafka_producer_record_send_total"
+    assert family_name("kafka_server_replicamanager_leadercount") == "client_telemetry_kafka_server_replicamanager_leadercount"
+    assert family_name("x" * (NAME_LENGTH_MAX + 1)) is family_name("") is None
+    assert label_name("node.id") == "node_id"
+    assert label_name("__name__") == "_name__"
+    assert label_name("0") == "_0"
+    assert label_name("client.id") is label_name("client_instance_id") is label_name("le") is label_name("") is None
+
+
+@given(st.text(max_size=300))
+def test_any_name_is_made_valid_or_left_out(name: str) -> None:
+    for made in (family_name(name), label_name(name)):
+        assert made is None or (made.isascii() and made.isidentifier())
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_kinds_of_metrics() -> None:
+    for kind, monotonic, expected in (
+        ("gauge", False, [("org_apache_kafka_x", GAUGE, "", 7, False)]),
+        ("sum", False, [("org_apache_kafka_x", GAUGE, "", 7, True)]),
+        ("sum", True, [("org_apache_kafka_x_total", COUNTER, "", 7, True)]),
+        ("histogram", False, [("org_apache_kafka_x", SUMMARY, "_count", 2, True), ("org_apache_kafka_x", SUMMARY, "_sum", 7, True)]),
+        ("summary", False, [("org_apache_kafka_x", SUMMARY, "_count", 2, False), ("org_apache_kafka_x", SUMMARY, "_sum", 7, False)]),
+    ):
+        numbers = read(pushed("org.apache.kafka.x", 7, kind=kind, monotonic=monotonic)).numbers
+        assert [(each.family, each.kind, each.ending, each.value, each.is_delta) for each in numbers] == expected
+    assert not read(pushed("x", 7, kind="sum", temporality=CUMULATIVE)).numbers[0].is_delta
+    assert read(pushed("x.total", 7, kind="sum", monotonic=True)).numbers[0].family == "client_telemetry_x_total"
+
+
+def test_what_a_point_is_about_becomes_labels() -> None:
+    data = pushed("x", 1, resource={"client.rack": "r", "client_id": "forged"}, topic='a"b', partition=3, ok=True, list=[1])
+    (number,) = read(data).numbers
+    assert number.labels == 'client_rack="r",client_instance_id="i",client_id="c",topic="a\\"b",partition="3",ok="true"'
+
+
+def test_only_what_was_asked_for_is_kept() -> None:
+    data = pushed("org.a.b", 1)
+    assert len(read(data, "org.b", "org.a").numbers) == len(read(data, "*").numbers) == 1
+    assert read(data, "org.b") == Decoded([], 0)
+    assert decoded(memoryview(data), (), OWN) == Decoded([], 0)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_what_only_grows_is_a_number_that_is_not_negative(value: float) -> None:
+    assert read(pushed("x", value, kind="sum", monotonic=True)).numbers == []
+    assert len(read(pushed("x", value)).numbers) == 1
+
+
+def test_a_push_has_its_limits() -> None:
+    data = MetricsData()
+    metrics = data.resource_metrics.add().scope_metrics.add().metrics
+    for number in range(points.POINTS_MAX + 1):
+        metrics.add(name=f"m{number}").gauge.data_points.add(as_int=1)
+    found = read(data.SerializeToString())
+    assert (len(found.numbers), found.left_out) == (points.POINTS_MAX, 1)
+    # A metric alone may be too long.
+    long = pushed("y", 1, topic="x" * METRIC_BYTES_MAX)
+    found = read(long + pushed("x", 1))
+    assert (len(found.numbers), found.left_out) == (1, 1)
+    # Very many empty ones are not looked at.
+    cut = Cut(memoryview(b"\x0a\x00" * (FIELDS_MAX + 1)))
+    assert list(cut.pieces()) == [] and cut.left_out == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x0a", b"\x0a\x05", b"\xff" * 11, b"\x0b", b"\x0f", b"\x0d\0", b"\x09\0", b"\x0a\x02\x12\x05", b"\x80"]
+)
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        list(Cut(memoryview(data)).pieces())
+    with pytest.raises(BadMetrics):
+        read(data)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        found = read(data)
+    except BadMetrics:
+        return
+    assert len(found.numbers) <= points.NUMBERS_MAX
+
+
+@given(st.lists(st.binary(max_size=60), max_size=3), st.integers(0, 3))
+def test_any_bytes_within_the_outer_layers_are_read_or_refused(inner: list[bytes], layers: int) -> None:
+    data = b"".join(inner)
+    for tag in (b"\x12", b"\x12", b"\x0a")[3 - layers :]:
+        data = tag + len(data).to_bytes(1, "big") + data if len(data) < 128 else tag + b"\x00"
+    try:
+        read(data)
+    except BadMetrics:
+        pass
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
+def test_one_wrong_byte_is_read_or_refused(name: bytes, at: int, byte: int) -> None:
+    data = bytearray(pushed(name.decode("latin-1"), 1.5, kind="sum", monotonic=True, topic="t", partition=1))
+    data[at % len(data)] = byte
+    try:
+        kept = ClientNumbers()
+        keep(kept, "i", bytes(data))
+        told(kept)
+    except BadMetrics:
+        pass
+
+
+# ---------------------------------------------------------------------- keeping
+
+
+def test_deltas_are_added_up_and_others_replaced() -> None:
+    kept = ClientNumbers()
+    for value in (3, 4):
+        keep(kept, "i", pushed("org.apache.kafka.a", value, kind="sum", monotonic=True, about="x"))
+        keep(kept, "i", pushed("org.apache.kafka.b", value, about="x"))
+        keep(kept, "i", pushed("org.apache.kafka.c", value, kind="histogram", about="x"))
+        keep(kept, "i", pushed("d", float(value), kind="sum", monotonic=True, temporality=CUMULATIVE))
+    assert told(kept) == {
+        ("org_apache_kafka_a_total", "x"): 7,
+        ("org_apache_kafka_b", "x"): 4,
+        ("org_apache_kafka_c_count", "x"): 4,
+        ("org_apache_kafka_c_sum", "x"): 7,
+        ("client_telemetry_d_total", ""): 4,
+    }
+
+
+def test_a_name_means_one_thing() -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", pushed("a", 1, kind="sum", monotonic=True))
+    keep(kept, "j", pushed("a", 2))  # a gauge of that name, which OpenMetrics would take for the same
+    keep(kept, "j", pushed("a_total", 1, kind="sum", monotonic=True))  # the same counter
+    keep(kept, "j", pushed("a.total", 3))  # a gauge
+    keep(kept, "j", pushed("b", 1, kind="summary"))
+    keep(kept, "j", pushed("b.sum", 1))
+    expected = {"a_total", "a_total_value", "b_count", "b_sum"}
+    assert set(told(kept)) == {(f"client_telemetry_{name}", "") for name in expected}
+    assert kept.left_out == 2
+    # Free again when nobody pushes it any more.
+    kept.forget("i")
+    kept.forget("j")
+    keep(kept, "j", pushed("a", 2))
+    assert told(kept) == {("client_telemetry_a", ""): 2}
+
+
+def test_an_instance_that_pushes_no_more_is_forgotten() -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", pushed("a", 1, about="i"), now_s=0, interval_s=1)
+    keep(kept, "j", pushed("a", 1, about="j"), now_s=0, interval_s=100)
+    kept.expire(59.9)
+    assert len(told(kept)) == kept.instance_count == 2
+    kept.expire(60)
+    assert set(told(kept)) == {("client_telemetry_a", "j")}
+    kept.expire(300)
+    assert told(kept) == {} and kept.instance_count == kept.numbers == kept.characters == 0
+
+
+@pytest.mark.parametrize("limit", ["INSTANCES_MAX", "FAMILIES_MAX", "NUMBERS_MAX", "OF_INSTANCE_MAX", "CHARACTERS_MAX"])
+def test_what_finds_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", pushed("a", 1))
+    monkeypatch.setattr(store, limit, kept.characters if limit == "CHARACTERS_MAX" else 1)
+    keep(kept, "j" if limit == "INSTANCES_MAX" else "i", pushed("b", 1))
+    assert (len(told(kept)), kept.left_out) == (1, 1)
+    keep(kept, "i", pushed("a", 2))  # what is there goes on
+    assert told(kept)["client_telemetry_a", ""] == 2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "a.total", "a_total", "a.sum", "a.count", "a.created", "a_created.total", "b"]),
+            st.sampled_from(["gauge", "sum", "histogram", "summary", "exponential_histogram"]),
+            st.booleans(),
+            st.floats(allow_nan=False) | st.integers(-(2**63), 2**63 - 1),
+            st.sampled_from(["i", "j"]),
+            st.text(max_size=3),
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_clients_push_prometheus_reads_it(many: list[tuple[str, str, bool, float, str, str]]) -> None:
+    kept = ClientNumbers()
+    for name, kind, monotonic, value, instance, about in many:
+        of_kind = value if kind in ("gauge", "sum") else float(value)
+        keep(kept, instance, pushed(name, of_kind, kind=kind, monotonic=monotonic, about=about))
+    told(kept)
+
+
+def test_a_gauge_may_be_no_number() -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", pushed("a", math.nan))
+    receiver, nothing, exposition = ClientMetrics(), Nothing(), Exposition(is_open_metrics=True)
+    receiver.kept = kept
+    families = parsed("".join(clients(receiver, nothing, exposition)) + exposition.end, is_open_metrics=True)  # type: ignore[arg-type]
+    assert math.isnan(families["client_telemetry_a"].samples[0].value)
+
+
+# ---------------------------------------------------------------------- the receiver
+
+
+def push(data: bytes, codec: Compression = Compression.NONE, **changed: Any) -> Push:
+    return Push("i", SOMEBODY, data, codec, 1 << 20, ("*",), 1000)._replace(**changed)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_a_push_is_decompressed_and_kept(autojump_clock: trio.testing.MockClock, codec: Compression) -> None:
+    receiver = ClientMetrics()
+    data = pushed("a", 1)
+    await receiver.take(push(data if codec is Compression.NONE else compress(codec, data), codec))
+    assert told(receiver.kept) == {("client_telemetry_a", ""): 1}
+    (labels,) = receiver.kept.known()
+    assert 'client_id="an\\nid"' in labels and 'client_software_name="java"' in labels
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receiver.sweep)
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    assert told(receiver.kept) == {}
+
+
+@pytest.mark.parametrize("codec", [each for each in Compression if each])
+async def test_what_is_no_codec_or_becomes_too_large_is_refused(codec: Compression) -> None:
+    receiver = ClientMetrics()
+    with pytest.raises(BadMetrics):
+        await receiver.take(push(b"\x0a\x00garbage", codec))
+    with pytest.raises(BadMetrics, match="1000 bytes"):
+        await receiver.take(push(compress(codec, bytes(100_000)), codec, bytes_max=1000))
+    assert told(receiver.kept) == {}

@@ -1,0 +1,19 @@
+"""GetTelemetrySubscriptions (key 71): which metrics a client is to push, and how often (KIP-714)."""
+
+from ottla.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Uuid, field
+
+
+class GetTelemetrySubscriptionsRequest(Message, key=71, versions="0", flexible="0+"):
+    client_instance_id: bytes = field(Uuid)
+
+
+class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible="0+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    error_code: int = field(Int16)
+    client_instance_id: bytes = field(Uuid, default=ZERO_UUID)
+    subscription_id: int = field(Int32, default=0)
+    accepted_compression_types: list[int] = field(Array(Int8), default=[])
+    push_interval_ms: int = field(Int32, default=0)
+    telemetry_max_bytes: int = field(Int32, default=0)
+    delta_temporality: bool = field(Bool, default=False)
+    requested_metrics: list[str] = field(Array(String), default=[])
