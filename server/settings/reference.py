@@ -23,7 +23,7 @@ from ottla.server.settings.client_metrics import ClientMetricsConfig
 from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.oauth_login_config import OAuthLoginConfig
 from ottla.server.settings.purposes import purposes
-from ottla.server.settings.run_time import OF_NO_EFFECT, effect_on_broker, effect_on_group, effect_on_topic
+from ottla.server.settings.run_time import OF_SUBSCRIPTION, effect_on_broker, effect_on_group, effect_on_topic
 from ottla.server.settings.sasl_config import SaslConfig
 from ottla.server.settings.tls_config import TlsConfig
 from ottla.wire.settings import BOOLEAN, LIST, STRING, Setting, SettingType, format_value, settings_of
@@ -64,7 +64,7 @@ def all_references() -> tuple[Reference, ...]:
     found = [*_of_brokers()]
     found += _references(TOPIC, settings_of(LogConfig), effect_on_topic)
     found += _references(GROUP, settings_of(GroupSettings), effect_on_group)
-    found += _references(CLIENT_METRICS, settings_of(ClientMetricsConfig), lambda _: OF_NO_EFFECT)
+    found += _references(CLIENT_METRICS, settings_of(ClientMetricsConfig), lambda _: OF_SUBSCRIPTION)
     return tuple(found)
 
 

@@ -40,7 +40,12 @@ _SECTIONS = (
     ),
     ("Topics: without effect", TOPIC, False, "The same of settings of topics."),
     ("Groups: without effect", GROUP, False, "The same of settings of groups."),
-    ("Subscriptions to metrics of clients", CLIENT_METRICS, False, "They are kept, and no client is asked for metrics."),
+    (
+        "Subscriptions to metrics of clients",
+        CLIENT_METRICS,
+        True,
+        "A broker with the HTTP endpoint asks clients for metrics. Others keep the subscriptions.",
+    ),
 )
 
 

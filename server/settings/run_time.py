@@ -122,6 +122,7 @@ streams.task.offset.interval.ms: Each member hears of it with its next heartbeat
 """
 
 OF_NO_EFFECT = "Nothing: the setting has no effect here."
+OF_SUBSCRIPTION = "A client hears of it with its next request about metrics."
 
 
 def effect_on_broker(declared: Setting) -> str:

@@ -232,6 +232,8 @@ class MemberBroker:
     def config(self) -> BrokerConfig:
         return self.configs.current
 
+    receiver = None
+
     @property
     def is_in_cluster(self) -> bool:
         return True

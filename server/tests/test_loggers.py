@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.replication.cluster import znodes
+from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.settings.client_metrics import NAME_LENGTH_MAX, PATTERNS_LENGTH_MAX, check_client_metrics
 from ottla.server.settings.log_levels import LEVELS, level_name
 from ottla.server.settings.loggers import WITHHELD, logger_levels
-from ottla.server.settings.overrides import Overrides
+from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import clustered
 from ottla.server.tests.test_config_handlers import DELETE, SET, change, describe
+from ottla.server.tests.test_config_notifications import Listeners
 from ottla.server.tests.test_group_config_handlers import listed
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -88,10 +92,23 @@ async def test_a_subscription_outlives_a_restart(tmp_path: Path) -> None:
     await broker.stop()
 
 
-async def test_a_member_of_a_cluster_refuses_subscriptions(tmp_path: Path) -> None:
-    async with clustered(tmp_path) as cluster:
-        with pytest.raises(KafkaError, match="only supported on KRaft clusters"):
-            await cluster[1].administration.settings.alter_client_metrics("x", lambda _: {"metrics": "*"})
+async def test_subscriptions_reach_other_brokers_without_a_notice_that_kafka_would_read(tmp_path: Path) -> None:
+    async with clustered(tmp_path, also=Listeners().of) as cluster:
+
+        async def alter(node: int, change: SettingsChange) -> list[dict[str, str]]:
+            """Returns what each member knows then."""
+            await cluster[node].administration.settings.alter_client_metrics("all/of", change)
+            await trio.testing.wait_all_tasks_blocked()
+            members = cluster.members.values()
+            return [dict(each.configs.client_metrics.get("all/of", NO_OVERRIDES).texts) for each in members]
+
+        assert await alter(1, lambda _: {"metrics": "*"}) == [{"metrics": "*"}] * 3
+        both = {"metrics": "*", "match": "client_id=x"}
+        assert await alter(2, lambda texts: {**texts, "match": "client_id=x"}) == [both] * 3
+        assert await alter(3, lambda _: {}) == [{}] * 3
+        assert [list(each.configs.client_metrics) for each in cluster.members.values()] == [[], [], []]
+        assert await cluster.tree.children(znodes.CONFIG_CHANGES) == []
+        assert await cluster.tree.children(znodes.CLIENT_METRICS_CONFIGS) == []
 
 
 def test_subscriptions_are_limited() -> None:
