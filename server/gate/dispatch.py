@@ -48,6 +48,7 @@ OPTIONS = (
     "between_brokers",
     "few_at_once",
     "in_cluster_only",
+    "long_bytes",
     "pipelined",
     "reads_only",
     "unmetered",
@@ -87,6 +88,7 @@ class Route:
     between_brokers: bool
     few_at_once: bool
     in_cluster_only: bool
+    long_bytes: bool
     pipelined: bool
     reads_only: bool
     unmetered: bool
@@ -180,6 +182,7 @@ def handles(
     feature: str | None = None,
     few_at_once: bool = False,
     in_cluster_only: bool = False,
+    long_bytes: bool = False,
     pipelined: bool = False,
     prepare: Callable[[], object] = lambda: None,
     reads_only: bool = False,
@@ -198,6 +201,7 @@ def handles(
                        and the work on it waits for nobody
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
+    long_bytes         its request may be as long as one with records: it has a field of bytes, and nothing that costs for each of many
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
     feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
     turned_off         the handler while that feature is not served, where the answer says so elsewhere
@@ -222,6 +226,7 @@ def handles(
             between_brokers=between_brokers,
             few_at_once=few_at_once,
             in_cluster_only=in_cluster_only,
+            long_bytes=long_bytes,
             pipelined=pipelined,
             reads_only=reads_only,
             unmetered=unmetered,

@@ -19,9 +19,8 @@ class Port(HasTelemetry, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(PushTelemetryRequest, few_at_once=True, with_receiver_only=True)
+@handles(PushTelemetryRequest, few_at_once=True, long_bytes=True, with_receiver_only=True)
 def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext[Port]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:
-    request.metrics = bytes(request.metrics)  # valid after this returns, as the coroutine begins later
     return context.broker.telemetry.push(request, context)

@@ -29,7 +29,7 @@ _large_codecs = trio.CapacityLimiter(1)
 
 def check_large(call: Call, size: int) -> None:
     """Refuse a client's request before it is copied. A controller may name all partitions at once."""
-    if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not call.route.between_brokers:
+    if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not (call.route.between_brokers or call.route.long_bytes):
         raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 
 
