@@ -86,6 +86,13 @@ def test_what_was_written_and_read_is_in_a_scrape(busy):
     assert samples["kafka_network_requestmetrics_requests_total", ""] > 5
     assert samples["ottla_request_bytes_total", ""] > RECORDS * 5
     assert samples["ottla_request_seconds_sum", ""] > 0
+    # Each request is counted once, however it was answered: at once, later, or after it was awaited.
+    assert wait_until(
+        lambda: (now := busy.samples())["ottla_request_seconds_count", ""]
+        == now["kafka_network_requestmetrics_requests_total", ""],
+        "all requests are answered",
+        60,
+    )
 
 
 def test_openmetrics_says_the_same(busy):

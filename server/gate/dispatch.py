@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.gate import route_index
+from ottla.server.gate.request_times import no_times
 from ottla.wire.answers import Answer
 from ottla.wire.api_names import UNDECLARED
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -79,6 +80,7 @@ class Route:
         "request_count",
         "response_bytes",
         "seconds",
+        "times",
         "versions",
     )
 
@@ -111,6 +113,7 @@ class Route:
         self.request_count = 0
         self.request_bytes = self.response_bytes = 0
         self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
+        self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
         self.error_count = 0
         self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
 
@@ -138,6 +141,7 @@ class Route:
         """Loaded when somebody first asks; whatever an import raises is raised here, and it is tried again."""
         if self._code is None:
             self._code = self._load()
+            self.times = no_times()
         return self._code
 
     @property

@@ -28,6 +28,7 @@ import struct
 import time
 from collections import deque
 from contextlib import nullcontext
+from math import frexp
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.gate.request_times import OFFSET, TINY_S, count
 from ottla.server.net.door import authentication_at
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
@@ -293,7 +295,12 @@ class Connection:
             # Asked after a frame, so that every turn gets at least one done, however late it begins. The same look at
             # the clock says how long the frame took.
             now = time.monotonic()
-            self._route.seconds += now - since
+            route, elapsed = self._route, now - since
+            route.seconds += elapsed
+            # What waits for its turn is counted when it goes out. This is `request_times.count`, without a call.
+            if not self._pending:
+                mantissa, exponent = frexp(elapsed + TINY_S)
+                route.times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
             since = now
             if now > self._turn_end:
                 return END_OF_TURN
@@ -532,7 +539,10 @@ class Connection:
             async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
                 await self._answer_awaited(waiting)
         finally:
-            route.seconds += time.monotonic() - began
+            elapsed = time.monotonic() - began
+            route.seconds += elapsed
+            if not self._pending:  # or else it is counted when it goes out
+                count(route.times, elapsed)
             self._is_parked = False
 
     async def _answer_awaited(self, waiting: Waiting) -> None:
@@ -574,7 +584,7 @@ class Connection:
             # produce requests go on while an answer is pending, so there are no regions of files in between.
             encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
             self._queued_bytes += len(encoded.body)
-            self._pending.append(Pending(call, correlation_id, encoded))
+            self._pending.append(Pending(call, correlation_id, encoded, since=time.monotonic()))
         elif type(answer) is EncodedAnswer:
             self._hand_over_encoded(call, correlation_id, answer.body)
         else:
@@ -594,13 +604,15 @@ class Connection:
         pending = self._pending
         while pending and pending[0].is_ready:
             call, correlation_id, answer, charge, since = pending.popleft()
+            elapsed = time.monotonic() - since
+            call.route.seconds += elapsed
+            count(call.route.times, elapsed)
             if isinstance(answer, EncodedAnswer):
                 self._queued_bytes -= len(answer.body)
                 response: Any = answer
             else:
                 # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
                 response = answer.response()
-                call.route.seconds += time.monotonic() - since
                 if charge is not None:
                     response = self._throttling.settle(call, response, charge)
             if type(response) is EncodedAnswer:

@@ -16,7 +16,7 @@ class Pending(NamedTuple):
     correlation_id: int
     answer: EncodedAnswer | PendingAnswer[Any]
     charge: Charge | None = None  # that the answer has to be settled with
-    since: float = 0.0  # when the wait began, for an answer that is waited for
+    since: float = 0.0  # when the wait began
 
     @property
     def is_ready(self) -> bool:

@@ -20,13 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
 from ottla.server.gate.dispatch import Route, all_routes
+from ottla.server.gate.request_times import no_times
 from ottla.server.http.messages import Request
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
 from ottla.server.http.metrics.groups import groups
 from ottla.server.http.metrics.loop_lag import BOUNDS, LOOK_S, MEMORY_S, LoopLag, loop_lag
 from ottla.server.http.metrics.partitions import AT_ONCE, PartitionLabels, partitions
 from ottla.server.http.metrics.process import Figures, figures, process
-from ottla.server.http.metrics.requests import requests
+from ottla.server.http.metrics.requests import RecentTimes, requests
 from ottla.server.http.metrics.scrape import PIECE_BYTES, Metrics
 from ottla.server.http.metrics.topics import topics
 from ottla.server.http.pace import Pace
@@ -195,6 +196,7 @@ def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() 
         made = Route(name, 0, None, (), lambda: None)  # type: ignore[arg-type]
         made.request_count, made.request_bytes, made.response_bytes, made.seconds = count, count * 10, count * 20, count / 8
         made.errors = {ErrorCode.NOT_CONTROLLER: count}
+        made.times = no_times()
         return made
 
     shared, idle = route("Fetch", 4), route("Heartbeat", 0)
@@ -202,7 +204,7 @@ def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() 
         SimpleNamespace(name=name, connections=[1] * 3, calls=SimpleNamespace(routes=[shared, idle, own]))
         for name, own in (("INSIDE", route("StopReplica", 1)), ("OUTSIDE", route("StopReplica", 2)))
     ]
-    found = both(lambda exposition: requests(listeners, exposition))
+    found = both(lambda exposition: requests(listeners, RecentTimes(0.0), 1.0, exposition))
     assert values(found["kafka_network_requestmetrics_requests"]) == {("Fetch",): 4, ("StopReplica",): 3}
     assert values(found["ottla_response_bytes"]) == {("Fetch",): 80, ("StopReplica",): 60}
     seconds = {(each.name, each.labels["request"]): each.value for each in found["ottla_request_seconds"].samples}

@@ -18,7 +18,7 @@ from ottla.server.http.metrics.groups import groups
 from ottla.server.http.metrics.loop_lag import LoopLag, loop_lag
 from ottla.server.http.metrics.partitions import PartitionLabels, partitions, replica_manager
 from ottla.server.http.metrics.process import Figures, figures, process
-from ottla.server.http.metrics.requests import requests
+from ottla.server.http.metrics.requests import RecentTimes, requests
 from ottla.server.http.metrics.topics import topics
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Metrics:
     def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
         self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
         self._labels, self._worked_s = PartitionLabels(), 0.0
+        self._recent = RecentTimes(trio.current_time())
         self._thread = trio.CapacityLimiter(1)  # of its own: however many ask, disks keep the threads that all share
 
     def add_to(self, routes: Routes) -> None:
@@ -57,7 +58,7 @@ class Metrics:
             member(broker, self._stop, exposition),
             controller(broker, exposition),
             replica_manager(broker, exposition),
-            requests(listeners, exposition),
+            requests(listeners, self._recent, trio.current_time(), exposition),
             process(found, descriptors, listeners, self._server.connection_count, exposition),
             loop_lag(self._lag, exposition),
             topics(broker.replicas.traffic, exposition),
