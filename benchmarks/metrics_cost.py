@@ -35,16 +35,13 @@ TURNS, REQUESTS, WARM_UP = 30, 150, 2_000
 ROUNDS = 7
 SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
-    """            # What waits for its turn is counted when it goes out. This is `request_times.count`, without a call.
-            if not self._pending:
+    """            if not self._pending:  # or else it is counted when it goes out; as `Route.note_time`, without the call
                 mantissa, exponent = frexp(elapsed + TINY_S)
                 route.times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
 """,
 )
 COUNTED = (
     *TIMED,
-    """            route.seconds += elapsed
-""",
     """        route.request_count += 1
         route.request_bytes += end - start
 """,

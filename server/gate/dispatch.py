@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.gate import route_index
-from ottla.server.gate.request_times import no_times
+from ottla.server.gate.request_times import count, no_times
 from ottla.wire.answers import Answer
 from ottla.wire.api_names import UNDECLARED
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -155,6 +155,12 @@ class Route:
     @property
     def handler(self) -> Handler:
         return self.code.handler
+
+    def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
+        """A request took so long, by now; if it is not answered yet, it is counted with what follows."""
+        self.seconds += seconds
+        if is_answered:
+            count(self.times, seconds)
 
     @property
     def declared(self) -> Declared:

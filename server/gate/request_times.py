@@ -3,7 +3,7 @@
 The buckets are log-linear. Each octave, from a power of two seconds to the next, has eight of the same width, so that a quantile
 read off them is wrong by some percent at most. They begin at half a microsecond and end after 34 years: whatever is measured
 has a bucket. `math.frexp` gives the octave and the place in it, which costs a fifth of a microsecond; `Connection` has the
-same two lines as `count`, because a call would cost half of that once more.
+lines of `count`, because a call would cost half of that once more.
 """
 
 from __future__ import annotations

@@ -23,12 +23,11 @@ is a bug and is logged with its traceback, and only this connection pays for it.
 
 from __future__ import annotations
 
-import math
 import struct
 import time
 from collections import deque
 from contextlib import nullcontext
-from math import frexp
+from math import frexp, inf
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,7 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.gate.request_times import OFFSET, TINY_S, count
+from ottla.server.gate.request_times import OFFSET, TINY_S
 from ottla.server.net.door import authentication_at
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
@@ -119,13 +118,8 @@ class Connection:
         self._calls: Calls | ExpiringCalls = listener.calls
         self._readiness = listener.readiness
         self._context = RequestContext(
-            listener.broker,
-            client_host="/" + host,
-            principal=principal,
-            listener_name=listener.name,
-            security_protocol=listener.security_protocol,
-            complaints=listener.complaints,
-            socket=transport.socket,
+            listener.broker, client_host=f"/{host}", principal=principal, listener_name=listener.name,
+            security_protocol=listener.security_protocol, complaints=self._complaints, socket=self._socket,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._throttling = Throttling(listener.quotas)
@@ -295,10 +289,8 @@ class Connection:
             # Asked after a frame, so that every turn gets at least one done, however late it begins. The same look at
             # the clock says how long the frame took.
             now = time.monotonic()
-            route, elapsed = self._route, now - since
-            route.seconds += elapsed
-            # What waits for its turn is counted when it goes out. This is `request_times.count`, without a call.
-            if not self._pending:
+            (route := self._route).seconds += (elapsed := now - since)
+            if not self._pending:  # or else it is counted when it goes out; as `Route.note_time`, without the call
                 mantissa, exponent = frexp(elapsed + TINY_S)
                 route.times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
             since = now
@@ -511,7 +503,7 @@ class Connection:
         """
         if self._holdings.unread_bytes:
             return self.last_active
-        return math.inf if self.is_held_up else self._inbox.large_since
+        return inf if self.is_held_up else self._inbox.large_since
 
     async def _make_call(self) -> None:
         """Have the call of the next frame made."""
@@ -539,10 +531,7 @@ class Connection:
             async with _long_answers if route.few_at_once and not waiting.is_large else nullcontext():
                 await self._answer_awaited(waiting)
         finally:
-            elapsed = time.monotonic() - began
-            route.seconds += elapsed
-            if not self._pending:  # or else it is counted when it goes out
-                count(route.times, elapsed)
+            route.note_time(time.monotonic() - began, is_answered=not self._pending)
             self._is_parked = False
 
     async def _answer_awaited(self, waiting: Waiting) -> None:
@@ -604,9 +593,7 @@ class Connection:
         pending = self._pending
         while pending and pending[0].is_ready:
             call, correlation_id, answer, charge, since = pending.popleft()
-            elapsed = time.monotonic() - since
-            call.route.seconds += elapsed
-            count(call.route.times, elapsed)
+            call.route.note_time(time.monotonic() - since)
             if isinstance(answer, EncodedAnswer):
                 self._queued_bytes -= len(answer.body)
                 response: Any = answer

@@ -115,6 +115,8 @@ WITHOUT_RIGHTS = {
     *("ApiVersions", "SaslHandshake", "SaslAuthenticate"),
     # The token says who may.
     *("RenewDelegationToken", "ExpireDelegationToken"),
+    # As in Kafka whoever has a connection may push metrics.
+    *("GetTelemetrySubscriptions", "PushTelemetry"),
 }
 
 
