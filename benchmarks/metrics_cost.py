@@ -35,9 +35,8 @@ TURNS, REQUESTS, WARM_UP = 30, 150, 2_000
 ROUNDS = 7
 SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
-    """            if not self._pending:  # or else it is counted when it goes out; as `Route.note_time`, without the call
-                mantissa, exponent = frexp(elapsed + TINY_S)
-                route.times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
+    """            if not route.request_count & route.sparing and not self._pending:
+                route.count_time(elapsed)
 """,
 )
 COUNTED = (

@@ -38,6 +38,10 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 HANDLERS = "ottla.server.handlers"
 
 
+ALL_TIMED, STANDS_FOR = 1024, 16
+"""So many requests of an api are counted each by the time that it took. From then on every sixteenth is, and counts for sixteen."""
+
+
 class CloseConnection(Exception):
     """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
 
@@ -72,6 +76,7 @@ class Route:
         *OPTIONS,
         "_code",
         "_load",
+        "_waited",
         "api_key",
         "error_count",
         "errors",
@@ -80,6 +85,7 @@ class Route:
         "request_count",
         "response_bytes",
         "seconds",
+        "sparing",
         "times",
         "versions",
     )
@@ -114,6 +120,7 @@ class Route:
         self.request_bytes = self.response_bytes = 0
         self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
         self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
+        self.sparing = self._waited = 0  # bits of a number of requests: if one of them is set, another one stands for it
         self.error_count = 0
         self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
 
@@ -157,10 +164,18 @@ class Route:
         return self.code.handler
 
     def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
-        """A request took so long, by now; if it is not answered yet, it is counted with what follows."""
+        """A request that had to wait took so long, by now; if it is not answered yet, it is counted with what follows."""
         self.seconds += seconds
         if is_answered:
-            count(self.times, seconds)
+            self._waited += 1
+            if not self._waited & self.sparing:
+                self.count_time(seconds)
+
+    def count_time(self, seconds: float) -> None:
+        """Count how long a request took. Once there are many, whoever calls leaves out those that others stand for."""
+        count(self.times, seconds, 1 + self.sparing)
+        if self.request_count >= ALL_TIMED:
+            self.sparing = STANDS_FOR - 1
 
     @property
     def declared(self) -> Declared:

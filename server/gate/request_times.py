@@ -1,9 +1,9 @@
-"""How long requests take, as counts in buckets: plain integers, so that every request can be counted.
+"""How long requests take, as counts in buckets: plain integers, because requests are many.
 
 The buckets are log-linear. Each octave, from a power of two seconds to the next, has eight of the same width, so that a quantile
 read off them is wrong by some percent at most. They begin at half a microsecond and end after 34 years: whatever is measured
-has a bucket. `math.frexp` gives the octave and the place in it, which costs a fifth of a microsecond; `Connection` has the
-lines of `count`, because a call would cost half of that once more.
+has a bucket. `math.frexp` gives the octave and the place in it. A call takes half a microsecond to some, by what the caches hold,
+so that of very many requests not each is counted (`Route.count_time`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def no_times() -> list[int]:
     return [0] * BUCKETS
 
 
-def count(times: list[int], seconds: float) -> None:
-    """Count something that took so long."""
+def count(times: list[int], seconds: float, weight: int = 1) -> None:
+    """Count something that took so long, and stands for as many."""
     mantissa, exponent = frexp(seconds + TINY_S)
-    times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
+    times[(exponent << 3) + int(mantissa * 16) + OFFSET] += weight
 
 
 def upper_end(index: int) -> float:

@@ -27,7 +27,7 @@ import struct
 import time
 from collections import deque
 from contextlib import nullcontext
-from math import frexp, inf
+from math import inf
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,6 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.gate.request_times import OFFSET, TINY_S
 from ottla.server.net.door import authentication_at
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
@@ -290,9 +289,9 @@ class Connection:
             # the clock says how long the frame took.
             now = time.monotonic()
             (route := self._route).seconds += (elapsed := now - since)
-            if not self._pending:  # or else it is counted when it goes out; as `Route.note_time`, without the call
-                mantissa, exponent = frexp(elapsed + TINY_S)
-                route.times[(exponent << 3) + int(mantissa * 16) + OFFSET] += 1
+            # What is pending is counted when it goes out. Of many requests some stand for all: see `Route.count_time`.
+            if not route.request_count & route.sparing and not self._pending:
+                route.count_time(elapsed)
             since = now
             if now > self._turn_end:
                 return END_OF_TURN

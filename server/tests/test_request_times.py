@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.gate.dispatch import ALL_TIMED, STANDS_FOR, Route
 from ottla.server.gate.request_times import BUCKETS, PER_OCTAVE, count, no_times, quantiles, shorter_than, upper_end
 from ottla.server.http.metrics.requests import EXPONENTS, LOOK_S, SHARES, WINDOW_S, RecentTimes, Told, requests
 from ottla.server.tests.test_http_metrics import both
+from ottla.wire.schema import VersionRange
 
 
 @given(st.floats(0, 2.0**29))
@@ -49,6 +51,24 @@ def test_how_many_were_shorter() -> None:
     for seconds in (0.0001, 0.3, 0.7, 3.0, 5000.0):
         count(times, seconds)
     assert shorter_than(times, [-20, -1, 0, 2, 6]) == [0, 2, 3, 4, 4]
+
+
+def test_of_very_many_requests_every_sixteenth_stands_for_all() -> None:
+    route = Route("Fetch", 1, VersionRange(0, 0), (), lambda: None)  # type: ignore[arg-type,return-value]
+    route.times = no_times()
+    for _ in range(10_000):
+        route.request_count += 1
+        route.note_time(0.01)
+    assert 10_000 - STANDS_FOR <= sum(route.times) <= 10_000 + STANDS_FOR
+    assert max(route.times) == sum(route.times)
+    few = Route("Fetch", 1, VersionRange(0, 0), (), lambda: None)  # type: ignore[arg-type,return-value]
+    few.times = no_times()
+    for number in range(ALL_TIMED):
+        few.request_count += 1
+        few.note_time(number)
+        few.note_time(1, is_answered=False)
+    assert sum(few.times) == ALL_TIMED
+    assert few.seconds == sum(range(ALL_TIMED)) + ALL_TIMED
 
 
 def told(*seconds: float) -> dict[str, Told]:
