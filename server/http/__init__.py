@@ -8,6 +8,7 @@
     pace.py          lets long answers work in short turns
     room.py          bounds the memory of answers on their way
     health.py        /healthz and /readyz
+    clients/         takes what clients push (KIP-714) and tells it on /metrics
     endpoint.py      puts the paths of a broker together
 
 How another module adds a path: it has a function that puts its handlers into a `Routes`, and `endpoint.py` calls it.
