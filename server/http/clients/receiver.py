@@ -15,7 +15,7 @@ from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.store import ClientNumbers
 from ottla.server.http.metrics.exposition import labelled
 from ottla.server.telemetry.receiver import BadMetrics, Push
-from ottla.wire.compression import decompress
+from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 
 REST = 2.0  # how long nothing is read after a push, in the time that it took
