@@ -2,7 +2,7 @@
 
 It refuses if something in the work tree is not committed, if not everything was tested on this very commit (`tested.py`), if
 pyproject.toml and `ottla.__version__` have another version, if CHANGELOG.md has no section for it, or still has something that
-is not released, and if the tag exists. Then `dist.py` makes the sdist and the wheels and runs them, and the commit gets an
+is not released, if upgrades were tested from another release than the one before, and if the tag exists. Then `dist.py` makes the sdist and the wheels and runs them, and the commit gets an
 annotated tag with the section of the changelog. What a person does next is in docs/releasing.md.
 """
 
@@ -22,6 +22,7 @@ import tested
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+RELEASE_BEFORE = Path("compat_tests") / "upgrades" / "release_before.toml"
 NEXT = "made dist/ and the tag {tag}. Nothing is published; docs/releasing.md says what to do next."
 
 
@@ -72,9 +73,27 @@ def check(root: Path, version: str) -> str:
         raise Refused("something in the work tree is not committed (git status)")
     if tested.git(root, "tag", "--list", f"v{version}"):
         raise Refused(f"there is a tag v{version} already")
+    check_release_before(root, commit)
     if not tested.is_tested(root, commit):
         raise Refused(f"not all tests have passed on {commit[:12]}: run .ci/run")
     return commit
+
+
+def check_release_before(root: Path, commit: str) -> None:
+    """Refused if the tests of upgrades began with something else than the newest tag below this commit."""
+    try:
+        named = tomllib.loads((root / RELEASE_BEFORE).read_text())
+        found = str(named["version"]), str(named["commit"])
+    except (OSError, ValueError, KeyError) as error:
+        raise Refused(f"{RELEASE_BEFORE} does not name the release before: {error}") from None
+    tags = tested.git(root, "tag", "--list", "v*", "--merged", commit, "--sort=-version:refname").splitlines()
+    newest = next((tag for tag in tags if VERSION.fullmatch(tag[1:])), None)
+    # Before the first release it may be any commit.
+    if newest is not None and found != (newest[1:], newest):
+        raise Refused(f"{RELEASE_BEFORE} names {found[1]}, version {found[0]}, and the release before is {newest}")
+    command = ["git", "merge-base", "--is-ancestor", "--", found[1], commit]
+    if found[1] == commit or subprocess.run(command, check=False, capture_output=True, cwd=root).returncode != 0:
+        raise Refused(f"{RELEASE_BEFORE} names {found[1]}, which is no earlier commit here: upgrades were not tested")
 
 
 def versions_in(root: Path) -> dict[str, str]:

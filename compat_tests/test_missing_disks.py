@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from compat_tests.support.brokers import OttlaProcess
-from compat_tests.test_restarts import read_all
+from compat_tests.support.feed import read_all
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 

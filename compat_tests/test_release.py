@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+BEFORE = "compat_tests/upgrades/release_before.toml"
 CHANGES = "# Changelog\n\nNewest first.\n\n## 1.2.3 (2026-11-25)\n\n### Added\n- A thing.\n\n## 1.2.2\n\n- Before.\n"
 
 
@@ -41,7 +42,8 @@ class Project:
         self.write("src/ottla/__init__.py", '"""Ottla."""\n\n__version__ = "1.2.3"\n')
         self.write("CHANGELOG.md", CHANGES)
         self.commit()
-        self.test()
+        self.first = self.git("rev-parse", "HEAD").strip()
+        self.change(BEFORE, f'version = "1.2.2"\ncommit = "{self.first}"\n')
         self.made: list[Path] = []
 
     def git(self, *arguments: str) -> str:
@@ -74,9 +76,13 @@ class Project:
         return self.module.release(self.root, version, self.make)
 
     def refusal(self, version: str = "1.2.3") -> str:
+        said = self.refusal_beside_tags(version)
+        assert self.git("tag", "--list") == ""
+        return said
+
+    def refusal_beside_tags(self, version: str = "1.2.3") -> str:
         with pytest.raises(self.module.Refused) as refused:
             self.release(version)
-        assert self.git("tag", "--list") == ""
         assert "\n" not in str(refused.value)
         return str(refused.value)
 
@@ -229,6 +235,31 @@ def test_a_tag_that_exists_is_refused(project):
     project.git("tag", "v1.2.3")
     with pytest.raises(project.module.Refused, match="there is a tag"):
         project.release()
+    assert not project.made
+
+
+def test_upgrades_are_tested_from_the_release_before(project):
+    project.git("tag", "v1.2.2", project.first)
+    project.git("tag", "v1.2.x", project.first)  # no release
+    assert f"names {project.first}, version 1.2.2, and the release before is v1.2.2" in project.refusal_beside_tags()
+    project.change(BEFORE, 'version = "1.2.1"\ncommit = "v1.2.2"\n')
+    assert "the release before is v1.2.2" in project.refusal_beside_tags()
+    project.git("tag", "v1.2.10", project.first)
+    project.change(BEFORE, 'version = "1.2.2"\ncommit = "v1.2.2"\n')
+    assert "the release before is v1.2.10" in project.refusal_beside_tags()
+    project.git("tag", "--delete", "v1.2.10")
+    assert project.release() == "v1.2.3"
+
+
+@pytest.mark.parametrize("text", ["", "version =", 'version = "1.2.2"\n', 'version = "1.2.2"\ncommit = "abcdef"\n', None])
+def test_a_release_before_that_was_not_there_is_refused(project, text):
+    if text is None:
+        (project.root / BEFORE).unlink()
+        project.commit()
+        project.test()
+    else:
+        project.change(BEFORE, text)
+    assert BEFORE in project.refusal()
     assert not project.made
 
 
