@@ -8,9 +8,9 @@ from typing import Any
 
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
+from compat_tests.support.feed import Feed, read_all
 from compat_tests.support.java_tools import JavaTools
 from compat_tests.support.raw import Peer
-from compat_tests.support.feed import Feed, read_all
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.wire.errors import ErrorCode

@@ -64,14 +64,14 @@ class Transactions:
         self._begun = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self._failure: Exception | None = None
+        self._failure: KafkaException | AssertionError | None = None
 
     def _run(self) -> None:
         try:
             _until_done(self._producer.init_transactions)
             while not self._stopping.wait(0.2):
                 self._one()
-        except Exception as failure:  # for `finish`, which is in another thread
+        except (KafkaException, AssertionError) as failure:  # for `finish`, which is in another thread
             self._failure = failure
 
     def _one(self) -> None:

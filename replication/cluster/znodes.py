@@ -40,6 +40,7 @@ DEFAULT_ENTITY = "<default>"
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_LOG_DIRS_VERSION = 1
 _LOG_DIR_FAILURE = 1  # Kafka knows no other event
 
 PERSISTENT_PATHS = (
@@ -433,14 +434,18 @@ def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
         {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
         for directory_id, entry in known.items()
     ]
-    return _encode({"version": 1, "directories": directories})
+    return _encode({"version": _LOG_DIRS_VERSION, "directories": directories})
 
 
 def decode_log_dirs(data: bytes) -> dict[bytes, KnownDirectory]:
+    node = _decode(data)
+    # No node of Kafka's: a version that is not known is one of a newer Ottla.
+    if node.get("version") != _LOG_DIRS_VERSION:
+        raise MalformedNode(f"version {node.get('version')!r} of a broker's log directories is not known")
     try:
         return {
             decode_uuid(each["id"]): KnownDirectory(str(each["path"]), bool(each.get("is_new")))
-            for each in _decode(data)["directories"]
+            for each in node["directories"]
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise MalformedNode(f"not the log directories of a broker: {error!r}") from None

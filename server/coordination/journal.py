@@ -8,6 +8,9 @@ A change is `[0, path, data]` (create), `[1, path, data]` (set), `[2, path]` (de
 next sequence number]` (a whole node, in a journal that was rewritten), or `[4]`: what follows belongs to the next multi. Data
 is kept as Latin-1 text.
 
+A file begins with the version of its format, as `[4, version]`, because an Ottla that knew no versions reads over that. A file
+without is of version 1. One of a later version than VERSION is left as it is, and the broker does not start on it.
+
 | what fails                       | afterwards                                                                               |
 |----------------------------------|------------------------------------------------------------------------------------------|
 | the write of an entry, no room   | The entry is not there: what was written of it is cut off, by the next append if that    |
@@ -24,6 +27,7 @@ Settings may hold passwords, so the file is nobody's but its owner's. Everything
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import struct
@@ -40,6 +44,7 @@ logger = logging.getLogger("ottla.coordination")
 
 JOURNAL_NAME = "coordination.journal"
 TEMPORARY_NAME = "coordination.tmp"
+VERSION = 1  # rises when there is something in the file that an Ottla of before would misread
 CHANGES_PER_ENTRY = 500  # of a rewritten file, so that no entry needs much memory at once
 NEXT_MULTI = 4
 
@@ -56,6 +61,16 @@ class DamagedJournal(LogDirectoryProblem):
         super().__init__(
             f"{path} is damaged at byte {position} of {size}, and there are whole entries after that. Put a copy of it in its "
             f"place if there is one. To go on without everything from there on, cut the file to {position} bytes"
+        )
+
+
+class NewerJournal(LogDirectoryProblem):
+    """It may say what this Ottla would misread."""
+
+    def __init__(self, path: str, version: object) -> None:
+        super().__init__(
+            f"{path} was written by a newer Ottla, in version {version} of its format, and this one reads {VERSION} and earlier: "
+            "start that one again"
         )
 
 
@@ -80,6 +95,7 @@ class Journal:
         """The changes of every whole entry, in order. A bad one at the end counts as never written.
 
         DamagedJournal: whole ones follow a bad one. Nothing is appended behind an entry that is not on the disk.
+        NewerJournal: nothing was read.
         """
         content = self._storage.read(self.path) if self._storage.exists(self.path) else b""
         self._size = 0
@@ -89,7 +105,8 @@ class Journal:
             # zeros, which a power cut leaves where a file had grown, have the right checksum of nothing
             if not length or len(payload) < length or crc32c(payload) != checksum:
                 break
-            yield json.loads(payload)
+            changes = json.loads(payload)
+            yield self._without_version(changes) if self._size == 0 else changes
             self._size = start + length
         # A power cut leaves half an entry, and nothing after it:
         # whole ones are written only behind an entry that was synced.
@@ -98,6 +115,15 @@ class Journal:
             if _holds_entry(content, self._size + 1):
                 raise DamagedJournal(self.path, self._size, len(content))
             logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
+
+    def _without_version(self, changes: list[JournalChange]) -> list[JournalChange]:
+        """The first entry. Raises NewerJournal."""
+        if not changes or changes[0][0] != NEXT_MULTI:
+            return changes  # written by an Ottla that knew no versions
+        version = changes[0][1] if len(changes[0]) == 2 else None
+        if type(version) is not int or version > VERSION:
+            raise NewerJournal(self.path, version)
+        return changes[1:]
 
     def resume(self) -> None:
         """Append to the file that was read."""
@@ -181,7 +207,7 @@ class Journal:
         self._storage.remove(self._temporary)  # a kill may have left one
         file = self._storage.open(self._temporary, create=True, private=True)
         size = 0
-        for some in _in_parts(changes):
+        for some in _in_parts(itertools.chain([[NEXT_MULTI, VERSION]], changes)):
             content = _entry(some)
             file.append(content)
             size += len(content)

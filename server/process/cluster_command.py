@@ -117,6 +117,10 @@ def _lock(file: IO[str], folder: Path) -> None:
         raise ClusterFailed(f"another `ottla cluster` runs in {folder}") from None
 
 
+VERSION: Final = 1
+"""Of cluster.json; a file without one is of version 1."""
+
+
 class Known(NamedTuple):
     """What cluster.json has of last time."""
 
@@ -127,13 +131,16 @@ class Known(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Known:
-        """Raises ClusterFailed if the file is damaged: without it nobody knows whether the cluster was secured."""
+        """Raises ClusterFailed if the file is damaged, or newer: without it nobody knows whether the cluster was secured."""
         file = folder / "cluster.json"
         try:
             found = json.loads(file.read_text()) if file.exists() else {}
-            ports, secure = found.get("ports", []), found.get("secure")
+            version, ports, secure = found.get("version", VERSION), found.get("ports", []), found.get("secure")
+            if type(version) is int and version > VERSION:
+                raise ClusterFailed(f"{file} was written by a newer Ottla, as version {version}, and this one reads {VERSION}")
             zookeeper_first = ports[1:] if ports[:1] == [None] else ports
-            if all(_is_port(port) for port in zookeeper_first) and isinstance(secure, str | None):
+            is_whole = type(version) is int and all(_is_port(port) for port in zookeeper_first)
+            if is_whole and isinstance(secure, str | None):
                 return cls(ports, secure)
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
@@ -141,7 +148,7 @@ class Known(NamedTuple):
 
     @staticmethod
     def write(folder: Path, ports: Sequence[int | None], secured: Secured | None) -> None:
-        kept: dict[str, object] = {"ports": list(ports)}
+        kept: dict[str, object] = {"version": VERSION, "ports": list(ports)}
         if secured is not None:
             kept["secure"] = str(secured.folder)
         # As a whole or not at all: a signal may end this process at any moment.

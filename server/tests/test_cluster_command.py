@@ -98,7 +98,13 @@ def test_a_cluster_does_not_shrink(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "holds a cluster of 3 brokers" in words
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"ports": [1, "x"]}', '{"ports": [1, null]}', '{"ports": 1}', '{"ports": [70000]}', '{"secure": 1}', "[" * 10_000])
+DAMAGED = [
+    "", "{", "[]", '{"ports": [1, "x"]}', '{"ports": [1, null]}', '{"ports": 1}', '{"ports": [70000]}', '{"version": "1"}',
+    '{"secure": 1}', "[" * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_cluster_that_may_have_been_secured_is_not_opened(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left of cluster.json does not say whether it was."""
     (tmp_path / "cluster.json").write_text(text)
@@ -106,6 +112,20 @@ def test_a_cluster_that_may_have_been_secured_is_not_opened(text: str, tmp_path:
     assert code == 1
     assert f"{tmp_path}/cluster.json is damaged" in words
     assert (tmp_path / "cluster.json").read_text() == text
+
+
+def test_what_a_newer_ottla_wrote_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster_command.Known.write(tmp_path, [1, 2], None)
+    file = tmp_path / "cluster.json"
+    kept = json.loads(file.read_text())
+    assert kept == {"version": 1, "ports": [1, 2]}
+    assert cluster_command.Known.read(tmp_path).ports == [1, 2]
+    file.write_text(json.dumps(kept | {"version": 2}))
+    code, words = failure(["--data", str(tmp_path)], capsys)
+    assert code == 1
+    assert words.count("\n") == 1
+    assert f"{file} was written by a newer Ottla, as version 2, and this one reads 1" in words
+    assert json.loads(file.read_text())["version"] == 2
 
 
 def test_cluster_json_is_written_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

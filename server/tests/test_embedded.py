@@ -1,3 +1,5 @@
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
+from ottla.server.coordination.journal import VERSION, NewerJournal
+from ottla.wire.checksum import crc32c
 
 
 async def at_once(function: Any, *arguments: Any) -> Any:
@@ -117,6 +121,35 @@ async def test_a_torn_tail_is_dropped_and_what_was_answered_stays(tmp_path: Path
     journal.write_bytes(whole[:-3] + b"xyz")
     coordination = opened(tmp_path)
     assert await coordination.children("/") == ["a"]
+    coordination.close()
+
+
+def entry(changes: list[Any]) -> bytes:
+    payload = json.dumps(changes, separators=(",", ":")).encode()
+    return struct.pack(">II", len(payload), crc32c(payload)) + payload
+
+
+@pytest.mark.parametrize("first", [[4, VERSION + 1], [4], [4, "1"], [4, 1, 1]])
+async def test_a_journal_of_a_newer_ottla_is_left_as_it_is(tmp_path: Path, first: list[Any]) -> None:
+    journal = tmp_path / JOURNAL_NAME
+    content = entry([first, [9, "what this one does not know"]])
+    journal.write_bytes(content)
+    with pytest.raises(NewerJournal, match="was written by a newer Ottla, in version .*, and this one reads 1 and earlier") as told:
+        opened(tmp_path)
+    assert "\n" not in str(told.value)
+    assert journal.read_bytes() == content
+
+
+async def test_a_journal_without_a_version_is_read_and_gets_one(tmp_path: Path) -> None:
+    journal = tmp_path / JOURNAL_NAME
+    journal.write_bytes(entry([[0, "/a", "1"], [4], [0, "/b", "2"]]) + entry([[1, "/a", "3"]]))
+    coordination = opened(tmp_path)
+    expected = tree(coordination)
+    assert {path: node[:3] for path, node in expected.items() if path} == {"/a": (b"3", 1, 1), "/b": (b"2", 0, 2)}
+    coordination.close()
+    assert journal.read_bytes()[8:].startswith(b"[[4,1],[3,")
+    coordination = opened(tmp_path)
+    assert tree(coordination) == expected
     coordination.close()
 
 

@@ -157,6 +157,8 @@ async def test_the_node_says_what_it_holds() -> None:
     assert znodes.decode_log_dirs(data) == entries
     with pytest.raises(znodes.MalformedNode):
         znodes.decode_log_dirs(b"{}")
+    with pytest.raises(znodes.MalformedNode, match="version 2"):
+        znodes.decode_log_dirs(data.replace(b'"version":1', b'"version":2'))
 
 
 async def test_no_second_journal_is_begun() -> None:
