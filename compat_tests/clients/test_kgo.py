@@ -43,6 +43,11 @@ def test_records_come_back_as_sent(scenario, topic):
     assert scenario("roundTrip", topic) == {"right": "50"}
 
 
+def test_tools_guess_the_release_that_ottla_is_like(scenario):
+    """By the highest version of every request that is told of; one that is missing makes it an older release."""
+    assert scenario("release", "none") == {"release": "v4.4"}
+
+
 def test_transactions_are_committed_and_aborted(scenario, topic):
     assert scenario("transactions", topic) == {"committed": "[v0 v1 v5]", "all": "[v0 v1 v2 v3 v4 v5]"}
 

@@ -6,6 +6,7 @@ ELIGIBLE_LEADERS = (
     "Kafka's controller sets min.insync.replicas for all brokers and watches over it, for eligible leader replicas"
     " (KIP-966); Ottla has none, so it is a setting like others"
 )
+NO_QUORUM = "a broker that is alone has no metadata quorum; it says so, where Kafka describes the quorum of its controllers"
 
 ALLOWED: list[Allowed] = [
     Allowed(
@@ -92,6 +93,16 @@ ALLOWED: list[Allowed] = [
         r"main .* (supported_features|finalized_features).*",
         "Kafka's features of its metadata log (metadata.version, kraft.version, eligible.leader.replicas.version) mean"
         " nothing here, and not all others are served yet",
+    ),
+    Allowed(
+        "quorum/the_quorum",
+        r"main DescribeQuorum (error_code|error_message|topics\[0\]|nodes\[0\])",
+        NO_QUORUM,
+    ),
+    Allowed(
+        "rights_to_the_quorum/describing_a_quorum_of_another_name",
+        r"with all DescribeQuorum (error_code|error_message|topics\[0\])",
+        NO_QUORUM,
     ),
     Allowed(
         "group_listing/groups_named_twice",

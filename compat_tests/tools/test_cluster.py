@@ -94,3 +94,16 @@ def test_elections_and_moves_where_there_is_one_broker(beside, both_topic):
     assert beside("reassign.ReassignPartitionsCommand", "--list").out == "No partition reassignments found.\n"
     assert "SecurityDisabledException" in "".join(beside("AclCommand", "--list")[1:])
     assert beside("ConfigCommand", "--describe", "--entity-type", "users").out == ""
+
+
+def test_who_is_to_be_forgotten_and_who_votes(beside, java_tools, bootstrap):
+    """A broker that nobody is cannot be forgotten; of a quorum that is not there a clear error tells, at once."""
+    said = beside("ClusterTool", "unregister", "--bootstrap-server", "{bootstrap}", "--id", "7")
+    assert said.status == 1
+    assert "Broker ID 7 is not currently registered" in "".join(said[1:])
+    for view in ("--status", "--replication"):
+        told = java_tools("kafka_4")(
+            "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", bootstrap, "describe", view
+        )
+        assert told.status == 1
+        assert "UnsupportedVersionException: This broker is alone, and has no metadata quorum." in "".join(told[1:])

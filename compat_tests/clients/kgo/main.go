@@ -14,6 +14,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 const patience = 40 * time.Second
@@ -31,6 +33,7 @@ func main() {
 		"classic":      func() { members(kgo.Balancers(kgo.CooperativeStickyBalancer())) },
 		"serverSide":   func() { members(kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()) },
 		"share":        share,
+		"release":      release,
 		"process":      func() { process() },
 		"processWithServerSide": func() {
 			process(kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
@@ -54,6 +57,17 @@ func newClient(options ...kgo.Opt) *kgo.Client {
 	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...)}, options...)...)
 	must(err)
 	return client
+}
+
+// What tools that are built on franz-go say of a broker.
+func release() {
+	client := newClient()
+	defer client.Close()
+	request := kmsg.NewPtrApiVersionsRequest()
+	request.ClientSoftwareName, request.ClientSoftwareVersion = "kgo", "1"
+	response, err := request.RequestWith(deadline, client)
+	must(err)
+	say("release", kversion.FromApiVersionsResponse(response).VersionGuess())
 }
 
 func values(first, behind int) []*kgo.Record {

@@ -1,22 +1,77 @@
-"""Asking for Kafka's own metadata quorum, which neither Ottla nor Apache Kafka in ZooKeeper mode has."""
+"""Kafka's own metadata quorum, which a broker of Ottla that is alone does not have, and says so where Kafka describes it."""
 
-import struct
+import re
+from typing import Any
 
-from compat_tests.differential.asking_raw import frame, head, tell
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.fetch import FetchRequest
+from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, VoterListener
+from ottla.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest
+from ottla.wire.messages.unregister_controller import UnregisterControllerRequest
 
-DESCRIBE_QUORUM = 55
-TOPIC = b"__cluster_metadata"
+NOBODY = 7
+DIRECTORY = bytes(15) + b"\1"
 
 
-@scenario(FetchRequest, "0")
-def described(talk: Talk) -> None:
-    """The oldest Fetch, because that is told to Apache Kafka 3.9, which runs in ZooKeeper mode."""
-    body = b"\x02" + bytes([len(TOPIC) + 1]) + TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00\x00"
-    for version in (0, 1, 2, 3):
-        tell(talk, f"v{version}", frame(head(DESCRIBE_QUORUM, version) + b"\x00" + body), FetchRequest, 0)
-    answer = talk.do(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
-    talk.note("is told of", any(each.api_key == DESCRIBE_QUORUM for each in answer.api_keys))
+def described(name: str) -> DescribeQuorumRequest:
+    partition = DescribeQuorumRequestPartition(partition_index=0)
+    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=name, partitions=[partition])])
+
+
+def added(cluster_id: str | None) -> AddRaftVoterRequest:
+    listeners = [VoterListener(name="CONTROLLER", host="localhost", port=9093)]
+    return AddRaftVoterRequest(
+        cluster_id=cluster_id, timeout_ms=1000, voter_id=NOBODY, voter_directory_id=DIRECTORY, listeners=listeners
+    )
+
+
+def removed(cluster_id: str | None) -> RemoveRaftVoterRequest:
+    return RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=NOBODY, voter_directory_id=DIRECTORY)
+
+
+@scenario(DescribeQuorumRequest)
+def the_quorum(talk: Talk) -> None:
+    """How far its log has come is another each time."""
+    talk.ask(described("__cluster_metadata"), arrange=few_numbers)
+
+
+def few_numbers(answer: Any) -> None:
+    for partition in (partition for topic in answer.topics for partition in topic.partitions):
+        partition.high_watermark = partition.leader_epoch = 0
+        partition.current_voters = partition.observers = []
+    for node in answer.nodes:
+        node.listeners = []
+
+
+def without_own_id(answer: Any) -> None:
+    answer.error_message = re.sub(r'(?<=cluster id ")[\w-]{22}', "<id>", answer.error_message)
+
+
+@scenario(AddRaftVoterRequest)
+def another_voter(talk: Talk) -> None:
+    for cluster_id in (None, "not-this-one"):
+        talk.ask(added(cluster_id), label=f"cluster {cluster_id}", arrange=without_own_id)
+
+
+@scenario(RemoveRaftVoterRequest)
+def one_voter_less(talk: Talk) -> None:
+    for cluster_id in (None, "not-this-one"):
+        talk.ask(removed(cluster_id), label=f"cluster {cluster_id}", arrange=without_own_id)
+
+
+@scenario(UnregisterBrokerRequest)
+def a_broker_that_nobody_is(talk: Talk) -> None:
+    for broker in (NOBODY, -1, 2**31 - 1):
+        talk.ask(UnregisterBrokerRequest(broker_id=broker), label=f"broker {broker}")
+
+
+@scenario(UnregisterControllerRequest)
+def a_controller_that_nobody_is(talk: Talk) -> None:
+    for controller in (NOBODY, -1, 2**31 - 1):
+        talk.ask(UnregisterControllerRequest(controller_id=controller), label=f"controller {controller}")

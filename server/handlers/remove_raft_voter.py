@@ -1,0 +1,20 @@
+"""RemoveRaftVoter: one voter less for the quorum that keeps Kafka's metadata, of which there is none.
+
+Behaviour
+* Only for those who may alter the cluster.
+* The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers where the
+  voters of a quorum cannot change (kraft.version 0).
+"""
+
+from __future__ import annotations
+
+from ottla.server.gate.context import RequestContext
+from ottla.server.gate.dispatch import handles
+from ottla.server.gate.no_quorum import Port, refused_voter
+from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+@handles(RemoveRaftVoterRequest, alone_only=True)
+def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Port]) -> RemoveRaftVoterResponse:
+    error = refused_voter(context, request.cluster_id, "removing")
+    return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
