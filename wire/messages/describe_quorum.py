@@ -6,17 +6,17 @@ v1 when voters and observers fetched (KIP-836)   v2 messages of errors, director
 from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, String, Struct, Uint16, Uuid, field
 
 
-class DescribeQuorumRequestPartition(Struct):
+class PartitionData(Struct):
     partition_index: int = field(Int32)
 
 
-class DescribeQuorumRequestTopic(Struct):
+class TopicData(Struct):
     topic_name: str = field(String)
-    partitions: list[DescribeQuorumRequestPartition] = field(Array(DescribeQuorumRequestPartition))
+    partitions: list[PartitionData] = field(Array(PartitionData))
 
 
 class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
-    topics: list[DescribeQuorumRequestTopic] = field(Array(DescribeQuorumRequestTopic))
+    topics: list[TopicData] = field(Array(TopicData))
 
 
 class ReplicaState(Struct):
@@ -27,10 +27,10 @@ class ReplicaState(Struct):
     last_caught_up_timestamp: int = field(Int64, versions="1+", default=-1)
 
 
-class DescribeQuorumResponsePartition(Struct):
+class DescribedPartitionData(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="2+", nullable="2+", default=None)
+    error_message: str | None = field(String, versions="2+", nullable="2+", default="")
     leader_id: int = field(Int32)
     leader_epoch: int = field(Int32)
     high_watermark: int = field(Int64)
@@ -38,24 +38,24 @@ class DescribeQuorumResponsePartition(Struct):
     observers: list[ReplicaState] = field(Array(ReplicaState))
 
 
-class DescribeQuorumResponseTopic(Struct):
+class DescribedTopicData(Struct):
     topic_name: str = field(String)
-    partitions: list[DescribeQuorumResponsePartition] = field(Array(DescribeQuorumResponsePartition))
+    partitions: list[DescribedPartitionData] = field(Array(DescribedPartitionData))
 
 
-class QuorumListener(Struct):
+class Listener(Struct):
     name: str = field(String)
     host: str = field(String)
     port: int = field(Uint16)
 
 
-class QuorumNode(Struct):
+class Node(Struct):
     node_id: int = field(Int32)
-    listeners: list[QuorumListener] = field(Array(QuorumListener))
+    listeners: list[Listener] = field(Array(Listener))
 
 
 class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="2+", nullable="2+", default=None)
-    topics: list[DescribeQuorumResponseTopic] = field(Array(DescribeQuorumResponseTopic))
-    nodes: list[QuorumNode] = field(Array(QuorumNode), versions="2+", default=[])
+    error_message: str | None = field(String, versions="2+", nullable="2+", default="")
+    topics: list[DescribedTopicData] = field(Array(DescribedTopicData))
+    nodes: list[Node] = field(Array(Node), versions="2+", default=[])

@@ -12,4 +12,4 @@ class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
 class RemoveRaftVoterResponse(Message, key=81, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(String, nullable="0+")

@@ -10,4 +10,4 @@ class UnregisterControllerRequest(Message, key=94, versions="0", flexible="0+"):
 class UnregisterControllerResponse(Message, key=94, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(String, nullable="0+")

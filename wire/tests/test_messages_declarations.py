@@ -30,7 +30,11 @@ OTHER_VERSIONS = {
     InitProducerIdResponse: "0-5",
 }
 # Kafka gives two structs one name, because they stand in two files.
-KAFKAS_NAMES = {"AlteredEntryData": "EntryData"}
+KAFKAS_NAMES = {
+    "AlteredEntryData": "EntryData",
+    "DescribedPartitionData": "PartitionData",
+    "DescribedTopicData": "TopicData",
+}
 ALL = pytest.mark.parametrize("cls", [*messages(), *EMBEDDED], ids=repr)
 
 

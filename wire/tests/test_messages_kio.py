@@ -41,6 +41,7 @@ for newer, versions_of in (
     ("StreamsGroupHeartbeat", [1]),
     ("StreamsGroupDescribe", [1]),
     ("StreamsGroupTopologyDescriptionUpdate", [0]),
+    ("UnregisterController", [0]),
 ):
     LACKING |= {f"{newer}{kind}": versions_of for kind in ("Request", "Response")}
 # kio reads error codes into an enumeration, these times into datetimes and durations, which limits what they can be.

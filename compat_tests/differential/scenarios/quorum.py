@@ -5,11 +5,11 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, VoterListener
+from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from ottla.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
-    DescribeQuorumRequestPartition,
-    DescribeQuorumRequestTopic,
+    PartitionData,
+    TopicData,
 )
 from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest
@@ -20,12 +20,12 @@ DIRECTORY = bytes(15) + b"\1"
 
 
 def described(name: str) -> DescribeQuorumRequest:
-    partition = DescribeQuorumRequestPartition(partition_index=0)
-    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopic(topic_name=name, partitions=[partition])])
+    partition = PartitionData(partition_index=0)
+    return DescribeQuorumRequest(topics=[TopicData(topic_name=name, partitions=[partition])])
 
 
 def added(cluster_id: str | None) -> AddRaftVoterRequest:
-    listeners = [VoterListener(name="CONTROLLER", host="localhost", port=9093)]
+    listeners = [Listener(name="CONTROLLER", host="localhost", port=9093)]
     return AddRaftVoterRequest(
         cluster_id=cluster_id, timeout_ms=1000, voter_id=NOBODY, voter_directory_id=DIRECTORY, listeners=listeners
     )
