@@ -6,6 +6,7 @@
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 from collections import Counter
 
@@ -46,6 +47,17 @@ def test_records_come_back_as_sent(scenario, topic):
 def test_tools_guess_the_release_that_ottla_is_like(scenario):
     """By the highest version of every request that is told of; one that is missing makes it an older release."""
     assert scenario("release", "none") == {"release": "v4.4"}
+
+
+def test_exporters_and_tools_see_what_is_there(scenario, start_broker, make_topic):
+    """What kminion and kcl ask, of a broker whose log complains of nothing."""
+    broker = start_broker(SOON)
+    told = scenario("observe", make_topic(servers=broker.bootstrap), servers=broker.bootstrap)
+    assert told == {
+        "brokers": "1", "partitions": "1", "listed": "Stable", "members": "1", "lag": "30", "offsets": "[0 50]",
+        "hasSize": "true", "policy": "delete", "hasSettings": "true", "moving": "0", "producers": "1",
+    }  # fmt: skip
+    assert not re.search(" (WARNING|ERROR|CRITICAL) ", broker.log)
 
 
 def test_transactions_are_committed_and_aborted(scenario, topic):

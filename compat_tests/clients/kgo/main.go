@@ -34,6 +34,7 @@ func main() {
 		"serverSide":   func() { members(kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()) },
 		"share":        share,
 		"release":      release,
+		"observe":      observe,
 		"process":      func() { process() },
 		"processWithServerSide": func() {
 			process(kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
