@@ -1,4 +1,4 @@
-"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--zookeeper] [--override name=value ...]
+"""ottla cluster [--brokers 3] [--data folder] [--secure folder] [--zookeeper] [--log-level warn] [--override name=value ...]
 
 ottla cluster status [--data folder]           what a running one is like (or --status)
 ottla cluster start-broker N [--data folder]   start a broker of a running one that has ended
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.server.commands.given_settings import add_accept_empty_log_dir, given_texts
+from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 BROKERS_MAX = 99
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
     add_accept_empty_log_dir(parser)
+    add_log_level(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -110,8 +111,8 @@ def _run_one(options: argparse.Namespace) -> int:
 
     try:
         texts = given_texts(None, options.override)
-        accepted = options.accept_empty_log_dir
-        run_cluster(options.brokers, options.data, texts, accepted, options.secure, options.zookeeper)
+        accepted, level = options.accept_empty_log_dir, options.log_level
+        run_cluster(options.brokers, options.data, texts, accepted, options.secure, options.zookeeper, level)
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
     except ClusterFailed as error:

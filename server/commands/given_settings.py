@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
+
 
 def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
     """The option by which a start accepts a log directory that is empty or another one."""
@@ -17,6 +19,16 @@ def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
         type=os.path.abspath,
         metavar="PATH",
         help="start although this log directory is empty or another one than it was; repeatable",
+    )
+
+
+def add_log_level(command: argparse.ArgumentParser) -> None:
+    """The option that says what a broker logs."""
+    command.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="from what level on lines are logged, by Apache Kafka's names (default: info)",
     )
 
 

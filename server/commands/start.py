@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.server.commands.given_settings import add_accept_empty_log_dir, given_texts
+from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 YOUNG_AT_START = 50_000  # objects, before a collection of the young ones
-LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
 LOG_FORMATS = ("text", "json")
 
 DESCRIPTION = """\
@@ -88,12 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
     )
     add_accept_empty_log_dir(parser)
-    parser.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        default="info",
-        help="from what level on lines are logged, by Apache Kafka's names (default: info)",
-    )
+    add_log_level(parser)
     parser.add_argument(
         "--log-format", choices=LOG_FORMATS, default="text", help="lines for people, or a JSON object a line (default: text)"
     )

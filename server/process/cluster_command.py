@@ -37,6 +37,7 @@ from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
+from ottla.server.process.settings_file import write_settings
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
 
 BROKERS: Final = 3
@@ -79,12 +80,14 @@ def run_cluster(
     accepted_log_dirs: Sequence[str] = (),
     secure: Path | None = None,
     with_zookeeper: bool = False,
+    log_level: str = "info",
 ) -> None:
     """Run until SIGTERM or Ctrl-C; raises ConfigError or ClusterFailed.
 
     `size` None: as many brokers as the folder has, or three. `settings` are for all brokers. A broker whose log directory is
     among `accepted_log_dirs` starts although that is not what it was. `secure` is the folder of the certificates; None: that
-    of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper.
+    of last time, or none. `with_zookeeper`: a cluster that is new shares its tree by ZooKeeper. `log_level` is that of the
+    brokers.
     """
     for name in OWN_SETTINGS:
         if name in settings:
@@ -97,7 +100,7 @@ def run_cluster(
             known = Known.read(folder)
             secured = _secured(secure, known)
             ports = _ports(folder, size, known, with_zookeeper)
-            cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured)
+            cluster = LocalCluster(folder, ports, settings, accepted_log_dirs, secured, log_level)
             # Only now: what cannot even be tried, for want of Java or by a wrong setting, settles nothing.
             known.write(folder, ports, secured)
             trio.run(cluster.run)
@@ -219,6 +222,7 @@ class LocalCluster:
         settings: Mapping[str, str],
         accepted_log_dirs: Sequence[str],
         secured: Secured | None = None,
+        log_level: str = "info",
     ) -> None:
         """Raises ConfigError and NotSecured before anything has been started.
 
@@ -228,6 +232,7 @@ class LocalCluster:
         self._broker_ports = [port for port in broker_ports if port is not None]
         self._folder = folder
         self._secured = secured
+        self._log_level = log_level
         self._accepted = self._checked(accepted_log_dirs)
         self._zookeeper = None if zookeeper_port is None else self._prepared_zookeeper(zookeeper_port)
         self._besides = [] if self._zookeeper is None else [self._zookeeper]
@@ -258,9 +263,11 @@ class LocalCluster:
         }
         # Read here, too, so that a wrong setting is refused before any process is started.
         self._hand_over_s = load_config(texts).member.controlled_shutdown_timeout_ms / 1000
-        overrides = [part for name, text in texts.items() for part in ("--override", f"{name}={text}")]
+        # In a file, because everybody on the machine may see arguments, and there may be passwords among the settings.
+        file = self._folder / f"broker-{number}.properties"
+        write_settings(file, texts)
         accepted = [f"--accept-empty-log-dir={path}" for path in self._accepted if path == texts["log.dirs"]]
-        command = [sys.executable, "-m", "ottla", "start", *overrides, *accepted]
+        command = [sys.executable, "-m", "ottla", "start", str(file), "--log-level", self._log_level, *accepted]
         return Child(f"broker {number}", command, self._folder / f"broker-{number}.log")
 
     @property

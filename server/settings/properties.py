@@ -6,7 +6,7 @@ escaped character stands for itself; two `\\u` escapes may make one character be
 an earlier one. Texts are read as UTF-8, as what Java calls Reader; Kafka itself takes the bytes of its file for Latin-1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
@@ -28,6 +28,22 @@ def parse_properties(text: str) -> dict[str, str]:
             raise MalformedProperties(f"line {number}: malformed \\uxxxx encoding") from None
         found[key] = value
     return found
+
+
+def format_properties(texts: Mapping[str, str]) -> str:
+    """What `parse_properties` reads as these texts, in ASCII. Keys are names of settings, without blanks or signs."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in texts.items())
+
+
+def _escaped(value: str) -> str:
+    text = "".join(character if " " <= character <= "~" else _as_units(character) for character in value.replace("\\", "\\\\"))
+    # A blank in front would belong to the separator.
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _as_units(character: str) -> str:
+    units = character.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -12,6 +12,7 @@ import trio
 
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.commands.cli import main
+from ottla.server.commands.given_settings import given_texts
 from ottla.server.process import cluster_command, local_zookeeper
 from ottla.server.process.cluster_command import cluster_settings
 from ottla.server.process.secured_cluster import Secured
@@ -53,6 +54,26 @@ def test_what_differs_from_broker_to_broker_is_not_the_users(
     code, words = failure(["--data", str(tmp_path), "--override", f"{name}=1"], capsys)
     assert code == 2
     assert name in words
+
+
+def test_brokers_read_their_settings_in_files_that_nobody_else_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may see the arguments of a process."""
+    monkeypatch.setattr(cluster_command, "zookeeper_command", lambda configuration: ["none"])
+    left = tmp_path / "broker-1.properties"
+    left.write_text("of last time")
+    left.chmod(0o644)
+    given = {"ssl.keystore.password": " a\\secret\nin=lines", "num.partitions": "4"}
+    cluster = cluster_command.LocalCluster(tmp_path, [1, 2, 3], given, (), log_level="warn")
+    for number, broker in enumerate(cluster._brokers, 1):
+        file = tmp_path / f"broker-{number}.properties"
+        assert broker._command == [sys.executable, "-m", "ottla", "start", str(file), "--log-level", "warn"]
+        assert file.stat().st_mode & 0o777 == 0o600
+        found = given_texts(file, [])
+        assert {name: found[name] for name in given} == given
+        assert found["node.id"] == str(number)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["broker-1.properties", "broker-2.properties", "zookeeper"]
 
 
 def test_a_bad_setting_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,9 +229,8 @@ def noted_settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, BrokerConfig]:
 
     class Noted:
         def __init__(self, name: str, command: Sequence[str], log_path: Path) -> None:
-            pairs = [command[at + 1].partition("=") for at, each in enumerate(command) if each == "--override"]
-            if pairs:
-                noted[name] = load_config({setting: text for setting, _, text in pairs})
+            if "start" in command:
+                noted[name] = load_config(given_texts(Path(command[command.index("start") + 1]), []))
 
     monkeypatch.setattr(cluster_command, "Child", Noted)
     monkeypatch.setattr(cluster_command, "zookeeper_command", lambda configuration: [])

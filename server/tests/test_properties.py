@@ -1,8 +1,10 @@
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.settings.properties import MalformedProperties, parse_properties
+from ottla.server.settings.properties import MalformedProperties, format_properties, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except MalformedProperties:
         return
     assert sum(len(key) + len(value) for key, value in found.items()) <= len(text)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "a.b", "listener.name.x.y"]), st.text() | st.binary().map(os.fsdecode)))
+def test_what_is_written_comes_back(values: dict[str, str]) -> None:
+    text = format_properties(values)
+    assert text.isascii()
+    assert parse_properties(text) == values
 
 
 @given(st.dictionaries(st.text(), st.text()))
