@@ -178,6 +178,8 @@ class Filled:
                 group_id=SHARE_GROUP, member_id=MEMBER, member_epoch=epoch, subscribed_topic_names=[SHARED]
             )
             wait_until(lambda: asker.ask(beat, 1).error_code == 0, "the share group takes a member, and lets it go")  # noqa: B023
+            # Its coordinator begins the state by itself, and would fail if the offsets were altered meanwhile.
+            wait_until(lambda: _shared(asker), "the share group has begun the partition")
         part = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=5 + turn)
         topics = [AlterShareGroupOffsetsRequestTopic(topic_name=SHARED, partitions=[part])]
         asked = AlterShareGroupOffsetsRequest(group_id=SHARE_GROUP, topics=topics)

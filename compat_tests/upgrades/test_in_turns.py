@@ -8,7 +8,7 @@ from compat_tests.support.brokers import OttlaProcess, free_port
 from compat_tests.upgrades.before import Release, this_release
 from compat_tests.upgrades.filled import SETTINGS, Filled
 
-pytestmark = pytest.mark.may_be_skipped
+pytestmark = [pytest.mark.may_be_skipped, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])

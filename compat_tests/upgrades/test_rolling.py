@@ -14,7 +14,7 @@ from compat_tests.upgrades.before import Release, this_release
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-pytestmark = pytest.mark.may_be_skipped
+pytestmark = [pytest.mark.may_be_skipped, pytest.mark.timeout(900)]
 
 TOPIC, TRANSACTIONAL = "rolled", "transactional"
 PARTITIONS = 3
