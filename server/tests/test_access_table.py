@@ -105,6 +105,11 @@ RIGHTS: dict[str, tuple[ResourceType, AclOperation]] = {
     "AlterShareGroupOffsets": (GROUP, OPERATION.READ),
     "DeleteShareGroupOffsets": (GROUP, OPERATION.DELETE),
     "StreamsGroupTopologyDescriptionUpdate": (GROUP, OPERATION.READ),
+    "DescribeQuorum": (CLUSTER, OPERATION.DESCRIBE),
+    "UnregisterBroker": (CLUSTER, OPERATION.ALTER),
+    "AddRaftVoter": (CLUSTER, OPERATION.ALTER),
+    "RemoveRaftVoter": (CLUSTER, OPERATION.ALTER),
+    "UnregisterController": (CLUSTER, OPERATION.ALTER),
 }
 """Of keys that ask for several rights the one without which the rest does not count. Where one of two is enough, the wider
 one; where brokers and clients ask in versions of their own, that of the last version. DescribeCluster asks for it only to

@@ -112,8 +112,8 @@ def test_any_beginning_is_a_frame_or_refused(beginning: bytes) -> None:
 
 
 def test_requests_are_named() -> None:
-    assert (api_name(3), api_name(64), api_name(12345)) == ("Metadata", "UnregisterBroker", "of the unknown type 12345")
+    assert (api_name(3), api_name(63), api_name(12345)) == ("Metadata", "BrokerHeartbeat", "of the unknown type 12345")
     served = Calls(all_routes())
-    for api_key, words in ((64, "the request UnregisterBroker"), (-1, "of the unknown type -1")):
+    for api_key, words in ((63, "the request BrokerHeartbeat"), (-1, "of the unknown type -1")):
         with pytest.raises(ProtocolViolation, match=words):
             served.find(api_key, 0)
