@@ -70,6 +70,7 @@ class RecordedProcessor(Client):
         self._unstable = consumer_of(bootstrap, False, **{"group.id": name})
         self._producer: Producer | None = None
         self._told: deque[tuple[Place, KafkaError | None, Message]] = deque()
+        self._has_dropped = False  # the client has dropped records that it may have sent
         self._incarnation = began[-1] if began else ""
 
     def turn(self) -> None:
@@ -140,6 +141,7 @@ class RecordedProcessor(Client):
             producer.poll(0)
             producer.close()
         self._note()
+        self._has_dropped = False  # that is over with it
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -180,6 +182,7 @@ class RecordedProcessor(Client):
                 offset = message.offset()
                 self.add(Acknowledged, *where, UNKNOWN_OFFSET if offset is None else offset)
             else:
+                self._has_dropped |= error.code() == KafkaError._PURGE_QUEUE
                 self.add(Failed, *where, error.name(), error.code() not in REFUSALS)
 
     def _add_offset(self, transaction: int) -> None:
@@ -197,8 +200,19 @@ class RecordedProcessor(Client):
         if commit:
             self._insist(lambda producer: producer.commit_transaction(CALL_S))
         else:
-            self._insist(lambda producer: producer.abort_transaction(CALL_S))
+            self._abort()
         self.add(Ended, self._incarnation, transaction, commit)
+        # librdkafka gives the sequence numbers of records that an abort has dropped to the next ones. If a broker has
+        # appended the former, whose answer was lost, it takes the next ones for the same. A new producer has a new epoch.
+        if self._has_dropped and self._producer is not None:
+            self._close(self._producer)
+            self._producer = None
+
+    def _abort(self) -> None:
+        assert self._producer is not None
+        if self._random.random() < 0.5:
+            self._producer.flush(CALL_S)
+        self._insist(lambda producer: producer.abort_transaction(CALL_S))
 
     def _give_up(self, transaction: int, error: KafkaError) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
