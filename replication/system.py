@@ -13,6 +13,9 @@
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     SO_PEERCRED         tells who is on the other side of a Unix socket. macOS and the BSDs have getpeereid. Without both the
                         rights of the socket's file decide.
+    SO_REUSEPORT        lets several processes accept at one port, to whom the kernel gives connections in turn. Others know it, and
+                        give all of them to one process.
+    sched_getaffinity   tells which processors this process may use. Without it all that there are count.
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
     pidfd_open          lets the event loop wait for the end of a process. Without it a thread waits.
     /proc               tells of memory and disks, and has short paths. Without it both are unknown, and long paths are refused.
@@ -218,6 +221,16 @@ def give_free_memory_back() -> None:
     """Return to the system whatever is free now, if the C library can; takes some milliseconds."""
     if (malloc_trim := _of_c_library("malloc_trim")) is not None:
         malloc_trim(0)
+
+
+SHARES_PORTS = IS_LINUX and hasattr(socket, "SO_REUSEPORT")
+"""Whether the processes that accept at one port get connections in turn."""
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    affinity = _of_linux(os, "sched_getaffinity")
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def dying_with_this_process() -> Callable[[], None]:

@@ -25,6 +25,7 @@ from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.log.storage import OsStorage
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember, JoinProblem
@@ -39,6 +40,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.rules import cordoned_among
+from ottla.server.settings.workers_config import FOLDER
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
     from ottla.groupcoord.share_state.service import ShareCoordinator
     from ottla.groupcoord.transactions.service import TransactionCoordinator
+    from ottla.replication.log.storage import DirectoryLock, Storage
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.failed_logins import FailedLogins
@@ -64,7 +67,8 @@ if TYPE_CHECKING:
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
     from ottla.server.coordinators.transaction_verification import TransactionVerifier
     from ottla.server.net.listener import Listener
-    from ottla.server.settings.broker_config import BrokerConfig, Endpoint
+    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.endpoint import Endpoint
     from ottla.server.share.service import ShareGroups
     from ottla.server.telemetry.receiver import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
@@ -90,6 +94,7 @@ class Broker:
     ) -> None:
         self._nursery: trio.Nursery | None = None
         self._early: list[LatePart] = []
+        self._workers_lock: DirectoryLock | None = None
         self.surroundings = surroundings or Surroundings()
         self.authorizer = self._authorizer(config)
         self.tokens = self._tokens(config)
@@ -368,10 +373,20 @@ class Broker:
     async def open(self, sessions: trio.Nursery) -> None:
         """Load the logs and settings; nobody is served yet. In `sessions` the session with the coordination tree is held."""
         await self.replicas.open()
+        await self._keep_out_workers()
         await sessions.start(self.member.hold)
         await self.member.open()
         for user in self.configs.started_with.first_users:
             await self._add_user(user)
+
+    async def _keep_out_workers(self) -> None:
+        """Refuse to start where several workers run, or have left partitions behind; they look after that themselves."""
+        config, storage = self.configs.started_with, self.surroundings.storage or OsStorage()
+        if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
+            from ottla.server.start.worker_folders import keep_out_workers  # here, because most brokers were always alone
+
+            dirs = [str(each) for each in config.log_dirs]
+            self._workers_lock = await self.surroundings.run_in_thread(keep_out_workers, storage, dirs)
 
     async def _add_user(self, user: FirstUser) -> None:
         """Give a credential to a user who has none for that mechanism."""
@@ -391,6 +406,8 @@ class Broker:
         # Whatever cancels the broker, its logs have to reach the disk.
         with trio.CancelScope(shield=True):
             await self.replicas.shutdown(self.member.broker_epoch if self.is_in_cluster else NO_BROKER_EPOCH)
+            if self._workers_lock is not None:
+                self._workers_lock.release()
 
     def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
         """Let the cluster know where clients reach this broker."""
@@ -418,3 +435,10 @@ class Broker:
                 nursery.start_soon(self.tls.watch_files)
             yield nursery
             nursery.cancel_scope.cancel()
+
+
+def _is_there(storage: Storage, folder: str) -> bool:
+    try:
+        return storage.is_directory(folder)
+    except OSError:  # a broken disk, of which others tell
+        return False

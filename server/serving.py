@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     import socket
 
     from ottla.server.auth.sasl_listener import SaslListener
-    from ottla.server.settings.broker_config import BrokerConfig, Endpoint
+    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.endpoint import Endpoint
     from ottla.server.settings.overrides import Texts
 
     Bound = Sequence[tuple[Endpoint, socket.socket]]
@@ -93,7 +94,8 @@ async def _serve_bound(
     readiness = Readiness()
     try:
         broker = Broker(config, Surroundings(descriptors=descriptors), readiness)
-        broker.register(bound)
+        # What a worker shares with others is no way to it alone.
+        broker.register(bound[: len(config.listeners)])
         async with trio.open_nursery() as sessions:
             if http is not None:
                 from ottla.server.console.console import add_console  # here, because most brokers do without
@@ -160,7 +162,7 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
         broker.quotas,
         # Clients that open very many connections must not keep out the brokers, if these have a listener of their
         # own.
-        protected=inter_broker if len(bound) > 1 else None,
+        protected=inter_broker if len(broker.config.listeners) > 1 else None,
         of_listener=lambda listener: _own_limits(broker.configs.texts_of_listener(listener)),
     )
     broker.configs.on_change(lambda _: limits.changed())
@@ -265,11 +267,16 @@ def checked_limit(limit: int) -> int:
 
 
 def bind_all(config: BrokerConfig) -> list[tuple[Endpoint, socket.socket]]:
-    """A bound socket for each listener, not listening yet; StartupError names the address that cannot be had."""
+    """A bound socket for each listener, not listening yet; StartupError names the address that cannot be had.
+
+    Those that a worker shares with the others come last, under the same names.
+    """
     bound: list[tuple[Endpoint, socket.socket]] = []
-    for endpoint in config.listeners:
+    worker, buffer_bytes = config.worker, config.server.socket_receive_buffer_bytes
+    for endpoint in (*config.listeners, *(worker.shared if worker else ())):
         try:
-            bound.append((endpoint, bind(endpoint.host, endpoint.port, config.server.socket_receive_buffer_bytes)))
+            sock = bind(endpoint.host, endpoint.port, buffer_bytes, with_others=worker is not None)
+            bound.append((endpoint, sock))
         except OSError as error:
             # The start ends here, so no port may stay taken.
             for _, sock in bound:

@@ -12,7 +12,7 @@ from ottla.server.auth.tls_listener import InForce, TlsListener
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from ottla.server.settings.broker_config import Endpoint
+    from ottla.server.settings.endpoint import Endpoint
     from ottla.server.settings.repository import ConfigRepository
 
 logger = logging.getLogger("ottla.tls")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener=",
     )
     parser.add_argument(
+        "--workers",
+        metavar="N",
+        help="processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers",
+    )
+    parser.add_argument(
         "--settings-from-environment",
         action="store_true",
         help="as in a container: OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's",
@@ -99,18 +104,25 @@ def run(options: argparse.Namespace) -> int:
         from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
-        config = load_config(_given(options))
+        texts = _given(options)
+        config = load_config(texts)
         accepted = tuple(options.accept_empty_log_dir)
         config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
     except ConfigError as error:
         return fail(str(error), EXIT_USAGE)
+    if config.workers.num_workers != "1":
+        from ottla.replication.system import processors
+
+        if (count := config.workers.count(processors())) > 1:
+            return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
     return _run(config, options.log_level.upper(), options.log_format)
 
 
 def _given(options: argparse.Namespace) -> dict[str, str]:
     http = [] if options.http is None else [f"http.listener={options.http}"]
     http += ["http.console.write=true"] if options.console_write else []
-    return given_texts(options.file, [*options.override, *http], with_environment=options.settings_from_environment)
+    workers = [] if options.workers is None else [f"num.workers={options.workers}"]
+    return given_texts(options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment)
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
@@ -153,6 +165,23 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
         return fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         pass
+    return EXIT_OK
+
+
+def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
+    with _importing():
+        from ottla.server.process import log_lines
+        from ottla.server.process.workers_command import run_workers
+        from ottla.server.serving import StartupError
+        from ottla.server.settings.broker_config import ConfigError
+
+    log_lines.set_up(log_level, log_format)
+    try:
+        run_workers(texts, config, count, log_level=log_level, log_format=log_format)
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    except StartupError as error:
+        return fail(str(error), EXIT_FAILED)
     return EXIT_OK
 
 

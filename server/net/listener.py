@@ -62,10 +62,13 @@ SYSTEM_DEFAULT = -1
 SEND_BUFFER_BYTES = 256 * 1024
 
 
-def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> socket.socket:
+def bind(
+    host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT, *, with_others: bool = False
+) -> socket.socket:
     """A bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if it cannot be had.
 
-    The size of the receive buffer goes over to the connections, whose handshake depends on it.
+    The size of the receive buffer goes over to the connections, whose handshake depends on it. `with_others`: together with
+    other processes of this user that say the same (SO_REUSEPORT); the kernel gives each connection to one that listens.
     """
     # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
     dual = not host and socket.has_dualstack_ipv6()
@@ -73,6 +76,8 @@ def bind(host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT) -> so
     try:
         # A broker that is started again gets its port although connections from before are still closing.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if with_others:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
         if receive_buffer_bytes not in (SYSTEM_DEFAULT, UNCHANGED):

@@ -38,8 +38,8 @@ def _escaped(text: str) -> str:
 class LogFormatter(logging.Formatter):
     """One line for each message; the lines of a traceback are indented, so that none looks like a message."""
 
-    def __init__(self) -> None:
-        super().__init__(LINE_FORMAT)
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__(LINE_FORMAT if process is None else f"{process}: {LINE_FORMAT}")
 
     def format(self, record: logging.LogRecord) -> str:
         line = self.formatMessage(_with_message(record, shown(_message(record), MESSAGE_CHARACTERS_MAX)))
@@ -53,13 +53,21 @@ class LogFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object on a line: time (UTC, RFC 3339), level (Kafka's name), logger, message, and exception if there is one."""
+    """One JSON object on a line: time (UTC, RFC 3339), level (Kafka's name), logger, message, and exception if there is one.
+
+    One of several processes has its name before them.
+    """
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
 
     def format(self, record: logging.LogRecord) -> str:
         import json  # few want it, and a start pays for each module
 
         seconds, milliseconds = divmod(int(record.created * 1000), 1000)
         fields = {
+            **self._process,
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z",
             "level": level_name(record.levelno),
             "logger": record.name,
@@ -117,12 +125,15 @@ def _add_count(record: logging.LogRecord, untold: int) -> None:
         record.msg, record.args = record.getMessage() + MORE % untold, ()
 
 
-def set_up(level: str, form: str) -> None:
-    """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`."""
+def set_up(level: str, form: str, process: str | None = None) -> None:
+    """From now on all loggers write to stderr. `level` is a key of `LEVELS`, `form` one of `FORMS`.
+
+    One of several processes begins each line with its name; what was set up before that is replaced.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMS[form]())
+    handler.setFormatter(FORMS[form](process))
     handler.addFilter(FloodGate())
-    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+    logging.basicConfig(level=LEVELS[level], handlers=[handler], force=process is not None)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -142,4 +153,4 @@ def _indented(trace: str) -> str:
     return "\n".join([_TRACE_INDENTATION + shown(line, MESSAGE_CHARACTERS_MAX) for line in trace.split("\n")])
 
 
-FORMS: Final[dict[str, Callable[[], logging.Formatter]]] = {"text": LogFormatter, "json": JsonFormatter}
+FORMS: Final[dict[str, Callable[[str | None], logging.Formatter]]] = {"text": LogFormatter, "json": JsonFormatter}

@@ -31,7 +31,7 @@ class ServiceManager:
     """The one that has started this process."""
 
     def __init__(self, address: str, watchdog_s: float | None) -> None:
-        self._watchdog_s = watchdog_s
+        self.watchdog_s = watchdog_s
         self._state = _STARTING
         self._has_failed = False
         # A name that begins with @ is one of Linux' abstract ones.
@@ -59,17 +59,24 @@ class ServiceManager:
 
     async def keep_informed(self) -> None:
         """Until cancelled."""
-        if self._watchdog_s is not None:
+        if self.watchdog_s is not None:
             faulthandler.enable()
-        # Twice in the time that is allowed, as sd_watchdog_enabled(3) recommends.
-        interval_s = min(INTERVAL_S, (self._watchdog_s or INTERVAL_S * 2) / 2)
         while True:
-            if beat := self._beat():
-                self._tell(beat)
-            await trio.sleep(interval_s)
+            self.beat()
+            await trio.sleep(self.interval_s)
+
+    @property
+    def interval_s(self) -> float:
+        """How often it is to hear something: twice in the time that is allowed, as sd_watchdog_enabled(3) recommends."""
+        return min(INTERVAL_S, (self.watchdog_s or INTERVAL_S * 2) / 2)
+
+    def beat(self) -> None:
+        """Tell that this process goes on, if that is waited for."""
+        if beat := self._beat():
+            self._tell(beat)
 
     def _beat(self) -> str:
-        watchdog = "" if self._watchdog_s is None else "WATCHDOG=1\n"
+        watchdog = "" if self.watchdog_s is None else "WATCHDOG=1\n"
         return watchdog if self._state is _SERVING else f"{watchdog}EXTEND_TIMEOUT_USEC={EXTENSION_S * 1e6:.0f}\n"
 
     def _tell(self, text: str) -> None:

@@ -27,6 +27,7 @@ from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.authorizer_config import AuthorizerConfig, UnknownAuthorizer
 from ottla.server.settings.control_plane import control_plane_listener
 from ottla.server.settings.coordination_config import CoordinationConfig
+from ottla.server.settings.endpoint import Endpoint
 from ottla.server.settings.http_config import HttpConfig
 from ottla.server.settings.kerberos_config import KerberosConfig
 from ottla.server.settings.member_config import MemberConfig
@@ -43,6 +44,7 @@ from ottla.server.settings.sasl_config import (
 from ottla.server.settings.tls_config import TlsConfig
 from ottla.server.settings.token_config import OlderTokenConfig, TokenConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
+from ottla.server.settings.workers_config import Worker, WorkersConfig
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_connection
 from ottla.wire.settings import (
     CLASS,
@@ -169,24 +171,6 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Endpoint:
-    """A listener's name with the address to bind or to advertise, and what is spoken there."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: str = "PLAINTEXT"
-
-    @property
-    def is_encrypted(self) -> bool:
-        return self.security_protocol in ("SSL", "SASL_SSL")
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerConfig:
     """Everything a broker is started with."""
 
@@ -217,6 +201,10 @@ class BrokerConfig:
     authorizer: AuthorizerConfig | None = None
     http: HttpConfig = field(default_factory=HttpConfig)
     coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
+    workers: WorkersConfig = field(default_factory=WorkersConfig)
+    worker: Worker | None = None
+    """Which of several workers of one start this is; no setting."""
+
     first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
@@ -257,8 +245,8 @@ def broker_settings() -> Mapping[str, Setting]:
         DeadLetterConfig,
     )
     security = (SaslConfig, OAuthLoginConfig, KerberosConfig, TlsConfig, TokenConfig)
-    rest = (ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig, CoordinationConfig)
-    for config_class in (ServerConfig, *coordinators, *rest):
+    rest = (ReplicationConfig, MemberConfig, QuotaConfig, *security, HttpConfig)
+    for config_class in (ServerConfig, *coordinators, *rest, CoordinationConfig, WorkersConfig):
         known.update(settings_of(config_class))
     return known
 
@@ -335,6 +323,7 @@ def load_config(texts: Mapping[str, str]) -> BrokerConfig:
         authorizer=_authorizer(server, static),
         http=_read(HttpConfig, static),
         coordination=coordination,
+        workers=_read(WorkersConfig, static),
     )
 
 

@@ -110,7 +110,10 @@ def requests(
     yield exposition.family(_BYTES_IN, [({"request": api}, each.bytes_in) for api, each in apis.items()])
     yield exposition.family(_BYTES_OUT, [({"request": api}, each.bytes_out) for api, each in apis.items()])
     # Kafka has several network processors, and its dashboards sum over them.
-    counted = [({"listener": each.name, "networkProcessor": "0"}, len(each.connections)) for each in listeners]
+    connections: Counter[str] = Counter()
+    for each in listeners:  # one of several workers accepts at two addresses under one name
+        connections[each.name] += len(each.connections)
+    counted = [({"listener": name, "networkProcessor": "0"}, count) for name, count in connections.items()]
     yield exposition.family(_CONNECTIONS, counted)
 
 

@@ -1,0 +1,209 @@
+"""Which processes of a start with several workers run, and what happens when one ends. Decides; `supervisor.py` does it.
+
+    state      how it begins                            what ends it
+    beginning  the tree's keeper starts, and when it    all workers serve -> serving; one ends, or a signal -> stopping
+               is ready all workers, side by side
+    serving    clients are served                       a signal, no worker is left, or the tree is lost -> stopping
+    stopping   every worker is asked to hand over and   all processes have ended
+               stop; when all have ended, the keeper
+
+A worker that ends while others serve is started again at once, whatever it ended by: its bug, its disk, a signal of an operator.
+After more than RESTARTS_MAX ends within RESTARTS_S it stays down, and the others go on. So is the keeper of the tree, whose
+members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it cannot go on is not tried again.
+
+Who stops is patient, then not: SIGTERM, a second SIGTERM after which nothing is handed over, SIGKILL. An operator's second
+and third signals do the same sooner.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+RESTARTS_MAX: Final = 5
+RESTARTS_S: Final = 60.0
+FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+EXIT_FAILED: Final = 1
+
+
+class Start(NamedTuple):
+    """Start this process."""
+
+    name: str
+
+
+class Send(NamedTuple):
+    """Send this process a signal."""
+
+    name: str
+    number: signal.Signals
+
+
+class Say(NamedTuple):
+    """Tell the operator. A line that `is_bad` tells of what should not be."""
+
+    line: str
+    is_bad: bool = True
+
+
+class Announce(NamedTuple):
+    """All serve for the first time."""
+
+
+Action = Start | Send | Say | Announce
+
+
+class Restarts:
+    """How often a process was started again."""
+
+    def __init__(self) -> None:
+        self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
+
+    def allowed(self, now: float) -> bool:
+        """It has ended: whether it may begin once more."""
+        self._ends.append(now)
+        return len(self._ends) <= RESTARTS_MAX or now - self._ends[0] > RESTARTS_S
+
+
+class _Process:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = self.is_ready = self.is_given_up = False
+        self.problem = ""
+        self.restarts = Restarts()
+
+
+class Fleet:
+    """See the module's docstring. Times are seconds on any clock that goes on."""
+
+    def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
+        """`keeper` None: the tree is somewhere else."""
+        self._workers = [_Process(name) for name in workers]
+        self._keeper = None if keeper is None else _Process(keeper)
+        self._patience_s = hand_over_s + FLUSH_S
+        self._is_announced = self.is_stopping = False
+        self._urgency = 0
+        self._deadline = math.inf
+        self.failure = ""
+        """Why it could not start, or had to stop; one line for the operator."""
+
+        self.was_killed = False
+        """Whether a process had to be killed at the end."""
+
+    # --- what is the case
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing runs any more."""
+        return self.is_stopping and not any(each.is_alive for each in self._all)
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_announced and not self.is_stopping
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is to be called."""
+        return self._deadline
+
+    @property
+    def _all(self) -> list[_Process]:
+        return [*self._workers, *([self._keeper] if self._keeper else [])]
+
+    def _process(self, name: str) -> _Process:
+        return next(each for each in self._all if each.name == name)
+
+    # --- what happens
+
+    def begin(self) -> list[Action]:
+        """The first processes."""
+        return self._start([self._keeper] if self._keeper else self._workers)
+
+    def on_ready(self, name: str) -> list[Action]:
+        """A process does what it is there for."""
+        process = self._process(name)
+        process.is_ready = True
+        if self.is_stopping:
+            return []
+        if process is self._keeper:
+            return self._start([each for each in self._workers if not each.is_alive and not each.is_given_up])
+        if self._is_announced:
+            return [Say(f"{name} serves again", is_bad=False)]
+        if all(each.is_ready for each in self._workers):
+            self._is_announced = True
+            return [Announce()]
+        return []
+
+    def on_problem(self, name: str, problem: str) -> None:
+        """A process says why it is going to end."""
+        self._process(name).problem = problem
+
+    def on_ended(self, name: str, how: str, now: float, *, is_failure: bool) -> list[Action]:
+        """A process has ended. `how` says by what, in words."""
+        process = self._process(name)
+        process.is_alive, was_ready, process.is_ready = False, process.is_ready, False
+        problem, process.problem = process.problem, ""
+        told = f"{name} has ended ({problem or how})"
+        if self.is_stopping:
+            self.was_killed |= is_failure
+            return [*([Say(told)] if is_failure and not self.failure else []), *self._go_on_stopping(now)]
+        if not self._is_announced:
+            return self._fail(f"{name}: {problem}" if problem else told, now)
+        if process is self._keeper and (problem or not was_ready):
+            return self._fail(f"{name}: {problem}" if problem else told, now)
+        if process.restarts.allowed(now):
+            return [Say(f"{told} and is started again"), *self._start([process])]
+        process.is_given_up = True
+        if process is self._keeper or all(each.is_given_up for each in self._workers):
+            return self._fail(f"{told} too often", now)
+        times = f"{RESTARTS_MAX + 1} times within {RESTARTS_S:.0f} s"
+        return [Say(f"{told}, {times}; it stays down, and so does what it led, until all are started anew")]
+
+    def on_signal(self, name: str, now: float) -> list[Action]:
+        """An operator's signal, by its name."""
+        if not self.is_stopping:
+            return [Say(f"stopping on {name}", is_bad=False), *self._stop(now)]
+        return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
+
+    def on_time(self, now: float) -> list[Action]:
+        """The deadline is over, perhaps."""
+        return self._press(now) if now >= self._deadline else []
+
+    # --- what follows
+
+    def _start(self, processes: Iterable[_Process]) -> list[Action]:
+        actions: list[Action] = []
+        for each in processes:
+            each.is_alive = True
+            actions.append(Start(each.name))
+        return actions
+
+    def _fail(self, failure: str, now: float) -> list[Action]:
+        self.failure = failure
+        return self._stop(now)
+
+    def _stop(self, now: float) -> list[Action]:
+        self.is_stopping = True
+        return self._ask(self._workers, now) or self._go_on_stopping(now)
+
+    def _go_on_stopping(self, now: float) -> list[Action]:
+        # Workers need the tree to hand over, so its keeper comes last.
+        if self._keeper is None or any(each.is_alive for each in self._workers):
+            return []
+        return self._ask([self._keeper], now)
+
+    def _ask(self, processes: Sequence[_Process], now: float) -> list[Action]:
+        alive = [each for each in processes if each.is_alive]
+        if alive:
+            self._urgency, self._deadline = 0, now + self._patience_s
+        return [Send(each.name, signal.SIGTERM) for each in alive]
+
+    def _press(self, now: float) -> list[Action]:
+        self._urgency += 1
+        self._deadline = now + FLUSH_S if self._urgency == 1 else math.inf
+        workers = [each for each in self._workers if each.is_alive]
+        alive = workers or [each for each in self._all if each.is_alive]
+        return [Send(each.name, signal.SIGTERM if self._urgency == 1 else signal.SIGKILL) for each in alive]

@@ -1,0 +1,67 @@
+"""The ports of several workers, held by the start that runs them as long as it lives.
+
+It binds each of them alone, so that a port which somebody has is found at once, and nobody has two bootstrap addresses by
+accident. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not listen
+itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port free.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla.server.net.listener import bind
+from ottla.server.serving import StartupError
+from ottla.server.settings.worker_places import Ports
+
+if TYPE_CHECKING:
+    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.endpoint import Endpoint
+
+PATIENCE_S: Final = 0.5  # for the sockets of workers that the kernel is just ending
+LOOK_AGAIN_S: Final = 0.02
+
+
+class HeldPorts:
+    """See the module's docstring. `by_listener` has the numbers, none of which is 0."""
+
+    def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
+        """Raises StartupError that names the address that cannot be had."""
+        self._sockets: list[socket.socket] = []
+        try:
+            self.by_listener = {
+                each.listener: Ports(
+                    self._hold(each, wanted[each.listener].shared),
+                    [self._hold(each, port) for port in wanted[each.listener].own],
+                )
+                for each in config.listeners
+            }
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, endpoint: Endpoint, port: int) -> int:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                sock = bind(endpoint.host, port)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    place = f"{endpoint.listener}://{endpoint.host}:{port}"
+                    told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
+                    raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
+            time.sleep(LOOK_AGAIN_S)
+        self._sockets.append(sock)
+        # From now on another process gets it only if it asks for company, as the workers do.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held: int = sock.getsockname()[1]
+        return held
+
+    def close(self) -> None:
+        """Let go of them."""
+        for sock in self._sockets:
+            sock.close()

@@ -1,0 +1,135 @@
+"""`ottla start` with num.workers: several brokers in processes of their own, and the process that looks after them.
+
+    supervisor    the process that was started: no broker, no event loop (`supervisor.py`, `fleet.py`)
+      |- the coordination tree    in the data directory, served to the workers; not with zookeeper.connect
+      |- worker 0, worker 1, ...  a broker each (`worker.py`), forked from what the supervisor has imported
+
+What differs from worker to worker is in `server/settings/worker_places.py`, their folders in `server/start/worker_folders.py`,
+their ports in `worker_ports.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla import __version__
+from ottla.replication import system
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.server.process.supervisor import Program, Supervisor
+from ottla.server.process.worker import run_worker
+from ottla.server.process.worker_ports import HeldPorts
+from ottla.server.serving import StartupError
+from ottla.server.settings.worker_places import Ports, wanted_ports, worker_config
+from ottla.server.start.worker_folders import hold_folders
+
+if TYPE_CHECKING:
+    from ottla.server.process.service_manager import ServiceManager
+    from ottla.server.settings.broker_config import BrokerConfig
+
+TREE = "the coordination tree"
+
+
+def run_workers(
+    texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str
+) -> None:
+    """Run until SIGTERM or Ctrl-C. Raises ConfigError, and StartupError if it cannot start or had to stop.
+
+    `texts` are the settings as they were given, `config` is what they come to.
+    """
+    if not system.SHARES_PORTS:
+        raise StartupError(f"num.workers={count}: several workers need Linux; start with num.workers=1")
+    wanted = wanted_ports(config, count)
+    # Once with ports that are not known yet: a setting that some worker cannot have is told before anything is touched.
+    for number in range(count):
+        worker_config(texts, config, number, count, wanted)
+    _hold_folders(config, count)
+    ports = HeldPorts(config, wanted).by_listener
+    manager = _service_manager()
+    how = {
+        "log_level": log_level,
+        "log_format": log_format,
+        "beat_s": None if manager is None or manager.watchdog_s is None else manager.interval_s,
+    }
+    workers = [worker_config(texts, config, number, count, ports) for number in range(count)]
+    programs: dict[str, Program] = {
+        f"worker {number}": partial(run_worker, each, **how) for number, each in enumerate(workers)
+    }
+    supervisor = Supervisor(
+        programs,
+        keeper=None,
+        hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
+        announce=partial(_announce, config, ports, workers),
+        manager=manager,
+    )
+    _share_what_is_imported()
+    if failure := supervisor.run():
+        raise StartupError(failure)
+
+
+def _hold_folders(config: BrokerConfig, count: int) -> None:
+    try:
+        hold_folders(
+            config.log_dirs,
+            count,
+            node_id=config.node_id,
+            accepted=config.accepted_log_dirs,
+            has_journal=config.zookeeper is None,
+        )
+    except LogDirectoryProblem as problem:
+        raise StartupError(str(problem)) from None
+    except OSError as error:
+        raise StartupError(f"cannot use the data directory: {error}") from None
+
+
+def _service_manager() -> ServiceManager | None:
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from ottla.server.process.service_manager import ServiceManager
+
+    return ServiceManager.of(os.environ)
+
+
+def _share_what_is_imported() -> None:
+    """All that was read until now stays as it is, so that its pages stay one for all processes."""
+    gc.collect()
+    gc.freeze()
+
+
+def _announce(
+    config: BrokerConfig,
+    ports: Mapping[str, Ports],
+    workers: Sequence[BrokerConfig],
+    told: Sequence[Mapping[str, Any]],
+) -> None:
+    """Say what is running and where; the last line is the one that scripts wait for."""
+    shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
+    first = config.advertised_endpoint(shared[0].listener, shared[0].port)
+    lines = [
+        f"ottla {__version__}",
+        f"  cluster id      {told[0]['cluster_id']}",
+        f"  workers         {len(workers)}, with the node ids {workers[0].node_id} to {workers[-1].node_id}",
+        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
+        f"  listeners       {', '.join(map(str, shared))}, shared by all workers",
+    ]
+    for number, worker in enumerate(workers):
+        own = ", ".join(str(worker.advertised_endpoint(each.listener, each.port)) for each in worker.listeners)
+        lines.append(f"  {f'worker {number}':15} {own}")
+    lines.append(f"  try             kcat -b {_address(first.host, first.port)} -L")
+    for number, each in enumerate(told):
+        if each["http_address"]:
+            fragment = f"#token={each['http_token']}" if each["http_token"] else ""
+            what = "console" if number == 0 else f"  of worker {number}"
+            lines.append(f"  {what:15} http://{_address(*each['http_address'])}/{fragment}")
+    if config.ignored_settings:
+        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
+    lines.append(f"listening on {_address(shared[0].host or '0.0.0.0', shared[0].port)}")
+    print("\n".join(lines), flush=True)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

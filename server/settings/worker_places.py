@@ -1,0 +1,116 @@
+"""What of a start's settings differs from worker to worker: ids, addresses and directories. All of it is decided here.
+
+    node.id                 that of the settings + k, for worker k = 0, 1, 2 and so on
+    log.dirs                worker 0 has the directories as they are, worker k has workers/k below each of them
+    listeners               worker k has port + 1 + k of each listener for itself, or any free one if the port is 0
+    advertised.listeners    the same is added to the port that clients are told
+    http.listener           port + k, or any free one
+
+The port of the settings itself is shared: all workers accept there, so that it is enough as the one bootstrap address. The
+kernel decides who gets a connection. That is why it is nobody's own port: a client that wants worker 0 must never get another
+one.
+
+`workers/1` is no name of a partition's directory, as `worker-1` would be: neither this broker nor Apache Kafka takes it for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.server.settings.broker_config import BrokerConfig, ConfigError, load_config
+from ottla.server.settings.endpoint import Endpoint
+from ottla.server.settings.workers_config import FOLDER, Worker
+
+if TYPE_CHECKING:
+    import socket
+
+PORT_MAX: Final = 65535
+
+
+class Ports(NamedTuple):
+    """Those of one listener."""
+
+    shared: int
+    own: Sequence[int]
+    """By the numbers of the workers."""
+
+
+def worker_folder(log_dir: Path, number: int) -> Path:
+    """The log directory of a worker that belongs to one of the settings."""
+    return log_dir / FOLDER / str(number) if number else log_dir
+
+
+def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
+    """The ports of each listener, 0 for any free one. Raises ConfigError if they do not fit."""
+    wanted = {each.listener: Ports(each.port, _following(each, count)) for each in config.listeners}
+    taken: dict[int, Endpoint] = {}
+    for each in config.listeners:
+        for port in filter(None, (each.port, *wanted[each.listener].own)):
+            if port in taken:
+                raise ConfigError(
+                    f"listeners {taken[port]} and {each} are too near for num.workers={count}: each worker has a port of its"
+                    f" own behind the shared one, so a listener needs {count + 1} ports in a row"
+                )
+            taken[port] = each
+    return wanted
+
+
+def _following(endpoint: Endpoint, count: int) -> list[int]:
+    if not endpoint.port:
+        return [0] * count
+    if endpoint.port + count > PORT_MAX:
+        raise ConfigError(f"listeners={endpoint}: the {count} ports behind it, which workers have, are beyond {PORT_MAX}")
+    return [endpoint.port + 1 + number for number in range(count)]
+
+
+def worker_config(
+    texts: Mapping[str, str], config: BrokerConfig, number: int, count: int, ports: Mapping[str, Ports]
+) -> BrokerConfig:
+    """The configuration of one worker.
+
+    `texts` are the settings that were given, `config` is what they come to, `ports` are those that are really held. Raises
+    ConfigError.
+    """
+    own = {
+        "node.id": str(config.node_id + number),
+        "broker.id": str(config.node_id + number),
+        "listeners": ",".join(_listeners(config, number, ports)),
+        "log.dirs": ",".join(str(worker_folder(path, number)) for path in config.log_dirs),
+    }
+    if config.server.advertised_listeners is not None:
+        own["advertised.listeners"] = ",".join(str(_advertised(each, number)) for each in config.advertised.values())
+    if (address := config.http.address) is not None:
+        own["http.listener"] = str(_http(*address, number))
+    # Not both names, and only those of the listeners that are opened.
+    dropped = ("log.dir", "controller.listener.names")
+    given = {name: text for name, text in texts.items() if name not in dropped}
+    shared = tuple(replace(each, port=ports[each.listener].shared) for each in config.listeners)
+    return replace(
+        load_config(given | own),
+        worker=Worker(number, count, shared),
+        accepted_log_dirs=config.accepted_log_dirs,
+        # One of them is enough to make users that all of them share.
+        first_users=config.first_users if number == 0 else (),
+    )
+
+
+def _listeners(config: BrokerConfig, number: int, ports: Mapping[str, Ports]) -> list[str]:
+    return [str(replace(each, port=ports[each.listener].own[number])) for each in config.listeners]
+
+
+def _advertised(told: Endpoint, number: int) -> Endpoint:
+    if not told.port:
+        return told
+    if (port := told.port + 1 + number) > PORT_MAX:
+        raise ConfigError(f"advertised.listeners={told}: the ports behind it, which workers have, are beyond {PORT_MAX}")
+    return replace(told, port=port)
+
+
+def _http(host: str, port: int, number: int) -> str:
+    if port and port + number > PORT_MAX:
+        raise ConfigError(f"http.listener: port {port} + {number}, which worker {number} has, is beyond {PORT_MAX}")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{port + number if port else 0}"

@@ -1,0 +1,147 @@
+"""The folders of several workers below the log directories, and who may use them.
+
+    <log.dir>              worker 0, and a broker that is alone
+    <log.dir>/workers/1    worker 1, and so on, in each of log.dirs
+    <log.dir>/workers/.lock  in the first of log.dirs: held by the start that runs the workers, because it holds the journal
+
+Only who holds both locks of the first log directory, or one and has seen the other one free, opens the journal there:
+
+    a broker that is alone takes .lock, and then workers/.lock if there is a folder `workers`
+    a start of several workers makes that folder, takes workers/.lock, and then looks whether .lock is free
+
+Of two that begin at the same moment at least one sees the other.
+
+A worker that is left out keeps its partitions, which nobody else has: a start with fewer workers is refused as long as there is
+one. Directories that are to be deleted, or were put aside, do not count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ottla.replication.hosting.directories import LogDirectoryProblem, hold_directories
+from ottla.replication.log.names import LOCK, parse_partition_directory, path_in
+from ottla.replication.log.storage import OsStorage
+from ottla.server.cluster.log_dir_identities import check_journal
+from ottla.server.settings.worker_places import worker_folder
+from ottla.server.settings.workers_config import FOLDER
+
+if TYPE_CHECKING:
+    from ottla.replication.log.storage import DirectoryLock, Storage
+
+PATIENCE_S: Final = 5.0  # for the workers of a start that was killed, which the kernel is just ending
+LOOK_AGAIN_S: Final = 0.02
+NAMES_MAX: Final = 3
+DIGITS_MAX: Final = 4
+
+
+class FolderLock:
+    """The right to the journal and to all workers' folders; goes with the process."""
+
+    def __init__(self, lock: DirectoryLock) -> None:
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another start have them."""
+        self._lock.release()
+
+
+def hold_folders(
+    log_dirs: Sequence[Path], count: int, *, node_id: int, accepted: Collection[str], has_journal: bool
+) -> FolderLock:
+    """The right to run so many workers here. Raises LogDirectoryProblem, and OSError if the disk refuses.
+
+    Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
+    `has_journal` False: these workers have their tree elsewhere.
+    """
+    storage = OsStorage()
+    home = log_dirs[0] / FOLDER
+    home.mkdir(parents=True, exist_ok=True)
+    lock = _patiently_locked(storage, home)
+    try:
+        # Worker 0 takes it later. Here it only has to be seen that no broker which is alone has it.
+        _patiently_locked(storage, log_dirs[0]).release()
+        refuse_fewer(storage, [str(each) for each in log_dirs], count)
+        held = hold_directories([str(each) for each in log_dirs], storage, node_id=node_id)
+        try:
+            if has_journal:
+                check_journal(held, accepted)
+        finally:
+            for each in held:
+                each.release()
+    except BaseException:
+        lock.release()
+        raise
+    return FolderLock(lock)
+
+
+def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
+    until = time.monotonic() + PATIENCE_S
+    while (lock := storage.lock(path_in(str(folder), LOCK))) is None:
+        if time.monotonic() > until:
+            raise _used(str(folder))
+        time.sleep(LOOK_AGAIN_S)
+    return lock
+
+
+def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:
+    """Of a broker that is alone, and has the locks of its directories: see the module's docstring. Raises LogDirectoryProblem."""
+    home = path_in(log_dirs[0], FOLDER)
+    lock = None
+    if storage.is_directory(home) and (lock := storage.lock(path_in(home, LOCK))) is None:
+        raise _used(home)
+    try:
+        refuse_fewer(storage, log_dirs, 1)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+    return lock
+
+
+def _used(folder: str) -> LogDirectoryProblem:
+    return LogDirectoryProblem(
+        f"Failed to acquire lock on file {LOCK} in {folder}. A broker in another process is using this directory."
+    )
+
+
+def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:
+    """LogDirectoryProblem if a worker that is not among so many has partitions."""
+    left_out: dict[int, list[str]] = {}
+    for log_dir in log_dirs:
+        for number in _numbers(storage, path_in(log_dir, FOLDER)):
+            if number >= count and (names := _partitions(storage, str(worker_folder(Path(log_dir), number)))):
+                left_out.setdefault(number, []).extend(names)
+    if left_out:
+        number, names = max(left_out.items())
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        shown = f"{', '.join(sorted(names)[:NAMES_MAX])}{more}"
+        raise LogDirectoryProblem(
+            f"Worker {number} has partitions below {log_dirs[0]}/{FOLDER} ({shown}), which num.workers={count} leaves out."
+            f" Start with num.workers={number + 1}, and move them away first: ottla spread --workers {count}"
+        )
+
+
+def _numbers(storage: Storage, home: str) -> list[int]:
+    return [int(name) for name in _directories(storage, home) if name.isdecimal() and len(name) <= DIGITS_MAX]
+
+
+def _partitions(storage: Storage, folder: str) -> list[str]:
+    found = []
+    for name in _directories(storage, folder):
+        parsed = parse_partition_directory(name)
+        if parsed is not None and not parsed.mark:
+            found.append(name)
+    return found
+
+
+def _directories(storage: Storage, folder: str) -> list[str]:
+    # A disk that cannot be read keeps nobody from serving what is on the others.
+    with suppress(OSError):
+        if storage.is_directory(folder):
+            return [name for name in storage.names(folder) if storage.is_directory(path_in(folder, name))]
+    return []
