@@ -383,7 +383,9 @@ class Broker:
         """Refuse to start where several workers run, or have left partitions behind; they look after that themselves."""
         config, storage = self.configs.started_with, self.surroundings.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
-            from ottla.server.start.worker_folders import keep_out_workers  # here, because most brokers were always alone
+            from ottla.server.start.worker_folders import (
+                keep_out_workers,  # here, because most brokers were always alone
+            )
 
             dirs = [str(each) for each in config.log_dirs]
             self._workers_lock = await self.surroundings.run_in_thread(keep_out_workers, storage, dirs)

@@ -34,6 +34,7 @@ COMMANDS = {
     "status": "tell how a running cluster is, of any make of Kafka",
     "topics": "list, create, delete and describe topics",
     "groups": "list and describe groups, and reset their offsets",
+    "spread": "move partitions evenly over the brokers",
     "produce": "write records",
     "consume": "read records",
     "bench": "measure a running cluster by a small load",

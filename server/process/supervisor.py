@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.replication import system
-from ottla.server.process.fleet import EXIT_FAILED, Action, Announce, Fleet, Say, Send, Start
+from ottla.server.process.fleet import EXIT_FAILED, Action, Announce, Fleet, Send, Start
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -218,7 +218,7 @@ class Supervisor:
             _forget_signals()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             status = self._programs[name](Report(tells))
-        except BaseException:  # noqa: BLE001 - of a fork nobody else would hear
+        except BaseException:
             logger.exception("bug: %s ends", name)
         finally:
             for stream in (sys.stdout, sys.stderr):

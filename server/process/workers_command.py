@@ -25,7 +25,7 @@ from ottla.server.process.worker import run_worker
 from ottla.server.process.worker_ports import HeldPorts
 from ottla.server.serving import StartupError
 from ottla.server.settings.worker_places import Ports, wanted_ports, worker_config
-from ottla.server.start.worker_folders import hold_folders
+from ottla.server.start.worker_folders import FolderLock, hold_folders
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -47,7 +47,7 @@ def run_workers(
     # Once with ports that are not known yet: a setting that some worker cannot have is told before anything is touched.
     for number in range(count):
         worker_config(texts, config, number, count, wanted)
-    _hold_folders(config, count)
+    lock = _hold_folders(config, count)
     ports = HeldPorts(config, wanted).by_listener
     manager = _service_manager()
     how = {
@@ -67,13 +67,15 @@ def run_workers(
         manager=manager,
     )
     _share_what_is_imported()
-    if failure := supervisor.run():
+    failure = supervisor.run()
+    lock.release()
+    if failure:
         raise StartupError(failure)
 
 
-def _hold_folders(config: BrokerConfig, count: int) -> None:
+def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
     try:
-        hold_folders(
+        return hold_folders(
             config.log_dirs,
             count,
             node_id=config.node_id,

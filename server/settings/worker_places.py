@@ -18,14 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.server.settings.broker_config import BrokerConfig, ConfigError, load_config
 from ottla.server.settings.endpoint import Endpoint
 from ottla.server.settings.workers_config import FOLDER, Worker
-
-if TYPE_CHECKING:
-    import socket
 
 PORT_MAX: Final = 65535
 

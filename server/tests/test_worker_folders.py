@@ -1,0 +1,103 @@
+import subprocess
+import sys
+
+import pytest
+
+from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.log.storage import OsStorage
+from ottla.server.start import worker_folders
+from ottla.server.start.worker_folders import hold_folders, keep_out_workers, refuse_fewer
+
+LOCKED = """
+import sys
+from ottla.replication.log.storage import OsStorage
+lock = OsStorage().lock(sys.argv[1])
+assert lock
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def locked():
+    """Has another process hold a lock, which belongs to a process."""
+    others = []
+
+    def lock(path):
+        other = subprocess.Popen(
+            [sys.executable, "-c", LOCKED, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        others.append(other)
+        assert other.stdout.readline() == b"held\n"
+        return other
+
+    yield lock
+    for other in others:
+        other.kill()
+        with other:  # closes its pipes and waits for it
+            pass
+
+
+def held(*log_dirs, count=2):
+    return hold_folders(log_dirs, count, node_id=1, accepted=(), has_journal=True)
+
+
+def test_a_worker_that_is_left_out_must_have_no_partition(tmp_path):
+    (tmp_path / "a" / "workers" / "1" / "orders-0").mkdir(parents=True)
+    (tmp_path / "b" / "workers" / "3" / "orders-1").mkdir(parents=True)
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    refuse_fewer(OsStorage(), dirs, 4)
+    with pytest.raises(LogDirectoryProblem, match=r"Worker 3 .*orders-1.*num.workers=4.*ottla spread --workers 1"):
+        refuse_fewer(OsStorage(), dirs, 1)
+    with pytest.raises(LogDirectoryProblem, match="Worker 3"):
+        refuse_fewer(OsStorage(), dirs, 3)
+
+
+def test_what_is_to_be_deleted_does_not_count(tmp_path):
+    home = tmp_path / "workers" / "1"
+    for name in (f"orders-0.{'a' * 32}-delete", f"orders-1.{'b' * 32}-stray", "workers"):
+        (home / name).mkdir(parents=True)
+    (home / "orders-2").write_text("no directory")
+    (tmp_path / "workers" / "1x" / "orders-3").mkdir(parents=True)
+    refuse_fewer(OsStorage(), [str(tmp_path)], 1)
+
+
+def test_workers_wait_for_nobody_and_let_go(tmp_path):
+    held(tmp_path).release()
+    held(tmp_path).release()
+
+
+def test_workers_do_not_begin_where_a_broker_runs(tmp_path, locked, monkeypatch):
+    monkeypatch.setattr(worker_folders, "PATIENCE_S", 0.0)
+    broker = locked(tmp_path / ".lock")
+    with pytest.raises(LogDirectoryProblem, match=r"Failed to acquire lock on file .lock in"):
+        held(tmp_path)
+    broker.kill()
+    broker.wait()
+    held(tmp_path).release()
+
+
+def test_workers_wait_for_those_that_are_about_to_end(tmp_path, locked):
+    (tmp_path / "workers").mkdir()
+    others = locked(tmp_path / "workers" / ".lock")
+    others.kill()
+    held(tmp_path).release()
+
+
+def test_a_broker_that_is_alone_does_not_begin_where_workers_run(tmp_path, locked):
+    (tmp_path / "workers").mkdir()
+    keep_out_workers(OsStorage(), [str(tmp_path)]).release()
+    locked(tmp_path / "workers" / ".lock")
+    with pytest.raises(LogDirectoryProblem, match="workers"):
+        keep_out_workers(OsStorage(), [str(tmp_path)])
+
+
+def test_a_broker_that_was_always_alone_makes_nothing(tmp_path):
+    assert keep_out_workers(OsStorage(), [str(tmp_path)]) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_of_another_broker_is_refused(tmp_path):
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=7\ncluster.id=x\n")
+    with pytest.raises(LogDirectoryProblem, match="Configured node id 1 does not match the stored one 7"):
+        held(tmp_path)
