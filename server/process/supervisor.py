@@ -206,6 +206,7 @@ class Supervisor:
         os.close(tells)
         os.set_blocking(hears, False)
         self._children[name] = _Child(name, pid, hears, time.monotonic())
+        logger.info("%s begins as process %d", name, pid)
 
     def _become(self, name: str, tells: int) -> None:
         """In the child: run its program, and never come back."""

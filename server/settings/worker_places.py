@@ -25,6 +25,18 @@ from ottla.server.settings.endpoint import Endpoint
 from ottla.server.settings.workers_config import FOLDER, Worker
 
 PORT_MAX: Final = 65535
+DEFAULTS_ON_ONE_MACHINE: Final = {
+    # A copy on the same machine helps nobody who has not asked for it.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # When all stop, the controller may be the first to go, and the next one is there a moment later.
+    "controlled.shutdown.retry.backoff.ms": "200",
+}
+"""In place of Kafka's, which are for clusters of several machines. They hold unless the workers are part of one."""
+
 
 
 class Ports(NamedTuple):
@@ -84,9 +96,10 @@ def worker_config(
     # Not both names, and only those of the listeners that are opened.
     dropped = ("log.dir", "controller.listener.names")
     given = {name: text for name, text in texts.items() if name not in dropped}
+    defaults = {} if config.zookeeper is not None else DEFAULTS_ON_ONE_MACHINE
     shared = tuple(replace(each, port=ports[each.listener].shared) for each in config.listeners)
     return replace(
-        load_config(given | own),
+        load_config(defaults | given | own),
         worker=Worker(number, count, shared),
         accepted_log_dirs=config.accepted_log_dirs,
         # One of them is enough to make users that all of them share.

@@ -52,6 +52,15 @@ def test_the_listeners_of_a_controller_are_opened_by_no_worker():
     assert [str(each) for each in places(texts, 2)[1].listeners] == ["PLAINTEXT://:9094"]
 
 
+def test_one_machine_needs_one_copy_unless_somebody_wants_more():
+    given = {"offsets.topic.replication.factor": "2", "node.id": "1"}
+    first, _ = places(given, 2)
+    assert first.groups.offsets_topic_replication_factor == 2
+    assert first.transactions.transaction_state_log_replication_factor == first.transactions.transaction_state_log_min_isr == 1
+    of_several_machines, _ = places(given | {"zookeeper.connect": "z:2181"}, 2)
+    assert of_several_machines.transactions.transaction_state_log_replication_factor == 3
+
+
 @pytest.mark.parametrize(
     ("texts", "told"),
     [

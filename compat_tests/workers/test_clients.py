@@ -1,0 +1,114 @@
+"""Several workers are one cluster to clients, which need to know no more than the first port."""
+
+import uuid
+from contextlib import closing
+
+import pytest
+from compat_tests.support.brokers import wait_until
+from compat_tests.test_restarts import read_all
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
+
+from ottla.server.commands.cli import main
+
+
+@pytest.fixture
+def topic(workers):
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    admin.create_topics([NewTopic(name, 4)])[name].result(30)
+    return name
+
+
+def test_clients_are_told_of_each_workers_own_port(workers):
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    found = admin.list_topics(timeout=30).brokers
+    assert sorted(found) == [1, 2]
+    ports = {each.port for each in found.values()}
+    assert len(ports) == 2
+    assert workers.port not in ports
+
+
+def test_whoever_asks_at_the_first_port_gets_an_answer(workers):
+    # Each of these connections goes to one of the two workers, as the kernel chooses.
+    for _ in range(20):
+        assert main(["ping", workers.bootstrap]) == 0
+
+
+def test_a_new_topic_is_spread_over_the_workers(workers, topic):
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    found = admin.list_topics(timeout=30).topics[topic].partitions
+    assert sorted(each.leader for each in found.values()) == [1, 1, 2, 2]
+    assert all(each.replicas == [each.leader] for each in found.values())
+
+
+def test_kafka_python_writes_and_reads_all_partitions(workers, topic):
+    with closing(KafkaProducer(bootstrap_servers=workers.bootstrap, acks="all")) as producer:
+        sent = [producer.send(topic, b"%d" % number, partition=number % 4) for number in range(100)]
+        assert {each.get(30).partition for each in sent} == {0, 1, 2, 3}
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=workers.bootstrap, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+    )
+    with closing(consumer):
+        found = [next(consumer).value for _ in range(100)]
+    assert sorted(found) == sorted(b"%d" % number for number in range(100))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_whose_coordinators_are_on_either_worker(workers, topic, protocol):
+    producer = Producer({"bootstrap.servers": workers.bootstrap})
+    for number in range(40):
+        producer.produce(topic, b"%d" % number, partition=number % 4)
+    assert producer.flush(30) == 0
+    for group in range(4):
+        settings = {
+            "bootstrap.servers": workers.bootstrap,
+            "group.id": f"{topic}-{group}",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        with closing(Consumer(settings)) as consumer:
+            consumer.subscribe([topic])
+            found = [wait_until(lambda: consumer.poll(1.0), "a record", 60) for _ in range(40)]
+            assert sorted(each.value() for each in found) == sorted(b"%d" % number for number in range(40))
+            consumer.commit(asynchronous=False)
+            committed = consumer.committed([TopicPartition(topic, index) for index in range(4)], timeout=30)
+            assert [each.offset for each in committed] == [10] * 4
+
+
+def test_a_transaction_over_both_workers(workers, topic):
+    producer = Producer({"bootstrap.servers": workers.bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    for value in (b"kept", b"dropped"):
+        producer.begin_transaction()
+        for partition in range(4):
+            producer.produce(topic, value, partition=partition)
+        if value == b"kept":
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+    for partition in range(4):
+        assert [value for _, value in read_all(workers.bootstrap, topic, partition)] == [b"kept"]
+
+
+def test_internal_topics_are_spread_too(workers):
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    found = admin.list_topics(timeout=30).topics["__consumer_offsets"].partitions
+    assert {each.leader for each in found.values()} == {1, 2}
+
+
+def test_the_banner_and_the_log_name_the_workers(workers):
+    log = workers.log
+    assert "  workers         2, with the node ids 1 to 2\n" in log
+    assert "worker 0: " in log
+    assert "worker 1: " in log
+    assert log.count(f"listening on {workers.bootstrap}") == 1
+
+
+def test_status_shows_all_workers(workers, capsys):
+    assert main(["status", "-b", workers.bootstrap, "--timeout", "60"]) == 0
+    out = capsys.readouterr().out
+    assert "offline           0" in out
+    assert len(out[out.index("BROKER") :].splitlines()) == 3

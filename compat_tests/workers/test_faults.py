@@ -1,0 +1,245 @@
+"""Workers and their supervisor are killed, stopped and starved: nothing acknowledged is lost, and the others go on."""
+
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.workers import TREE, FillingWorkers, start_command
+from compat_tests.test_restarts import read_all
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.server.commands.cli import main
+
+TOPIC = "t"
+
+
+def make_topic(workers, partitions=4):
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, partitions)])[TOPIC].result(30)
+    workers.wait_until_all_lead()
+
+
+def write(workers, values, partitions=4):
+    producer = Producer({"bootstrap.servers": workers.bootstrap})
+    for number, value in enumerate(values):
+        producer.produce(TOPIC, value, partition=number % partitions)
+    assert producer.flush(60) == 0
+
+
+def read(workers, partitions=4):
+    return sorted(value for index in range(partitions) for _, value in read_all(workers.bootstrap, TOPIC, index))
+
+
+class Load:
+    """Writes with acks=all until it is stopped, and remembers what was acknowledged."""
+
+    def __init__(self, bootstrap):
+        self.acknowledged, self.sent = set(), 0
+        self._is_over = threading.Event()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1})
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._is_over.is_set():
+            value = b"%d" % self.sent
+            self._producer.produce(TOPIC, value, partition=self.sent % 4, on_delivery=self._on_delivery)
+            self.sent += 1
+            self._producer.poll(0)
+            self._is_over.wait(0.001)
+
+    def _on_delivery(self, error, message):
+        if error is None:
+            self.acknowledged.add(message.value())
+
+    def wait_for_more(self, count=200):
+        wanted = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= wanted, "the load goes on", 60)
+
+    def stop(self):
+        self._is_over.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+
+def test_workers_that_are_killed_under_load_lose_nothing(start_workers):
+    workers = start_workers()
+    make_topic(workers)
+    load = Load(workers.bootstrap)
+    for name in ("worker 0", "worker 1", TREE, "worker 1", "worker 0"):
+        load.wait_for_more()
+        if name == TREE:
+            workers.signal(name, signal.SIGKILL)
+        else:
+            workers.kill_worker(name)
+    load.wait_for_more()
+    load.stop()
+    found = read(workers)
+    assert len(load.acknowledged) == load.sent
+    assert sorted(load.acknowledged) == found  # nothing is lost, and nothing is there twice
+    assert f"worker 1 has ended (signal 9, SIGKILL) and is started again" in workers.log
+    workers.stop()
+
+
+def test_when_the_supervisor_is_killed_all_end_and_the_next_start_has_everything(start_workers):
+    workers = start_workers()
+    make_topic(workers)
+    write(workers, [b"%d" % number for number in range(100)])
+    workers.kill()
+    workers.wait_until_all_have_ended()
+    workers.restart()
+    workers.wait_until_all_lead()
+    assert read(workers) == sorted(b"%d" % number for number in range(100))
+    workers.stop()
+
+
+def test_a_worker_that_ends_again_and_again_stays_down_alone(start_workers):
+    workers = start_workers()
+    make_topic(workers)
+    for _ in range(5):
+        workers.kill_worker("worker 1")
+    workers.signal("worker 1", signal.SIGKILL)
+    wait_until(lambda: "it stays down" in workers.log, "it stays down", 60)
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], "worker 0 is alone", 60)
+    led = [index for index, each in admin.list_topics(TOPIC).topics[TOPIC].partitions.items() if each.leader == 1]
+    producer = Producer({"bootstrap.servers": workers.bootstrap})
+    for index in led:
+        producer.produce(TOPIC, b"x", partition=index)
+    assert (producer.flush(60), len(led)) == (0, 2)
+    workers.stop()
+
+
+def test_a_worker_that_stands_still_holds_up_nobody_else(start_workers):
+    workers = start_workers({"coordination.session.timeout.ms": "1000"})
+    make_topic(workers)
+    workers.signal("worker 1", signal.SIGSTOP)
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap.replace(str(workers.port), own_port(workers, 0))})
+    wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], "worker 1 counts as gone", 60)
+    workers.signal("worker 1", signal.SIGCONT)
+    workers.wait_until_all_lead()
+    write(workers, [b"%d" % number for number in range(40)])
+    assert len(read(workers)) == 40
+    workers.stop()
+
+
+def own_port(workers, number):
+    return re.search(rf"worker {number}        PLAINTEXT://127.0.0.1:(\d+)", workers.present_log)[1]
+
+
+def test_a_full_disk_of_one_worker_stops_its_partitions_alone(start_workers):
+    workers = start_workers(kind=FillingWorkers)
+    make_topic(workers)
+    workers.full.touch()
+    results = {}
+    settings = {"bootstrap.servers": workers.bootstrap, "message.timeout.ms": 3000}
+    producer = Producer(settings)
+    for index in range(4):
+        producer.produce(TOPIC, b"x", partition=index, on_delivery=lambda error, told: results.update({told.partition(): error}))
+    producer.flush(60)
+    assert sorted(error is None for error in results.values()) == [False, False, True, True]
+    workers.full.unlink()
+    write(workers, [b"y"] * 4)
+    assert read(workers).count(b"y") == 4
+    workers.stop()
+
+
+# --- the start
+
+
+def refused(directory, settings, status=1):
+    done = subprocess.run(start_command(directory, settings), capture_output=True, text=True, timeout=60)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ottla: ")]
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_a_port_that_somebody_has_is_told_in_one_line(workers, tmp_path):
+    own = own_port(workers, 1)
+    for port in (workers.port, own):
+        told = refused(tmp_path, {"num.workers": "2", "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+        assert told == f"ottla: cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use"
+        alone = refused(tmp_path, {"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+        assert alone == f"ottla: cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use"
+    told = refused(tmp_path, {"num.workers": "2", "listeners": f"PLAINTEXT://127.0.0.1:{int(own) - 2}"})
+    assert f"127.0.0.1:{own}" in told or "Address already in use" in told
+
+
+def test_nobody_else_starts_on_the_same_folder(workers, tmp_path):
+    data = {"log.dirs": str(workers.data_dir)}
+    assert "A broker in another process is using this directory" in refused(tmp_path, data)
+    assert "A broker in another process is using this directory" in refused(tmp_path, data | {"num.workers": "2"})
+
+
+def test_from_one_worker_to_four_and_back(start_workers, capsys):
+    values = [b"%d" % number for number in range(100)]
+    workers = start_workers({"num.workers": "1"})
+    make_topic(workers)
+    write(workers, values)
+    workers.stop()
+    workers.settings["num.workers"] = "4"
+    workers.restart()
+    workers.wait_until_all_lead()
+    assert read(workers) == sorted(values)
+    spread(workers)
+    admin = AdminClient({"bootstrap.servers": workers.bootstrap})
+    wait_until(lambda: leaders(admin) == [1, 2, 3, 4], "all workers lead", 60)
+    write(workers, values)
+    workers.stop()
+    told = refused(workers.directory, {"num.workers": "1"})
+    assert "num.workers=1 leaves out" in told
+    assert "ottla spread --workers 1" in told
+    workers.restart()
+    workers.wait_until_all_lead()
+    spread(workers, "--workers", "1")
+    workers.stop()
+    workers.settings["num.workers"] = "1"
+    workers.restart()
+    assert read(workers) == sorted(values * 2)
+    workers.stop()
+
+
+def leaders(admin):
+    return sorted({each.leader for each in admin.list_topics(timeout=30).topics[TOPIC].partitions.values()})
+
+
+def spread(workers, *options):
+    assert main(["spread", "-b", workers.bootstrap, "--timeout", "60", *options]) == 0
+
+
+def test_a_signal_ends_a_start_at_any_moment(tmp_path):
+    command = start_command(tmp_path, {"num.workers": "2", "node.id": "1"})
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as whole:
+        whole.stdout.readline()
+        start_s = time.monotonic() - began
+        whole.send_signal(signal.SIGTERM)
+        whole.communicate(timeout=60)
+        assert whole.returncode == 0
+    for moment in range(8):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as start:
+            wait_until(lambda: catches(start.pid, signal.SIGTERM), "it catches signals", 60)
+            time.sleep(start_s * moment / 8)
+            start.send_signal(signal.SIGINT if moment % 2 else signal.SIGTERM)
+            _, errors = start.communicate(timeout=60)
+        assert (start.returncode, b"Traceback" in errors) == (0, False), errors.decode()
+
+
+def catches(pid, number):
+    with open(f"/proc/{pid}/status") as status:
+        caught = next(line for line in status if line.startswith("SigCgt:"))
+    return bool(int(caught.partition(":")[2], 16) & (1 << (number - 1)))
+
+
+def test_a_broker_that_is_alone_has_no_folder_of_workers(tmp_path):
+    broker = OttlaProcess(tmp_path, {"num.workers": "1"})
+    broker.start()
+    broker.stop()
+    assert not (broker.data_dir / "workers").exists()
