@@ -329,6 +329,10 @@ class Broker:
             from ottla.server.start.zookeeper_tree import ZooKeeperTree  # here, because most brokers are alone
 
             return ZooKeeperTree(self, self.config.zookeeper)
+        if self.config.worker is not None and self.config.worker.has_own_tree:
+            from ottla.server.start.workers_tree import WorkersTree
+
+            return WorkersTree(self, self.config.coordination, self.config.worker.number)
         if self.config.is_member:
             from ottla.server.start.served_tree import ServedTree
 

@@ -1,7 +1,7 @@
 """`ottla start` with num.workers: several brokers in processes of their own, and the process that looks after them.
 
     supervisor    the process that was started: no broker, no event loop (`supervisor.py`, `fleet.py`)
-      |- the coordination tree    in the data directory, served to the workers; not with zookeeper.connect
+      |- the coordination tree    in the data directory, served to the workers (`tree_keeper.py`); not if they share another one
       |- worker 0, worker 1, ...  a broker each (`worker.py`), forked from what the supervisor has imported
 
 What differs from worker to worker is in `server/settings/worker_places.py`, their folders in `server/start/worker_folders.py`,
@@ -21,10 +21,11 @@ from ottla import __version__
 from ottla.replication import system
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.server.process.supervisor import Program, Supervisor
+from ottla.server.process.tree_keeper import keep_tree
 from ottla.server.process.worker import run_worker
 from ottla.server.process.worker_ports import HeldPorts
 from ottla.server.serving import StartupError
-from ottla.server.settings.worker_places import Ports, wanted_ports, worker_config
+from ottla.server.settings.worker_places import Ports, tree_socket, wanted_ports, worker_config
 from ottla.server.start.worker_folders import FolderLock, hold_folders
 
 if TYPE_CHECKING:
@@ -59,9 +60,13 @@ def run_workers(
     programs: dict[str, Program] = {
         f"worker {number}": partial(run_worker, each, **how) for number, each in enumerate(workers)
     }
+    if not config.is_member:
+        programs[TREE] = partial(
+            keep_tree, config.log_dirs[0], tree_socket(config), log_level=log_level, log_format=log_format
+        )
     supervisor = Supervisor(
         programs,
-        keeper=None,
+        keeper=None if config.is_member else TREE,
         hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
         announce=partial(_announce, config, ports, workers),
         manager=manager,
@@ -80,7 +85,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
             count,
             node_id=config.node_id,
             accepted=config.accepted_log_dirs,
-            has_journal=config.zookeeper is None,
+            has_journal=not config.is_member,
         )
     except LogDirectoryProblem as problem:
         raise StartupError(str(problem)) from None

@@ -5,6 +5,7 @@
     listeners               worker k has port + 1 + k of each listener for itself, or any free one if the port is 0
     advertised.listeners    the same is added to the port that clients are told
     http.listener           port + k, or any free one
+    coordination.socket     where the start serves the tree, unless the workers share one with brokers of another start
 
 The port of the settings itself is shared: all workers accept there, so that it is enough as the one bootstrap address. The
 kernel decides who gets a connection. That is why it is nobody's own port: a client that wants worker 0 must never get another
@@ -52,6 +53,11 @@ def worker_folder(log_dir: Path, number: int) -> Path:
     return log_dir / FOLDER / str(number) if number else log_dir
 
 
+def tree_socket(config: BrokerConfig) -> Path:
+    """Where the start serves the coordination tree to its workers."""
+    return config.log_dirs[0].absolute() / FOLDER / "coordination.socket"
+
+
 def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
     """The ports of each listener, 0 for any free one. Raises ConfigError if they do not fit."""
     wanted = {each.listener: Ports(each.port, _following(each, count)) for each in config.listeners}
@@ -96,11 +102,14 @@ def worker_config(
     # Not both names, and only those of the listeners that are opened.
     dropped = ("log.dir", "controller.listener.names")
     given = {name: text for name, text in texts.items() if name not in dropped}
-    defaults = {} if config.zookeeper is not None else DEFAULTS_ON_ONE_MACHINE
+    defaults: Mapping[str, str] = {}
+    if not config.is_member:
+        defaults = DEFAULTS_ON_ONE_MACHINE
+        own["coordination.socket"] = str(tree_socket(config))
     shared = tuple(replace(each, port=ports[each.listener].shared) for each in config.listeners)
     return replace(
         load_config(defaults | given | own),
-        worker=Worker(number, count, shared),
+        worker=Worker(number, count, shared, has_own_tree=not config.is_member),
         accepted_log_dirs=config.accepted_log_dirs,
         # One of them is enough to make users that all of them share.
         first_users=config.first_users if number == 0 else (),

@@ -47,3 +47,6 @@ class Worker(NamedTuple):
     count: int
     shared: tuple[Endpoint, ...]
     """Where all workers accept connections, beside each one's own listeners, whose names they have."""
+
+    has_own_tree: bool
+    """Whether the start itself holds the coordination tree, so that these workers are the whole cluster."""

@@ -60,19 +60,7 @@ class OwnTree:
 
     async def fill(self, tree: Coordination) -> None:
         """Take over what Apache Kafka left in the log directories, if it did."""
-        replicas = self._broker.replicas
-        found = await trio.to_thread.run_sync(replicas.directories.found_partitions)
-        if found:
-            for directory in replicas.log_directories:
-                if not directory.is_online:  # its topics would not be taken over, now or ever
-                    raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
-            # Imported here, because most starts find nothing to take over.
-            from ottla.server.start.from_kafka import adopt, find_cluster
-
-            configs, directories = self._broker.configs, replicas.log_directories
-            cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)
-            await adopt(tree, cluster, self._broker.node_id)
-            logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
+        await take_over(self._broker, tree)
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """Every partition that a topic gives to this broker. What else is on the disks was deleted, or never created."""
@@ -95,6 +83,23 @@ class OwnTree:
     async def until_broken(self) -> str:
         """Return when nothing can be changed any more, with the reason."""
         return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
+
+
+async def take_over(broker: Port, tree: Coordination) -> None:
+    """Fill a new tree from what Apache Kafka left in the log directories, if it did. Raises LogDirectoryProblem."""
+    replicas = broker.replicas
+    found = await trio.to_thread.run_sync(replicas.directories.found_partitions)
+    if found:
+        for directory in replicas.log_directories:
+            if not directory.is_online:  # its topics would not be taken over, now or ever
+                raise LogDirectoryProblem(f"Log directory {directory.path} cannot be used: {directory.failure}")
+        # Imported here, because most starts find nothing to take over.
+        from ottla.server.start.from_kafka import adopt, find_cluster
+
+        configs, directories = broker.configs, replicas.log_directories
+        cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)
+        await adopt(tree, cluster, broker.node_id)
+        logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
 
 
 async def _forget_unnamed(tree: Coordination, topic: str, named: Container[int]) -> None:
