@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from compat_tests.support.brokers import OttlaProcess, wait_until
@@ -57,16 +58,21 @@ class WorkersProcess(OttlaProcess):
         self.signal(name, signal.SIGKILL)
         wait_until(lambda: self.times_served_again(name) > before, f"{name} serves again", 60)
 
-    def wait_until_all_lead(self) -> None:
-        """Every partition has a leader that its brokers know of."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+    @property
+    def own_addresses(self) -> list[str]:
+        """Of the workers, by their numbers."""
+        return re.findall(r"  worker \d+ +PLAINTEXT://(\S+)", self.present_log)
 
-        def all_lead() -> bool:
-            found = admin.list_topics(timeout=30)
-            led = [each.leader >= 0 for topic in found.topics.values() for each in topic.partitions.values()]
-            return len(found.brokers) == self.count and all(led)
+    def wait_until_all_lead(self, topic: str | None = None) -> None:
+        """Every partition, of this topic among them, has a leader, and every worker knows it."""
+        for address in self.own_addresses or [self.bootstrap]:
+            admin = AdminClient({"bootstrap.servers": address})
+            wait_until(partial(self._all_lead, admin, topic), f"every partition has a leader, says {address}", 60)
 
-        wait_until(all_lead, "every partition has a leader", 60)
+    def _all_lead(self, admin: AdminClient, topic: str | None) -> bool:
+        found = admin.list_topics(timeout=30)
+        led = [each.leader in found.brokers for known in found.topics.values() for each in known.partitions.values()]
+        return len(found.brokers) == self.count and all(led) and (topic is None or topic in found.topics)
 
     def wait_until_all_have_ended(self) -> None:
         """After a SIGKILL of the supervisor: the kernel ends the others."""

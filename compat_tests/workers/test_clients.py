@@ -18,6 +18,7 @@ def topic(workers):
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
     admin.create_topics([NewTopic(name, 4)])[name].result(30)
+    workers.wait_until_all_lead(name)
     return name
 
 

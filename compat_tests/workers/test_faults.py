@@ -1,6 +1,5 @@
 """Workers and their supervisor are killed, stopped and starved: nothing acknowledged is lost, and the others go on."""
 
-import re
 import signal
 import subprocess
 import threading
@@ -20,7 +19,7 @@ TOPIC = "t"
 def make_topic(workers, partitions=4):
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions)])[TOPIC].result(30)
-    workers.wait_until_all_lead()
+    workers.wait_until_all_lead(TOPIC)
 
 
 def write(workers, values, partitions=4):
@@ -118,17 +117,13 @@ def test_a_worker_that_stands_still_holds_up_nobody_else(start_workers):
     workers = start_workers({"coordination.session.timeout.ms": "1000"})
     make_topic(workers)
     workers.signal("worker 1", signal.SIGSTOP)
-    admin = AdminClient({"bootstrap.servers": workers.bootstrap.replace(str(workers.port), own_port(workers, 0))})
+    admin = AdminClient({"bootstrap.servers": workers.own_addresses[0]})
     wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], "worker 1 counts as gone", 60)
     workers.signal("worker 1", signal.SIGCONT)
     workers.wait_until_all_lead()
     write(workers, [b"%d" % number for number in range(40)])
     assert len(read(workers)) == 40
     workers.stop()
-
-
-def own_port(workers, number):
-    return re.search(rf"worker {number}        PLAINTEXT://127.0.0.1:(\d+)", workers.present_log)[1]
 
 
 def test_a_full_disk_of_one_worker_stops_its_partitions_alone(start_workers):
@@ -161,7 +156,7 @@ def refused(directory, settings, status=1):
 
 
 def test_a_port_that_somebody_has_is_told_in_one_line(workers, tmp_path):
-    own = own_port(workers, 1)
+    own = workers.own_addresses[1].rpartition(":")[2]
     for port in (workers.port, own):
         told = refused(tmp_path, {"num.workers": "2", "listeners": f"PLAINTEXT://127.0.0.1:{port}"})
         assert told == f"ottla: cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use"

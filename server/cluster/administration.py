@@ -15,6 +15,7 @@ broker (Kafka's AutoTopicCreationManager).
 from __future__ import annotations
 
 import logging
+import os
 import math
 import random
 import uuid
@@ -81,6 +82,8 @@ RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
 PlanOrError = TopicPlan | KafkaError
 
 _random = random.Random()
+# Workers are forked from one process. With the same state two of them would give different topics the same ids.
+os.register_at_fork(after_in_child=_random.seed)
 
 
 def random_topic_id() -> bytes:

@@ -11,6 +11,7 @@ their ports in `worker_ports.py`.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 TREE = "the coordination tree"
+NEEDED_AT_START = (
+    "ottla.server.coordination.served",
+    "ottla.server.handlers.leader_and_isr",
+    "ottla.server.handlers.metadata",
+    "ottla.server.handlers.produce",
+    "ottla.server.handlers.update_metadata",
+    "ottla.server.peers.tcp",
+    "ottla.server.start.workers_tree",
+)
+"""Beside what a broker imports by itself: each of its members needs it as soon as it is one."""
+
 
 
 def run_workers(
@@ -102,9 +114,13 @@ def _service_manager() -> ServiceManager | None:
 
 
 def _share_what_is_imported() -> None:
-    """All that was read until now stays as it is, so that its pages stay one for all processes."""
+    """Import what a worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
+    for name in NEEDED_AT_START:
+        importlib.import_module(name)
+    system.keep_little_memory()
     gc.collect()
     gc.freeze()
+    system.give_free_memory_back()
 
 
 def _announce(
