@@ -20,7 +20,7 @@ class Placed(NamedTuple):
     """A partition and its replicas, the preferred leader first."""
 
     topic: str
-    index: int
+    partition: int
     replicas: tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
     for each in partitions:
         if len(each.replicas) > len(brokers):
             raise Impossible(
-                f"{each.topic}-{each.index} has {len(each.replicas)} replicas, which {len(brokers)} brokers cannot hold"
+                f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, which {len(brokers)} brokers cannot hold"
             )
     plan = _Plan(partitions, brokers)
     plan.empty_others()

@@ -48,7 +48,7 @@ def moving(cluster: Cluster, partitions: Sequence[Placed] | None = None) -> list
     topics = None
     if partitions is not None:
         topics = [
-            ListPartitionReassignmentsTopics(name=name, partition_indexes=[each.index for each in group])
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=[each.partition for each in group])
             for name, group in _by_topic(partitions)
         ]
 
@@ -76,7 +76,7 @@ def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
     topics = [
         ReassignableTopic(
             name=name,
-            partitions=[ReassignablePartition(partition_index=each.index, replicas=list(each.replicas)) for each in group],
+            partitions=[ReassignablePartition(partition_index=each.partition, replicas=list(each.replicas)) for each in group],
         )
         for name, group in _by_topic(partitions)
     ]
@@ -93,7 +93,7 @@ def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
 
 def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
     """NotNow until the broker that is asked tells of the new replicas."""
-    wanted = {(each.topic, each.index): set(each.replicas) for each in partitions}
+    wanted = {(each.topic, each.partition): set(each.replicas) for each in partitions}
     for topic in cluster.metadata({each.topic for each in partitions}).topics:
         for each in topic.partitions:
             expected = wanted.get((topic.name or "", each.partition_index))
@@ -107,7 +107,7 @@ def _lead_first(cluster: Cluster, partitions: Sequence[Placed]) -> None:
     if not several:
         return
     topics = [
-        TopicPartitions(topic=name, partitions=[each.index for each in group]) for name, group in _by_topic(several)
+        TopicPartitions(topic=name, partitions=[each.partition for each in group]) for name, group in _by_topic(several)
     ]
 
     def elect() -> None:

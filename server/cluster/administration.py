@@ -15,8 +15,8 @@ broker (Kafka's AutoTopicCreationManager).
 from __future__ import annotations
 
 import logging
-import os
 import math
+import os
 import random
 import uuid
 from functools import partial

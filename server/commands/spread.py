@@ -123,10 +123,10 @@ def _carry_out(cluster: Cluster, moves: Sequence[Placed], options: argparse.Name
 
 
 def _tell(before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[int], options: argparse.Namespace) -> None:
-    were = {(each.topic, each.index): each.replicas for each in before}
+    were = {(each.topic, each.partition): each.replicas for each in before}
     if wants_json(options):
         told = [
-            {"topic": each.topic, "partition": each.index, "from": list(were[each[:2]]), "to": list(each.replicas)}
+            {"topic": each.topic, "partition": each.partition, "from": list(were[each[:2]]), "to": list(each.replicas)}
             for each in moves
         ]
         print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": told})
@@ -134,7 +134,7 @@ def _tell(before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[i
     if not moves:
         print_line(f"{len(before)} partitions are even over the brokers {ids(brokers)} already")
         return
-    rows = [(each.topic, each.index, ids(were[each[:2]]), ids(each.replicas)) for each in moves]
+    rows = [(each.topic, each.partition, ids(were[each[:2]]), ids(each.replicas)) for each in moves]
     print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
     print_line("")
     print_line(f"{len(moves)} of {len(before)} partitions {'would be' if options.dry_run else 'are'} moved")

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 RESTARTS_MAX: Final = 5
 RESTARTS_S: Final = 60.0
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.replication import system
-from ottla.server.process.fleet import EXIT_FAILED, Action, Announce, Fleet, Send, Start
+from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, Fleet, Send, Start
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.workers")
 
 TOLD_BYTES_MAX: Final = 64 * 1024  # of one line of a process
-EXIT_OK: Final = 0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Program = Callable[["Report"], int]

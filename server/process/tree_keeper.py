@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK
 from ottla.server.coordination.serving import TreeBroken, hold_tree
 from ottla.server.process import log_lines
+from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.process.running import settle_interpreter
 
 if TYPE_CHECKING:

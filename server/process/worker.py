@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK
 from ottla.server.process import log_lines
+from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.process.running import run_broker
 from ottla.server.serving import StartupError
 

@@ -63,14 +63,11 @@ def run_workers(
     lock = _hold_folders(config, count)
     ports = HeldPorts(config, wanted).by_listener
     manager = _service_manager()
-    how = {
-        "log_level": log_level,
-        "log_format": log_format,
-        "beat_s": None if manager is None or manager.watchdog_s is None else manager.interval_s,
-    }
+    beat_s = None if manager is None or manager.watchdog_s is None else manager.interval_s
+    run = partial(run_worker, log_level=log_level, log_format=log_format, beat_s=beat_s)
     workers = [worker_config(texts, config, number, count, ports) for number in range(count)]
     programs: dict[str, Program] = {
-        f"worker {number}": partial(run_worker, each, **how) for number, each in enumerate(workers)
+        f"worker {number}": partial(run, each) for number, each in enumerate(workers)
     }
     if not config.is_member:
         programs[TREE] = partial(

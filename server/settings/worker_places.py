@@ -102,7 +102,7 @@ def worker_config(
     # Not both names, and only those of the listeners that are opened.
     dropped = ("log.dir", "controller.listener.names")
     given = {name: text for name, text in texts.items() if name not in dropped}
-    defaults: Mapping[str, str] = {}
+    defaults: dict[str, str] = {}
     if not config.is_member:
         defaults = DEFAULTS_ON_ONE_MACHINE
         own["coordination.socket"] = str(tree_socket(config))

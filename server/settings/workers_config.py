@@ -1,7 +1,6 @@
 """How many brokers one `ottla start` runs. Apache Kafka has no such setting, so it is not described to its clients."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ottla.server.settings.endpoint import Endpoint
 from ottla.wire.settings import parse_integer, setting
@@ -40,7 +39,8 @@ class WorkersConfig:
         return int(self.num_workers)
 
 
-class Worker(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Worker:
     """A broker that is one of several processes of one start (`worker_places.py`)."""
 
     number: int

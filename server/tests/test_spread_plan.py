@@ -16,8 +16,8 @@ def leads(partitions):
 
 
 def after(partitions, moves):
-    changed = {(each.topic, each.index): each for each in moves}
-    return [changed.get((each.topic, each.index), each) for each in partitions]
+    changed = {(each.topic, each.partition): each for each in moves}
+    return [changed.get((each.topic, each.partition), each) for each in partitions]
 
 
 def spread_of(counts, brokers):
