@@ -5,6 +5,7 @@
     python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
     python -m compat_tests.history.run --brokers 3 --faults partition --count 100
     python -m compat_tests.history.run --brokers 3 --served  the same without ZooKeeper: a process holds the tree
+    python -m compat_tests.history.run --workers 4           SIGKILLs of workers, of the tree's holder and of the supervisor
     make chaos MINUTES=5 BROKERS=3 ARGS="--make kafka"       the proof of this harness: all are Apache Kafka 3.9
     make chaos MINUTES=5 ARGS="--make kafka"                 the same with one broker of Apache Kafka 4, which has share groups
 
@@ -53,10 +54,12 @@ from compat_tests.history.probes import Trouble, is_bearable, probes
 from compat_tests.history.processors import Processor
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
+from compat_tests.history.several_workers import SeveralWorkers
 from compat_tests.history.three_brokers import TRANSACTIONAL_TOPIC, ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.busy import busy
 from compat_tests.support.network import enter_namespaces, has_namespaces
+from compat_tests.support.workers import WorkersProcess
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
@@ -411,6 +414,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument("--workers", type=int, default=1, help="of one start, if it is not one broker alone")
     parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone")
     parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
     parser.add_argument("--served", action="store_true", help="three brokers share a tree that another process holds, no ZooKeeper")
@@ -431,7 +435,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | ThreeBrokers:
+def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | SeveralWorkers | ThreeBrokers:
+    if chosen.workers > 1:
+        assert chosen.brokers == 1 and chosen.make == "ottla", "--workers is for one start of Ottla"
+        return SeveralWorkers(WorkersProcess(directory, MEMBERS_SETTINGS | {"num.workers": str(chosen.workers)}))
     if chosen.brokers == 1:
         assert not chosen.apache_kafka, "only three brokers can be Apache Kafka"
         kind = ApacheKafka4 if chosen.make == "kafka" else OttlaProcess

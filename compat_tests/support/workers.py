@@ -6,19 +6,22 @@
     workers.wait_until_serving_again("worker 1")
 """
 
+import contextlib
 import itertools
 import os
 import re
 import signal
+import socket
 import sys
 from functools import partial
 from pathlib import Path
 
-from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = "the coordination tree"
+ROOM = 4  # workers that a test may come to have
 
 
 class WorkersProcess(OttlaProcess):
@@ -28,6 +31,8 @@ class WorkersProcess(OttlaProcess):
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         super().__init__(directory, {"node.id": str(self.FIRST_ID), "num.workers": "2"} | settings)
+        # Named, or a restart would move the workers: the first port would be the same, and theirs would follow it.
+        self.port = free_ports_in_a_row(1 + ROOM)
 
     @property
     def count(self) -> int:
@@ -77,6 +82,20 @@ class WorkersProcess(OttlaProcess):
     def wait_until_all_have_ended(self) -> None:
         """After a SIGKILL of the supervisor: the kernel ends the others."""
         wait_until(lambda: not any(map(_is_alive, self.pids())), "the workers have ended", 30)
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """The first of so many ports that nobody has now."""
+
+    def look() -> int:
+        first = free_port()
+        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+        return 0
+
+    return wait_until(look, f"{count} free ports in a row")
 
 
 def _is_alive(pid: int) -> bool:

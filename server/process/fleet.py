@@ -145,7 +145,7 @@ class Fleet:
     def on_ended(self, name: str, how: str, now: float, *, is_failure: bool) -> list[Action]:
         """A process has ended. `how` says by what, in words."""
         process = self._process(name)
-        process.is_alive, was_ready, process.is_ready = False, process.is_ready, False
+        process.is_alive = process.is_ready = False
         problem, process.problem = process.problem, ""
         told = f"{name} has ended ({problem or how})"
         if self.is_stopping:
@@ -153,8 +153,8 @@ class Fleet:
             return [*([Say(told)] if is_failure and not self.failure else []), *self._go_on_stopping(now)]
         if not self._is_announced:
             return self._fail(f"{name}: {problem}" if problem else told, now)
-        if process is self._keeper and (problem or not was_ready):
-            return self._fail(f"{name}: {problem}" if problem else told, now)
+        if process is self._keeper and problem:
+            return self._fail(f"{name}: {problem}", now)
         if process.restarts.allowed(now):
             return [Say(f"{told} and is started again"), *self._start([process])]
         process.is_given_up = True
