@@ -59,3 +59,12 @@ def test_nothing_is_deleted_that_nobody_has_agreed_to(ottla, created, monkeypatc
     monkeypatch.setattr("sys.stdin.readline", lambda: "Y\n", raising=False)
     ottla("topics", "delete", topic)
     assert topic not in ottla("topics").out
+
+
+def test_one_broker_has_nothing_to_spread(ottla, created, servers):
+    created(3)
+    found = ottla("spread", "--json").json
+    assert (found["moved"], found["dry_run"], len(found["brokers"])) == ([], False, 1)
+    assert "are even over the brokers" in ottla("spread", "--dry-run").out
+    assert "the cluster has 1 brokers" in ottla("spread", "--workers", "2", status=2).err
+    assert "--brokers: 99 is not there" in ottla("spread", "--brokers", "99", status=2).err

@@ -1,0 +1,120 @@
+"""A supervisor and what it forks, as a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from ottla.replication import system
+
+pytestmark = pytest.mark.skipif(not system.SHARES_PORTS, reason="several workers need Linux")
+
+PROGRAM = """
+import logging, os, sys, time
+from ottla.server.process.service_manager import ServiceManager
+from ottla.server.process.supervisor import Supervisor
+
+def serve(report):
+    import signal
+    report.ready(pid=os.getpid())
+    while True:
+        report.beat()
+        time.sleep(0.02)
+
+def stand_still(report):
+    report.ready(pid=os.getpid())
+    time.sleep(3600)
+
+def refuse(report):
+    report.problem("there is no room")
+    return 1
+
+logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
+programs = {name: globals()[kind] for name, kind in (each.split("=") for each in sys.argv[1:])}
+supervisor = Supervisor(
+    programs,
+    keeper=None,
+    hand_over_s=1,
+    announce=lambda told: print("all serve", *[each["pid"] for each in told], flush=True),
+    manager=ServiceManager.of(os.environ),
+)
+print("over:", supervisor.run(), flush=True)
+"""
+
+
+class Running:
+    """A supervisor; lines of both outputs in the order in which they were said."""
+
+    def __init__(self, *programs: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", PROGRAM, *programs],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment,
+        )
+
+    def line_with(self, words: str) -> str:
+        """The next line with these words in it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if words in line:
+                return line
+        raise AssertionError(f"it has ended without a word of {words!r}")
+
+    def end(self) -> str:
+        """What it says after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.line_with("over:")
+
+
+@pytest.fixture
+def run():
+    started = []
+
+    def start(*programs: str, **environment: str) -> Running:
+        started.append(Running(*programs, **environment))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        with each.process:  # closes its pipe and waits for it
+            pass
+
+
+def test_what_ends_is_started_again_and_all_end_together(run):
+    supervisor = run("first=serve", "second=serve")
+    _, _, first, second = supervisor.line_with("all serve").split()
+    os.kill(int(first), signal.SIGKILL)
+    supervisor.line_with("first has ended (signal 9, SIGKILL) and is started again")
+    again = supervisor.line_with("first begins as process").split()[-1]
+    assert again != first
+    supervisor.line_with("first serves again")
+    assert supervisor.end() == "over: \n"
+    for pid in (again, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def test_why_a_start_fails_is_told(run):
+    assert run("first=serve", "second=refuse").line_with("over:") == "over: second: there is no room\n"
+
+
+def test_the_service_manager_hears_of_all_and_who_stands_still_is_ended(run, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000"}
+        supervisor = run("first=serve", "second=stand_still", **environment)
+        heard = manager.recv(4096)
+        while b"READY=1" not in heard:
+            heard = manager.recv(4096)
+        supervisor.line_with("second has not answered for")
+        supervisor.line_with("second has ended (signal 6, SIGABRT) and is started again")
+        supervisor.end()
+        while b"STOPPING=1" not in heard:
+            heard = manager.recv(4096)
