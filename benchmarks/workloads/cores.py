@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import Self
 
 from benchmarks import machine
 from benchmarks.alone.replays import fetch_error_offsets, produce_error_offset
-from benchmarks.brokers import YARDSTICK, Broker, Failed, Ottla, stop_all
+from benchmarks.brokers import START_TIMEOUT_S, YARDSTICK, Broker, Failed, Ottla, stop_all
 from benchmarks.clients import load, new_topic
 from benchmarks.programs import Request, compiler, replay
 from benchmarks.rows import Metric, Row, at_least, within
@@ -53,6 +54,30 @@ class Workers(Ottla):
         """Of the supervisor and of all that it has forked."""
         found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [self.pid, *map(int, found)]
+
+    @property
+    def admin_port(self) -> int:
+        """The controller's."""
+        with Client(self.port) as client:
+            found = client.metadata([])
+        ports = {each.node_id: each.port for each in found.brokers}
+        if len(ports) < self.count or found.controller_id not in ports:
+            raise Failed(f"of {self.count} workers {len(ports)} are there, and the controller is {found.controller_id}")
+        return ports[found.controller_id]
+
+    def start(self) -> Self:
+        """Returns when all workers are there."""
+        super().start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                assert self.admin_port
+                return self
+            except (Failed, OSError):
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise
+            time.sleep(0.02)
 
     def cpu_seconds(self) -> float:
         return sum(map(machine.cpu_seconds, self.pids))

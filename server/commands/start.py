@@ -50,6 +50,7 @@ examples:
   ottla start --override listeners=PLAINTEXT://127.0.0.1:0
                                                  take any free port and print it
   ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
+  ottla start --workers auto                     all cores: several brokers behind one bootstrap address
   ottla start server.properties --add-scram @users
                                                  begin with the SCRAM users of a file, one a line:
                                                  SCRAM-SHA-512=[name=admin,password=...]

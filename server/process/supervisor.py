@@ -232,7 +232,9 @@ def _wakeable() -> Iterator[int]:
     hears, wakes = os.pipe()
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)
-    before = {number: signal.signal(number, _ignore) for number in (*_SIGNALS, signal.SIGCHLD)}
+    # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
+    heeded = [each for each in (*_SIGNALS, signal.SIGCHLD) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _ignore) for number in heeded}
     former = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     try:
         yield hears
