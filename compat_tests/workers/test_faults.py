@@ -1,10 +1,12 @@
 """Workers and their supervisor are killed, stopped and starved: nothing acknowledged is lost, and the others go on."""
 
 import signal
+import socket
 import subprocess
 import threading
 import time
 
+import pytest
 from compat_tests.support.brokers import OttlaProcess, wait_until
 from compat_tests.support.workers import TREE, FillingWorkers, start_command
 from compat_tests.test_restarts import read_all
@@ -110,6 +112,9 @@ def test_a_worker_that_ends_again_and_again_stays_down_alone(start_workers):
     for index in led:
         producer.produce(TOPIC, b"x", partition=index)
     assert (producer.flush(60), len(led)) == (0, 2)
+    # Its port is kept for it all the same.
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", int(workers.own_addresses[1].rpartition(":")[2])))
     workers.stop()
 
 

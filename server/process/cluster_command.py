@@ -45,7 +45,7 @@ HOST: Final = "127.0.0.1"
 SERVING: Final = b"listening on "
 OWN_SETTINGS: Final = (
     "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect",
-    "coordination.socket",
+    "coordination.socket", "num.workers",
 )  # fmt: skip
 START_S: Final = 60.0
 STOP_S: Final = 30.0

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.workers")
 
 TOLD_BYTES_MAX: Final = 64 * 1024  # of one line of a process
+PROBLEM_CHARACTERS_MAX: Final = 600
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Program = Callable[["Report"], int]
@@ -48,7 +49,7 @@ class Report:
         self._tell({"ready": told})
 
     def problem(self, text: str) -> None:
-        self._tell({"problem": text})
+        self._tell({"problem": text[:PROBLEM_CHARACTERS_MAX]})  # a pipe takes a short line whole or not at all
 
     def beat(self) -> None:
         self._tell({"beat": True})

@@ -45,7 +45,7 @@ async def _run(config: BrokerConfig, report: Report, beat_s: float | None) -> No
 
     async with trio.open_nursery() as nursery:
         if beat_s is not None:
-            nursery.start_soon(_beat, report, beat_s)
+            nursery.start_soon(beat, report, beat_s)
         try:
             await run_broker(config, on_ready=tell)
         except StartupError as error:
@@ -56,7 +56,8 @@ async def _run(config: BrokerConfig, report: Report, beat_s: float | None) -> No
         raise problem
 
 
-async def _beat(report: Report, interval_s: float) -> None:
+async def beat(report: Report, interval_s: float) -> None:
+    """Tell the supervisor again and again that the event loop goes round."""
     # Who stands still is ended by SIGABRT, and then writes what it was at.
     faulthandler.enable()
     while True:

@@ -61,7 +61,8 @@ def run_workers(
     for number in range(count):
         worker_config(texts, config, number, count, wanted)
     lock = _hold_folders(config, count)
-    ports = HeldPorts(config, wanted).by_listener
+    held = HeldPorts(config, wanted)
+    ports = held.by_listener
     manager = _service_manager()
     beat_s = None if manager is None or manager.watchdog_s is None else manager.interval_s
     run = partial(run_worker, log_level=log_level, log_format=log_format, beat_s=beat_s)
@@ -70,9 +71,8 @@ def run_workers(
         f"worker {number}": partial(run, each) for number, each in enumerate(workers)
     }
     if not config.is_member:
-        programs[TREE] = partial(
-            keep_tree, config.log_dirs[0], tree_socket(config), log_level=log_level, log_format=log_format
-        )
+        where = (config.log_dirs[0], tree_socket(config))
+        programs[TREE] = partial(keep_tree, *where, log_level=log_level, log_format=log_format, beat_s=beat_s)
     supervisor = Supervisor(
         programs,
         keeper=None if config.is_member else TREE,
@@ -82,6 +82,7 @@ def run_workers(
     )
     _share_what_is_imported()
     failure = supervisor.run()
+    held.close()
     lock.release()
     if failure:
         raise StartupError(failure)

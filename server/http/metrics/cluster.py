@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState, PartitionState
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.net.listener import Listener
+    from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.stop import Stop
 
     class Port(Protocol):
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
         @property
         def node_id(self) -> int: ...
 
+        @property
+        def config(self) -> BrokerConfig: ...
+
 
 PARTITIONS_AT_ONCE = 1000
 
@@ -36,8 +40,11 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 def member(broker: Port, stop: Stop, exposition: Exposition) -> Iterator[str]:
     """Whether this broker takes part, and of what."""
-    build = Family("ottla_build_info", GAUGE, "1, with the version.")
-    yield exposition.family(build, [({"version": ottla.__version__, "cluster_id": broker.cluster.cluster_id}, 1)])
+    build = Family("ottla_build_info", GAUGE, "1, with the version, and which of several workers it is.")
+    labels = {"version": ottla.__version__, "cluster_id": broker.cluster.cluster_id}
+    if (worker := broker.config.worker) is not None:
+        labels["worker"] = str(worker.number)
+    yield exposition.family(build, [(labels, 1)])
     for name, told, value in (
         ("kafka_server_kafkaserver_brokerstate", "1 starting, 2 loading logs, 3 running, 6 stopping.", _state(broker, stop)),
         ("ottla_session_is_sure", "1: this broker's session with the coordination tree lasts.", broker.member.session.is_sure),
