@@ -438,7 +438,7 @@ def _parser() -> argparse.ArgumentParser:
 def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | SeveralWorkers | ThreeBrokers:
     if chosen.workers > 1:
         assert chosen.brokers == 1 and chosen.make == "ottla", "--workers is for one start of Ottla"
-        return SeveralWorkers(WorkersProcess(directory, MEMBERS_SETTINGS | {"num.workers": str(chosen.workers)}))
+        return SeveralWorkers(WorkersProcess(directory, MEMBERS_SETTINGS | {"num.workers": str(chosen.workers), "transaction.state.log.num.partitions": "8"}))
     if chosen.brokers == 1:
         assert not chosen.apache_kafka, "only three brokers can be Apache Kafka"
         kind = ApacheKafka4 if chosen.make == "kafka" else OttlaProcess

@@ -1,5 +1,8 @@
 """One start of several workers, whose processes are killed: one worker, all of them, the tree's holder, the supervisor.
 
+After every other fault all is well again before the next one. Else transactions come to nothing for minutes, since both of
+their coordinators are never there for long, and the harness takes that for a client that is stuck.
+
 A worker that ends more than five times within a minute stays down. That is meant for bugs, and not for this harness: a worker that
 has had its share is left alone until the minute is over, or its supervisor is started anew.
 """
@@ -77,10 +80,17 @@ class SeveralWorkers:
             if kind == "a worker":
                 names = [chance.choice(names)]
             if kind == "the supervisor" or not all(map(self._may_end, names)):
-                yield Fault(f"{FaultKind.KILLED} of the supervisor", self._kill_supervisor, self._start_again)
+                kind, begin, end = "the supervisor", self._kill_supervisor, self._start_again
             else:
                 begin, end = self._killing(names)
-                yield Fault(f"{FaultKind.KILLED} of {kind}", begin, end)
+            yield Fault(f"{FaultKind.KILLED} of {kind}", begin, self._mended(end) if chance.random() < 0.5 else end)
+
+    def _mended(self, end: Callable[[], None]) -> Callable[[], None]:
+        def mend() -> None:
+            end()
+            self._workers.wait_until_all_lead()
+
+        return mend
 
     def _may_end(self, name: str) -> bool:
         """Whether it is started again if it ends."""
