@@ -42,6 +42,7 @@ from ottla.replication.log.storage import TEMPORARY_SUFFIX
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.inspection.batches import BATCH_BYTES_MAX, FoundBatch, ReadOnlyFile, batches_of, offset_problem
 from ottla.server.inspection.dump import aborted_entries, base_offset_of, offset_entries, read_small, time_entries
+from ottla.server.settings.workers_config import FOLDER
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, BatchHeader, check_records, records_area, walkable
 
@@ -112,6 +113,10 @@ def _examine_one(path: Path, examined: Examined) -> None:
         _examine_small(path, examined, _read_checkpoint)
     elif path.name == META_PROPERTIES:
         _examine_small(path, examined, decode_meta_properties)
+    elif path.name == FOLDER and path.is_dir():
+        for each in sorted(path.iterdir()):  # of several workers; worker 0 has the directory above
+            if each.is_dir():
+                examine(each, examined)
     elif path.name not in _KNOWN and not path.name.endswith(TEMPORARY_SUFFIX):
         examined.note(path, "nobody knows what this is; a broker leaves it alone", is_damage=False)
 

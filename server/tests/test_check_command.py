@@ -260,6 +260,16 @@ def test_what_nobody_knows_is_a_note(data: Path, capsys: pytest.CaptureFixture[s
     assert_foretold(told, config_of(data), data)
 
 
+def test_the_directories_of_other_workers_are_looked_at_too(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = data / "workers" / "1" / "orders-7"
+    home.mkdir(parents=True)
+    (home / "note.txt").write_text("what is this?")
+    assert main(["check", str(data)]) == 1
+    out = capsys.readouterr().out
+    assert f"note: {home / 'note.txt'}: nobody knows what this is" in out
+    assert "a start is refused: Worker 1 has partitions below" in out
+
+
 def test_a_partition_that_is_lost_is_made_anew(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(data / "orders-1")
     _, told = checked(data, capsys=capsys)
