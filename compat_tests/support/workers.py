@@ -9,6 +9,7 @@
 import contextlib
 import itertools
 import os
+import random
 import re
 import signal
 import socket
@@ -16,11 +17,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
+from compat_tests.support.brokers import OttlaProcess, wait_until
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = "the coordination tree"
+EPHEMERAL_PORTS = 32_768  # where they begin, as Linux has it by default
 ROOM = 4  # workers that a test may come to have
 
 
@@ -85,10 +87,10 @@ class WorkersProcess(OttlaProcess):
 
 
 def free_ports_in_a_row(count: int) -> int:
-    """The first of so many ports that nobody has now."""
+    """The first of so many ports that nobody has now, and that the system gives to nobody who wants any port."""
 
     def look() -> int:
-        first = free_port()
+        first = random.randrange(10_000, EPHEMERAL_PORTS - count)
         with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
             for port in range(first, first + count):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
