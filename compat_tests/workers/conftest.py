@@ -6,7 +6,7 @@ from compat_tests.support.workers import WorkersProcess
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
-    process = WorkersProcess(tmp_path_factory.mktemp("workers"), {})
+    process = WorkersProcess(tmp_path_factory.mktemp("workers"), {"http.listener": "127.0.0.1:0"})
     process.start()
     yield process
     process.stop()

@@ -1,5 +1,7 @@
 """Several workers are one cluster to clients, which need to know no more than the first port."""
 
+import re
+import urllib.request
 import uuid
 from contextlib import closing
 
@@ -106,6 +108,19 @@ def test_the_banner_and_the_log_name_the_workers(workers):
     assert "worker 0: " in log
     assert "worker 1: " in log
     assert log.count(f"listening on {workers.bootstrap}") == 1
+
+
+def test_each_worker_tells_metrics_of_its_own(workers):
+    addresses = re.findall(r"  (?:console|  of worker \d) +(http://127.0.0.1:\d+)/", workers.log)
+    assert len(set(addresses)) == 2
+    for number, address in enumerate(addresses):
+        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        [build] = [line for line in lines if line.startswith("ottla_build_info{")]
+        assert f'worker="{number}"' in build
+        assert f"ottla_broker_id {number + 1}" in lines
+        # The two addresses at which a worker accepts are one listener.
+        assert len([line for line in lines if line.startswith("kafka_server_socket_server_metrics_connection_count{")]) == 1
 
 
 def test_status_shows_all_workers(workers, capsys):

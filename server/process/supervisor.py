@@ -191,6 +191,14 @@ class Supervisor:
 
     def _fork(self, name: str) -> None:
         self._told.pop(name, None)
+        try:
+            self._try_to_fork(name)
+        except OSError as error:
+            # There are too many processes, or too little memory. Whoever serves goes on.
+            how = f"it cannot begin: {error.strerror}"
+            self._do(self._fleet.on_ended(name, how, time.monotonic(), is_failure=True))
+
+    def _try_to_fork(self, name: str) -> None:
         hears, tells = os.pipe()
         # A supervisor that is held up must not hold up a broker.
         os.set_blocking(tells, False)
@@ -201,9 +209,12 @@ class Supervisor:
             if pid == 0:
                 os.close(hears)
                 self._become(name, tells)
+        except OSError:
+            os.close(hears)
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os.close(tells)
+            os.close(tells)
         os.set_blocking(hears, False)
         self._children[name] = _Child(name, pid, hears, time.monotonic())
         logger.info("%s begins as process %d", name, pid)
@@ -222,9 +233,12 @@ class Supervisor:
         except BaseException:
             logger.exception("bug: %s ends", name)
         finally:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(status)
+            # Whatever happens, it must not go on as a second supervisor.
+            try:
+                for stream in (sys.stdout, sys.stderr):
+                    stream.flush()
+            finally:
+                os._exit(status)
 
 
 @contextmanager
@@ -234,8 +248,8 @@ def _wakeable() -> Iterator[int]:
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)
     # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
-    heeded = [each for each in (*_SIGNALS, signal.SIGCHLD) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _ignore) for number in heeded}
+    heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _ignore) for number in (*heeded, signal.SIGCHLD)}
     former = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     try:
         yield hears

@@ -1,5 +1,6 @@
 """A supervisor and what it forks, as a process of its own."""
 
+import errno
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from ottla.replication import system
+from ottla.server.process.supervisor import Supervisor
 
 pytestmark = pytest.mark.skipif(not system.SHARES_PORTS, reason="several workers need Linux")
 
@@ -118,3 +120,15 @@ def test_the_service_manager_hears_of_all_and_who_stands_still_is_ended(run, tmp
         supervisor.end()
         while b"STOPPING=1" not in heard:
             heard = manager.recv(4096)
+
+
+def test_a_process_that_cannot_be_forked_is_told_and_leaves_nothing_open(monkeypatch):
+    supervisor = Supervisor({"first": lambda report: 0}, keeper=None, hand_over_s=0, announce=lambda told: None)
+
+    def refuse() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    open_before = len(os.listdir("/proc/self/fd"))
+    assert supervisor.run() == "first has ended (it cannot begin: Resource temporarily unavailable)"
+    assert len(os.listdir("/proc/self/fd")) == open_before
