@@ -112,7 +112,8 @@ class RecordFormats:
 
     def load_codecs(self) -> None:
         """Load the codecs of the records that this broker writes. Call it in a thread: it reads files, or generates code."""
-        for each in self._by_key_class.values():
+        # A copy: with the first request or record of another kind of groups the event loop adds its formats.
+        for each in list(self._by_key_class.values()):
             for kind in ("encode", "decode"):
                 codec(each.key, 0, kind)
                 for version in each.written:
