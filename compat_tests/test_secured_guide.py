@@ -1,4 +1,4 @@
-"""README's guide to a secured cluster of three machines, line by line: all on this machine, at three of its addresses."""
+"""The guide to a secured cluster of three machines, line by line: all on this machine, at three of its addresses."""
 
 import os
 import re
@@ -15,14 +15,14 @@ from compat_tests.support.zookeepers import Ensemble
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cluster.md"
 MACHINES = {"broker1.example": "127.0.0.2", "broker2.example": "127.0.0.3", "broker3.example": "127.0.0.4"}
 TOOLS = {"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-acls.sh": "kafka.admin.AclCommand"}
 
 
 def blocks() -> list[str]:
     """The guide's blocks of lines, in their order: commands, server.properties, commands, commands."""
-    section = README.read_text().partition("#### The same, secured\n")[2].partition("\nSIGTERM hands over")[0]
+    section = PAGE.read_text().partition("### The same, secured\n")[2].partition("\n### Keep it running")[0]
     return re.findall(r"^```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 

@@ -1,0 +1,85 @@
+"""The documentation holds together: links, anchors and the list of pages; and MkDocs makes a site of it that needs no other host."""
+
+import html.parser
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from compat_tests.docs.pages import (
+    DOCS,
+    PAGES,
+    ROOT,
+    anchor_in_the_repository,
+    anchor_on_the_site,
+    headings,
+    links,
+)
+
+LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "benchmarks" / "README.md", ROOT / "compat_tests" / "README.md"]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    broken = [f"line {line}: {target}" for line, target in links(page) if not leads_somewhere(page, target)]
+    assert broken == []
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    if target.startswith(("https://", "http://", "mailto:")):
+        return True
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    if not file.is_file() or not file.is_relative_to(ROOT):
+        return False
+    if not anchor:
+        return True
+    # A link has to work on the site and in the repository, whose anchors differ for some headings.
+    found = [each for each in headings(file) if anchor_on_the_site(each) == anchor]
+    return len(found) == 1 and anchor_in_the_repository(found[0]) == anchor
+
+
+def test_the_site_lists_each_page_once() -> None:
+    listed: list[str] = []
+
+    def walk(entries: list[dict[str, object]]) -> None:
+        for entry in entries:
+            for place in entry.values():
+                walk(place) if isinstance(place, list) else listed.append(str(place))
+
+    walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+class Loads(html.parser.HTMLParser):
+    """What a browser fetches to show a page: everything that names a source, and links that are no anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        named = dict(attributes)
+        targets = [named.get("src"), named.get("srcset"), named.get("data"), named.get("poster")]
+        targets += [named.get("href")] if tag != "a" and named.get("rel") != "canonical" else []
+        self.targets += [each for each in targets if each]
+
+
+def test_mkdocs_makes_a_site_that_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Strictly: what it warns of, such as a broken link, ends it."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = sorted(site.rglob("*.html"))
+    assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= {page.name for page in pages}
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text())
+        assert len(loads.targets) > 3, page
+        foreign = [each for each in loads.targets if "//" in each and not each.startswith("data:")]
+        assert foreign == [], page
+    for style in site.rglob("*.css"):
+        assert "url(http" not in style.read_text().replace('"', "").replace("'", ""), style
