@@ -1,0 +1,139 @@
+"""docs/compatibility.md, made from declarations: `python -m compat_tests.docs.compatibility` writes it.
+
+What is served is asked of the routes, what Apache Kafka serves of its own answer among the golden files, and which clients
+are proven of `clients.py`.
+"""
+
+import json
+import re
+
+from compat_tests.docs.clients import CLIENTS
+from compat_tests.docs.pages import DOCS, ROOT
+
+from ottla.server.gate.dispatch import Route, all_routes
+from ottla.wire.api_names import UNDECLARED
+
+PAGE = DOCS / "compatibility.md"
+GOLDEN = ROOT / "compat_tests" / "differential" / "golden" / "api_versions" / "what_is_served.txt"
+
+NOTES = {
+    "Produce": "acks 0, 1, all; idempotent producers; all codecs; v0-2 carry magic 0/1 and are converted",
+    "Fetch": "sessions, long poll, topic ids, epochs, zero copy; v0-3 are converted down to magic 0/1",
+    "ListOffsets": "by time and all special timestamps; there is no tier, so -5 and -6 find nothing",
+    "Metadata": "creates missing topics if `auto.create.topics.enable`",
+    "JoinGroup": "classic groups of any protocol type, static members",
+    "AddPartitionsToTxn": "since version 4 between brokers",
+    "WriteTxnMarkers": "between brokers, and of tools that end hanging transactions",
+    "CreateAcls": "kept as Kafka 3.9 keeps them",
+    "DescribeConfigs": "topics, brokers and their loggers, groups, client metrics",
+    "AlterConfigs": "likewise, except loggers",
+    "CreateDelegationToken": "kept as Kafka 3.9 keeps them",
+    "IncrementalAlterConfigs": "as DescribeConfigs",
+    "AlterClientQuotas": "kept as Kafka 3.9 keeps them",
+    "AlterUserScramCredentials": "kept as Kafka 3.9 keeps them",
+    "UpdateFeatures": "in a cluster no feature has levels, as with Kafka 3.9",
+    "ShareFetch": "with acknowledgements, sessions, record limits, renewals",
+    "InitializeShareGroupState": "the share coordinator, which the leaders of share partitions ask",
+    "ReadShareGroupState": "likewise",
+    "WriteShareGroupState": "likewise",
+    "DeleteShareGroupState": "likewise",
+    "ReadShareGroupStateSummary": "likewise",
+    "StreamsGroupTopologyDescriptionUpdate": "refused, as by a Kafka broker without a plugin for it",
+}
+
+HEAD = """\
+# What is compatible
+
+This page is made by `python -m compat_tests.docs.compatibility` from what the broker and its tests declare; a test fails when it is not
+up to date.
+
+To clients Ottla looks like one Apache Kafka {release} broker that also still understands the oldest Fetch requests. Every version of
+every request is [told to both and compared field by field](../compat_tests/README.md).
+
+## Clients
+
+Unmodified, in the version that the tests pin. Where it is a Python package the tests take the newest from that version on.
+
+| client | language | version | what the tests do with it | tests |
+| - | - | - | - | - |
+"""
+
+REQUESTS = """
+## Requests
+
+This is the whole list. A request that is not here is not advertised, and closes the connection.
+
+| key | request | Ottla | Apache Kafka {release} | notes |
+| - | - | - | - | - |
+"""
+
+MISSING = """
+## What Kafka advertises and Ottla does not
+
+| key | request | Apache Kafka {release} |
+| - | - | - |
+"""
+
+END = """
+## Beyond requests
+
+| | Ottla |
+| - | - |
+| files of logs | Kafka's: segments, indexes, leader epochs, producer snapshots, checkpoints; each opens what the other wrote |
+| internal topics | Kafka's own records in `__consumer_offsets`, `__transaction_state` and `__share_group_state` |
+| clusters | Kafka 3.9's ZooKeeper mode: the same nodes, the same requests between brokers, mixed clusters |
+| settings | Kafka's names: [all of them](settings.md), with those that have no effect |
+| features | `group.version`, `share.version`, `streams.version`, `transaction.version`, told and changed as by Kafka 4.4; none in a cluster |
+| metrics | the names of the usual rules of the JMX exporter |
+| not served | GSSAPI, tiered storage, KRaft, classes of your own on the broker |
+"""
+
+
+def page() -> str:
+    release, theirs = kafka()
+    routes = all_routes()
+    clients = [
+        f"| {each.name} | {each.language} | {each.version()} | {each.what} | {_tests(each.proven_by)} |\n" for each in CLIENTS
+    ]
+    requests = [_row(route, theirs.get(key, "")) for key, route in sorted(routes.items())]
+    missing = [f"| {key} | {UNDECLARED[key]} | {span} |\n" for key, span in sorted(theirs.items()) if key not in routes]
+    return "".join(
+        [
+            HEAD.format(release=release),
+            *clients,
+            REQUESTS.format(release=release),
+            *requests,
+            *([MISSING.format(release=release), *missing] if missing else []),
+            END,
+        ]
+    )
+
+
+def kafka() -> tuple[str, dict[int, str]]:
+    """The release that the golden files are of, and the versions of each request that it serves."""
+    text = GOLDEN.read_text()
+    release = re.findall(r"^# Apache Kafka ([\d.]+),", text, re.MULTILINE)
+    answers = re.findall(r"^main ApiVersions: (\{.*\})$", text, re.MULTILINE)
+    served = json.loads(answers[-1])["api_keys"]
+    return release[-1], {each["api_key"]: _span(each["min_version"], each["max_version"]) for each in served}
+
+
+def _row(route: Route, theirs: str) -> str:
+    notes = [NOTES[route.name]] if route.name in NOTES else []
+    if route.in_cluster_only:
+        notes.append("only in a cluster, between brokers; Kafka 3.9 has it")
+    elif route.alone_only:
+        notes.append("only by a broker that is alone, as with Kafka")
+    return f"| {route.api_key} | {route.name} | {_span(route.versions.first, route.versions.last)} | {theirs or '-'} | {'; '.join(notes)} |\n"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _tests(names: tuple[str, ...]) -> str:
+    return ", ".join(f"[{name.partition('/test_')[2].removesuffix('.py')}](../compat_tests/{name})" for name in names)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
