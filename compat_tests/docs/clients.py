@@ -75,20 +75,23 @@ CLIENTS = (
     ),
     Client(
         "kafka-python", "Python", python_package("kafka-python"),
-        ("clients/test_kafka_python.py", "suites/test_kafka_python_suite.py"),
+        ("clients/test_kafka_python.py", "clients/test_transactions.py", "suites/test_kafka_python_suite.py"),
         "as its users write it, and its own suite of integration tests",
     ),
-    Client("aiokafka", "Python", python_package("aiokafka"), ("clients/test_aiokafka.py",), "producer, consumer, groups, transactions"),
+    Client(
+        "aiokafka", "Python", python_package("aiokafka"), ("clients/test_aiokafka.py", "clients/test_transactions.py"),
+        "producer, consumer, groups, administration, transactions",
+    ),
     Client(
         "KafkaJS", "JavaScript", pinned("compat_tests/clients/kafkajs/package.json", r'"kafkajs": "([^"]+)"'),
-        ("clients/test_kafkajs.py",), "producer, consumer, groups, administration, transactions",
+        ("clients/test_kafkajs.py",), "producer, consumer, groups, administration",
     ),
     Client(
         "franz-go", "Go", pinned("compat_tests/clients/kgo/go.mod", r"twmb/franz-go v([\d.]+)"),
         ("clients/test_kgo.py",), "producer, consumer groups, share groups, transactions, under kills",
     ),
     Client(
-        "Kafka Streams", "Java", _of_both(KAFKA_4, KAFKA_4_TOOLS),
+        "Kafka Streams", "Java", _of_both(KAFKA_4_TOOLS, KAFKA_3),
         ("clients/test_kafka_streams.py", "applications/test_kafka_streams.py"),
         "both group protocols, exactly once, under kills of the application and of the broker",
     ),
