@@ -23,7 +23,7 @@ DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs lint bench golden golden-hunt chaos siege simulate dist release setup packages clean
+.PHONY: help start test proofs lint docs bench golden golden-hunt chaos siege simulate dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -67,6 +67,10 @@ lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+docs: .venv/.ready-for-docs  ## make a site of docs/ in .cache/site; a broken link ends it
+	@$(BIN)/python -m mkdocs build --quiet
+	@echo "file://$(abspath $(CACHE)/site/index.html)"
+
 bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 12 minutes)
 	@$(if $(shell command -v mvn),$(MAKE) --no-print-directory --keep-going --silent $(BENCH_JARS),false) || \
 	    echo "make: some jars could not be fetched; what needs them will be missing" >&2
@@ -100,6 +104,11 @@ clean:  ## remove what was built and downloaded
 	@echo "installing ottla and what its tests need into .venv"
 	@$(PIP) install -e '.[test,spark]'
 	@$(PIP) install --no-deps $(PYJKS)
+	@touch $@ .venv/.ready-to-start
+
+.venv/.ready-for-docs: pyproject.toml setup.py wire/_native.c | .venv/bin/python
+	@echo "installing ottla and what makes its documentation into .venv"
+	@$(PIP) install -e '.[docs]'
 	@touch $@ .venv/.ready-to-start
 
 .venv/.ready-to-bench: .venv/.ready-to-test

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def _logged(call: ast.Call) -> tuple[str, ast.expr | None]:
     level = _level(call.func)
     if level:
         return level, call.args[1 if level == "log" else 0]
-    for argument, text in zip(call.args, call.args[1:], strict=False):
+    for argument, text in itertools.pairwise(call.args):
         level = _level(argument)
         if level:
             return level, text

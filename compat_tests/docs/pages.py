@@ -1,5 +1,6 @@
 """The documentation as its tests read it: README.md and docs/, their links, headings and blocks of code."""
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def inline_codes(page: Path) -> Iterator[tuple[int, str]]:
 
 def headings(page: Path) -> list[str]:
     tokens = parsed(page)
-    return [_text(inline) for opened, inline in zip(tokens, tokens[1:], strict=False) if opened.type == "heading_open"]
+    return [_text(inline) for opened, inline in itertools.pairwise(tokens) if opened.type == "heading_open"]
 
 
 def _text(inline: Token) -> str:

@@ -34,7 +34,8 @@ class Machine(Reader):
     def type(self, commands: str) -> str:
         text = re.sub(r"(?<!\S)/(var/lib|backup|srv)/", rf"{self.folder}/\1/", commands)
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text], cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=120,
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout

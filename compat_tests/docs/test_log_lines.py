@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compat_tests.docs.log_lines import BUG, log_lines, lines_of
+from compat_tests.docs.log_lines import BUG, lines_of, log_lines
 from compat_tests.docs.pages import DOCS, parsed
 
 PAGE = DOCS / "log-lines.md"

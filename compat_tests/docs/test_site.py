@@ -1,7 +1,6 @@
 """The documentation holds together: links, anchors and the list of pages; and MkDocs makes a site of it that needs no other host."""
 
 import html.parser
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +70,7 @@ def test_mkdocs_makes_a_site_that_loads_nothing_from_elsewhere(tmp_path: Path) -
     """Strictly: what it warns of, such as a broken link, ends it."""
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     pages = sorted(site.rglob("*.html"))
     assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= {page.name for page in pages}

@@ -1,6 +1,7 @@
 """What the documentation tells to type does what it says. Blocks that cannot be run here say why, and are parsed."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from compat_tests.docs.snippets import Reader, check_syntax
 from compat_tests.support.brokers import OttlaProcess, free_port
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.server.commands.cli import parser_of_all
+from ottla.server.commands.cli import parser_for
+from ottla.server.commands.parser import walk
 from ottla.server.settings.broker_config import load_config
 
 RUN = ("sh", "python")
@@ -22,10 +24,10 @@ ALL = [each for page in PAGES for each in snippets(page)]
 
 @pytest.fixture(scope="module")
 def reader_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Makes the readers of pages. One broker with the settings that users have serves them all; a group has read there."""
+    """Makes the readers of pages. One broker serves them all, so pages create topics of different names; a group has read there."""
     folder = tmp_path_factory.mktemp("docs")
     broker = OttlaProcess(folder, {})
-    broker.settings = {"group.initial.rebalance.delay.ms": "0"}
+    broker.settings = {"group.initial.rebalance.delay.ms": "0"}  # else what users have
     broker.start()
     _read_before(broker.bootstrap)
     yield lambda page: Reader(folder / page.stem, broker.bootstrap)
@@ -79,12 +81,9 @@ def test_settings_of_the_pages_are_settings(snippet: Snippet) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_within_text_are_commands(page: Path) -> None:
-    """Their options and settings exist. `...` and words in capitals stand for something."""
-    import shlex
-
+    """They exist, and so do their options. `...` and `…` stand for something."""
     for line, code in inline_codes(page):
         if code.startswith("ottla ") and "..." not in code and "…" not in code:
-            try:
-                parser_of_all().parse_args(shlex.split(code)[1:])
-            except SystemExit as error:
-                assert error.code == 0, f"{page.name}:{line}: {code}"
+            words = shlex.split(code)[1:]
+            place = walk(parser_for(words)[0], words)
+            assert place.unknown is None, f"{page.name}:{line}: `{code}`: there is no {place.unknown}"

@@ -30,6 +30,7 @@ NO_SETTINGS = frozenset(
         "KAFKA_OPTS",
         "KAFKA_TOOLS_LOG4J_LOGLEVEL",
         "KAFKA_VERSION",
+        "OTTLA_BOOTSTRAP_SERVERS",
         "OTTLA_PORTABLE",
         "OTTLA_PURE_PYTHON",
     )
