@@ -84,6 +84,7 @@ END = """
 | clusters | Kafka 3.9's ZooKeeper mode: the same nodes, the same requests between brokers, mixed clusters |
 | settings | Kafka's names: [all of them](settings.md), with those that have no effect |
 | features | `group.version`, `share.version`, `streams.version`, `transaction.version`, told and changed as by Kafka 4.4; none in a cluster |
+| groups | settings of their own (`kafka-configs.sh --entity-type groups`) |
 | metrics | the names of the usual rules of the JMX exporter |
 | not served | GSSAPI, tiered storage, KRaft, classes of your own on the broker |
 """

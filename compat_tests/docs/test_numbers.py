@@ -36,3 +36,13 @@ def test_the_comparison_has_no_numbers_but_measured_ones() -> None:
     assert len(numbers) > 10
     allowed = {"2.0", "0.1", "3.9", "3.9."}  # versions
     assert [each for each in numbers if each not in results and each not in allowed] == []
+
+
+def test_operations_explains_each_alert_and_names_metrics_that_exist() -> None:
+    dashboards = ROOT / "server" / "http" / "dashboards"
+    rules = (dashboards / "prometheus-alerts.yml").read_text()
+    page = (DOCS / "operations.md").read_text()
+    assert re.findall(r"^\| (Ottla\w+) \|", page, re.MULTILINE) == re.findall(r"- alert: (\w+)", rules)
+    metrics = re.findall(r"`((?:kafka|ottla)_\w+)`", page)
+    assert len(metrics) > 5
+    assert [each for each in metrics if each not in rules] == []
