@@ -68,7 +68,8 @@ lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/lint-imports --no-logo
 
 docs: .venv/.ready-for-docs  ## make a site of docs/ in .cache/site; a broken link ends it
-	@$(BIN)/python -m mkdocs build --quiet
+	@# Not --quiet, which would pass over broken links.
+	@$(BIN)/python -m mkdocs build
 	@echo "file://$(abspath $(CACHE)/site/index.html)"
 
 bench: .venv/.ready-to-bench packages  ## Ottla beside Apache Kafka, measured on this machine (ARGS=--quick: 12 minutes)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             path = _repository_path(page.src_uri, target[2])
             uri = _uri(path)
             if files.get_file_from_path(uri) is None and uri.startswith(ELSEWHERE) and (ROOT / path).is_file():
-                added = File.generated(config, uri, abs_src_path=str(ROOT / path))
+                added = File.generated(config, uri, abs_src_path=str(ROOT / path), inclusion=InclusionLevel.NOT_IN_NAV)
                 files.append(added)
                 if added.is_documentation_page():
                     unread.append(added)
