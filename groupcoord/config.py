@@ -1,12 +1,11 @@
 """The settings of the coordinators of groups, transactions and share partitions, by Kafka's names."""
 
-from dataclasses import dataclass
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import INT_MAX, LIST, LONG, SHORT, setting
 
 
-# Only a base: each method that is left out here saves a start the time to compile it.
-@dataclass(frozen=True, kw_only=True, slots=True, init=False, repr=False, eq=False)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class StreamsGroupConfig:
     """Streams groups."""
 
@@ -37,7 +36,7 @@ class StreamsGroupConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig(StreamsGroupConfig):
     """Classic groups and the topic that keeps committed offsets; what groups of the newer kinds need is in the bases."""
 
@@ -102,7 +101,7 @@ class GroupConfig(StreamsGroupConfig):
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class GroupBoundsConfig:
     """Defaults and bounds of the settings that groups may have of their own; `group_settings.py` puts them in force."""
 
@@ -201,7 +200,7 @@ class GroupBoundsConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class SharePartitionConfig:
     """Share groups at the leaders of partitions. A group may have settings of its own for all but the sessions."""
 
@@ -217,7 +216,7 @@ class SharePartitionConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterConfig:
     """The dead-letter queues of share groups."""
 
@@ -229,7 +228,7 @@ class DeadLetterConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class TransactionConfig:
     """Transactions and the topic that keeps their state."""
 
@@ -264,7 +263,7 @@ class TransactionConfig:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class ShareCoordinatorConfig:
     """The state of share partitions and the topic that keeps it."""
 

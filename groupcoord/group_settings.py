@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     LONG,
     STRING,
@@ -82,7 +83,7 @@ def _own(default: Any, doc: str, **details: Any) -> Any:
     return setting(default, doc=doc, **details)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class GroupSettings:
     """Every setting of one group that is in force: its own, else the broker's."""
 

@@ -6,9 +6,10 @@ synonyms, in that order of precedence. `ReplicationConfig` holds what concerns a
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     DOUBLE_MAX,
     INT,
@@ -48,7 +49,7 @@ def _throttled_replicas(name: str) -> Any:
     return setting((), kind=LIST, check=check, doc=doc)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class LogConfig:
     """One topic's settings, defaults filled in."""
 
@@ -310,7 +311,7 @@ class LogConfig:
             raise InvalidSetting("remote.storage.enable", True, "disabled", message=message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicationConfig:
     """What the replica manager and the controller need to know, for all partitions."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.clock import system_clock_ms
 from ottla.replication.log.descriptors import Descriptors
+from ottla.wire.light_dataclass import light_dataclass
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peers
@@ -50,7 +51,7 @@ def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@light_dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """See the module's docstring. `storage` None: the disks of this machine."""
 

@@ -8,7 +8,6 @@ when they first need it (`Shard`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
@@ -17,9 +16,10 @@ from ottla.groupcoord.groups.offsets.part import OFFSETS
 from ottla.groupcoord.groups.part import PartKind
 from ottla.groupcoord.groups.records import RecordFormats
 from ottla.groupcoord.runtime.ports import NotLoaded
+from ottla.wire.light_dataclass import light_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LateKind:
     """A kind of groups whose code is loaded late: the folder of that name, whose part is `KIND`."""
 

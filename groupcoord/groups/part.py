@@ -18,7 +18,7 @@ registers them in `commits`, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
@@ -29,6 +29,7 @@ from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.records import RecordFormat
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
+from ottla.wire.light_dataclass import light_dataclass
 
 Handler = Callable[[Any, Caller], None]
 Read = Callable[[Any], Any]
@@ -36,7 +37,7 @@ Replay = Callable[[Any, int, int], None]
 """Takes over a record of the log: the record, its offset, and the id of the producer whose transaction it is part of, or -1."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Host:
     """What the parts of one shard share."""
 
@@ -79,7 +80,7 @@ class Part:
         """A transaction has ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PartKind:
     """What is known of a part before there is a shard."""
 

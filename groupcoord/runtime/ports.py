@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
+from ottla.wire.light_dataclass import light_dataclass
 
 
 class CoordinatorShard(Protocol):
@@ -67,7 +67,7 @@ def _nobody_is_told(partition: int, shard: Any) -> None:
     """What most kinds do when records have come into force."""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ShardKind(Generic[ShardT]):
     """What a runtime runs."""
 

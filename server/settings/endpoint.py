@@ -1,9 +1,9 @@
 """The address of a listener."""
 
-from dataclasses import dataclass
+from ottla.wire.light_dataclass import light_dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
     """A listener's name with the address to bind or to advertise, and what is spoken there."""
 

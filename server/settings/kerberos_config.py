@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import setting
 
 GSSAPI = "GSSAPI"
@@ -12,7 +11,7 @@ SERVICE_NAME = "sasl.kerberos.service.name"
 RULES_NAME = "sasl.kerberos.principal.to.local.rules"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class KerberosConfig:
     """Kafka's settings that have an effect."""
 

@@ -1,11 +1,11 @@
 """Settings of a broker that is a member of a cluster."""
 
-from dataclasses import dataclass
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import LONG, setting
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class MemberConfig:
     """How a member reaches the others, and how it leaves them."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from ottla.wire.light_dataclass import light_dataclass
 
 if TYPE_CHECKING:
     from ottla.server.settings.tls_config import TlsConfig
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCredentials:
     """Tokens that a server gives out for a secret (RFC 6749, section 4.4). `tls` is for https. None of times: no limit but all."""
 
@@ -28,14 +30,14 @@ class ClientCredentials:
     retry_backoff_max_ms: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class TokenFile:
     """A token that somebody else keeps in a file, by its whole path."""
 
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class UnsecuredLogin:
     """A token that nobody signs, for tests: it says what the settings say."""
 
@@ -44,7 +46,7 @@ class UnsecuredLogin:
     subject_claim: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class RefreshRules:
     """When a token is replaced."""
 
@@ -54,7 +56,7 @@ class RefreshRules:
     buffer_s: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class OAuthLogin:
     """Everything about a login by tokens. `extensions` go along with each token (KIP-342)."""
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from ottla.wire.light_dataclass import light_dataclass
 
 # Java's names of what hashlib calls by other names
 KEY_FACTORIES = {f"PBKDF2WithHmacSHA{bits}": f"sha{bits}" for bits in (1, 224, 256, 384, 512)}
@@ -32,7 +33,7 @@ class UndecodablePassword(Exception):
     """A text that holds no password for this secret; the message says nothing of either."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordEncoder:
     """Encodes with what is given here, and decodes with what a text says of itself."""
 

@@ -1,11 +1,11 @@
 """The settings of quotas of clients; the quotas themselves are kept in the coordination tree."""
 
-from dataclasses import dataclass
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import setting
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class QuotaConfig:
     """Over what time the use of clients is measured."""
 

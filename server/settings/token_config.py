@@ -1,14 +1,15 @@
 """Settings of delegation tokens (Kafka's DelegationTokenManagerConfigs)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import LONG, PASSWORD, field_name, parse_value, setting, settings_of
 
 MASTER_KEY = "delegation.token.master.key"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class TokenConfig:
     """Without a secret key there are no delegation tokens. Times are in ms."""
 
@@ -40,7 +41,7 @@ class TokenConfig:
         return (self.delegation_token_secret_key or "").encode()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class OlderTokenConfig:
     """What Kafka 4 has no more. It is accepted, and members of a cluster describe it."""
 

@@ -8,10 +8,10 @@ authorities. Kafka takes the name and password of SASL from a JAAS file of the J
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.server.settings.password_encoder import CBC, CIPHERS, ITERATIONS_MAX, KEY_FACTORIES, KEY_LENGTHS
+from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_password_encoder(config: ZooKeeperConfig) -> None:
         raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True, slots=True)
 class ZooKeeperConfig:
     """The settings of the connection to ZooKeeper."""
 
