@@ -14,7 +14,7 @@ from compat_tests.upgrades.before import Release, this_release
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-pytestmark = [pytest.mark.may_be_skipped, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.may_be_skipped, pytest.mark.long, pytest.mark.timeout(900)]
 
 TOPIC, TRANSACTIONAL = "rolled", "transactional"
 PARTITIONS = 3
@@ -167,7 +167,7 @@ class Rolling:
         wait_until(has_gone_on, "records are acknowledged and read, and transactions committed", SETTLE_S)
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, 4])
 def test_a_rolling_upgrade_and_back_loses_and_doubles_nothing(before: Release, tmp_path: Path, rounds: int) -> None:
     cluster = Cluster(tmp_path / "cluster")
     for broker in cluster.brokers:

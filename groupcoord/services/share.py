@@ -56,6 +56,8 @@ logger = logging.getLogger("ottla.groupcoord")
 TOO_MANY = f"A request may name {NAMED_MAX} topics and partitions."
 MEMBER_ID_LENGTH_MAX = 36  # that of a UUID
 
+FENCED = ErrorCode.FENCED_STATE_EPOCH
+
 Errors = dict[tuple[bytes, int], ErrorCode]
 """By topic id and partition, what the share coordinator has refused."""
 
@@ -126,7 +128,8 @@ class ShareService:
         for error in set(errors.values()):
             logger.warning("partitions of share group %s are not initialized: %s", request.group_id, error.name)
         taken_up = _partitions_in(response.results, lambda key: key not in errors)
-        given_up = _partitions_in(response.results, lambda key: key in errors)
+        # Whoever is fenced was overtaken: somebody begins the same partitions at a later epoch, and answers for them.
+        given_up = _partitions_in(response.results, lambda key: errors.get(key, FENCED) is not FENCED)
         if given_up:
             await self._tell(request.group_id, GiveUpPartitions(request.group_id, given_up))
         if taken_up and await self._tell(request.group_id, ConfirmPartitions(request.group_id, taken_up)):

@@ -226,6 +226,21 @@ async def test_what_was_set_stays_though_the_share_coordinator_has_refused_other
     assert talk.share_coordinators.known["group", TOPIC, 0] == 7
 
 
+async def test_a_member_whose_initialization_is_overtaken_takes_nothing_from_an_alteration(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
+    talk.share_coordinators.seconds = 1
+    await talk.beat()
+    await talk.beat(epoch=-1)
+    talk.share_coordinators.errors = dict.fromkeys([(TOPIC, 0), (TOPIC, 1)], ErrorCode.FENCED_STATE_EPOCH)
+    await trio.sleep(0.5)
+    async with trio.open_nursery() as altering:
+        altering.start_soon(talk.alter, "topic", 7, 40)
+        await trio.sleep(0.7)  # the first initialization has been refused
+        talk.share_coordinators.errors = {}
+    assert starts(await talk.described(all_topics=True)) == {"topic": [(0, 7, 93), (1, 40, 60)]}
+
+
 async def test_an_alteration_that_cannot_be_written_down_is_refused(
     autojump_clock: MockClock, talk: ShareGroupsTalk
 ) -> None:
