@@ -37,10 +37,9 @@ from ottla.wire.schema import Message, VersionRange
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.asking.oauth import TokenClient, TokenLogin
+    from ottla.server.asking.oauth import TokenLogin
     from ottla.server.asking.security import Security
-    from ottla.server.auth.plain import PlainClient
-    from ottla.server.auth.scram import ScramClient
+    from ottla.server.auth.mechanism import ClientMechanism
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 CLIENT_ID = "ottla"
@@ -348,7 +347,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
         raise AskingFailed(f"the login at {connection.address} by {name} failed: {error}") from None
 
 
-def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> PlainClient | ScramClient | TokenClient:
+def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientMechanism:
     """One login's side of the client, within so many seconds."""
     from ottla.server.settings.sasl_config import PeerLoginConfig
 

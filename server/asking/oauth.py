@@ -1,44 +1,59 @@
-"""How a command logs in by OAUTHBEARER (RFC 7628): where its token comes from, and what it says to a broker.
+"""How a command gets its tokens for OAUTHBEARER (RFC 7628): it waits for each, and asks an issuer once.
 
-    sasl.oauthbearer.token.endpoint.url   file:// with the token in it, or http(s):// of an issuer, who is asked by a POST
-    sasl.jaas.config                      clientId, clientSecret and scope for that; extension_NAME for the broker; or for brokers
-                                          that take tokens without signature unsecuredLoginStringClaim_sub
+The settings are those of Kafka's clients, read as a broker reads its own (`server/settings/login_rules.py`). A command takes
+three things more: an address of tokens without sasl.login.callback.handler.class, librdkafka's names of a client's id and
+secret, and extension_NAME beside tokens that nobody signs.
 
-The names are those of Kafka's OAuthBearerLoginModule. The answers of an issuer are bounded in time and in bytes, and redirects are
-not followed: they would take the secret somewhere else. Neither secret nor token is ever printed.
+The answers of an issuer are bounded in time and in bytes, and redirects are not followed: they would take the secret somewhere
+else. Neither secret nor token is ever printed. What is said to an issuer is in `server/auth/oauth/token_requests.py`; the HTTP
+around it is Python's own, as commands need no package.
 """
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
-import re
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.oauth.client import OAuthBearerClient
+from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
+from ottla.server.auth.oauth.token_requests import (
+    FailedRetrieval,
+    body_of,
+    headers_of,
+    plain_token,
+    token_of_answer,
+    unsecured_token,
+)
+from ottla.server.settings.jaas import JaasEntry
+from ottla.server.settings.login_rules import ENDPOINT_NAME, HANDLERS, UNSECURED_OPTION, oauth_login
+from ottla.server.settings.oauth_config import OAUTHBEARER
+from ottla.server.settings.oauth_login_config import LOGIN_HANDLER_NAME
+from ottla.server.settings.oauth_logins import TokenFile, UnsecuredLogin
+from ottla.wire.settings import InvalidSetting
 
-MECHANISM = "OAUTHBEARER"
-ENDPOINT, URLENCODE = "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.header.urlencode"
-UNSECURED_SUBJECT, EXTENSION = "unsecuredLoginStringClaim_sub", "extension_"
-ANSWER_BYTES_MAX, TOKEN_BYTES_MAX = 1024 * 1024, 64 * 1024
-KEPT_S, UNSECURED_S = 60.0, 3600
-"""How long a token is used for further connections, and how long one without signature is good, as Kafka's."""
-SEPARATOR = "\x01"
-OK = 200
-_TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
-_EXTENSION_NAME, _EXTENSION_TEXT = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla.server.settings.oauth_logins import ClientCredentials, OAuthLogin
+    from ottla.server.settings.tls_config import TlsConfig
+
+ANSWER_BYTES_MAX = 1024 * 1024
+KEPT_S = 60.0
+"""How long a token is used for further connections."""
+
+_EXTENSION = "extension_"
+_LIBRDKAFKAS = {
+    f"sasl.oauthbearer.client.{each}": f"sasl.oauthbearer.client.credentials.client.{each}" for each in ("id", "secret")
+}
 
 Find = Callable[[float], str]
-"""Finds a token within so many seconds. AskingFailed, WrongUse."""
+"""Finds a token within so many seconds. AskingFailed."""
 
 
 @dataclass(slots=True)
@@ -47,171 +62,118 @@ class TokenLogin:
 
     find: Find = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
-    mechanism: str = MECHANISM
+    mechanism: str = OAUTHBEARER
     _token: str = field(default="", repr=False)
     _until_s: float = 0.0
 
-    def client(self, timeout_s: float) -> TokenClient:
+    def client(self, timeout_s: float) -> OAuthBearerClient:
         """What a connection says. AskingFailed if there is no token within so many seconds."""
         if not self._token or time.monotonic() >= self._until_s:
             self._token = checked(self.find(timeout_s))
             self._until_s = time.monotonic() + KEPT_S
-        return TokenClient(self._token, self.extensions)
+        return OAuthBearerClient(self._token, self.extensions)
 
 
-class TokenClient:
-    """One login."""
-
-    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
-        self.is_complete = False
-        pairs = [f"{name}={text}" for name, text in extensions.items()]
-        self._first = SEPARATOR.join(["n,,", f"auth=Bearer {token}", *pairs, "", ""]).encode()
-        self._has_begun = self._has_failed = False
-
-    def step(self, challenge: bytes) -> bytes:
-        """What to answer. A broker that refuses says why in JSON, and with an error when it has the answer to that."""
-        if not self._has_begun:
-            self._has_begun = True
-            return self._first
-        if not challenge:
-            self.is_complete = True
-            return b""
-        if self._has_failed:
-            raise LoginFailed("the broker neither takes nor refuses the token")
-        self._has_failed = True
-        return SEPARATOR.encode()
-
-
-def token_login(texts: Mapping[str, str], options: Mapping[str, str], context: Callable[[], ssl.SSLContext]) -> TokenLogin:
-    """As the settings and the options of the JAAS line want it. `context`: encrypts the way to an issuer. WrongUse."""
-    extensions = {
-        name.removeprefix(EXTENSION): text for name, text in options.items() if name.startswith(EXTENSION)
-    }
-    for name, text in extensions.items():
-        if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_TEXT.fullmatch(text):
-            raise WrongUse(f"sasl.jaas.config: {EXTENSION}{name} must be letters, and its value printable ASCII")
-    return TokenLogin(_find(texts, options, context), extensions)
-
-
-def _find(texts: Mapping[str, str], options: Mapping[str, str], context: Callable[[], ssl.SSLContext]) -> Find:
-    url = texts.get(ENDPOINT)
-    if url is None:
-        subject = options.get(UNSECURED_SUBJECT)
-        if not subject:
-            raise WrongUse(f"{MECHANISM} needs {ENDPOINT}, or {UNSECURED_SUBJECT} in sasl.jaas.config")
-        return lambda timeout_s: unsecured(subject)
+def token_login(
+    texts: Mapping[str, str], jaas: JaasEntry | None, context: Callable[[TlsConfig], ssl.SSLContext]
+) -> TokenLogin:
+    """As the settings and the JAAS line want it. `context` is for https, of what that line says of it. WrongUse."""
+    options = {} if jaas is None else jaas.options
     try:
-        parts = urlsplit(url)
-        is_known = parts.scheme == "file" or (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0)
-    except ValueError:
-        is_known = False
-    if not is_known:
-        raise WrongUse(f"{ENDPOINT} must be a URL that begins with file://, http:// or https://")
-    if parts.scheme == "file":
-        path = Path(unquote(parts.path))
-        return lambda timeout_s: _of_file(path)
-    names = ("clientId", "client.id"), ("clientSecret", "client.secret")
-    identity, secret = (_option(texts, options, *each) for each in names)
-    if not identity or not secret:
-        raise WrongUse(f"{MECHANISM} needs clientId and clientSecret in sasl.jaas.config")
-    if texts.get(URLENCODE, "false").lower() == "true":
-        identity, secret = quote_plus(identity), quote_plus(secret)
-    scope = _option(texts, options, "scope", "scope")
-    form = "grant_type=client_credentials" + (f"&scope={quote(scope, safe='')}" if scope else "")
-    authorization = "Basic " + base64.b64encode(f"{identity}:{secret}".encode()).decode()
-    ask = _Issuer(url, form, authorization, context)
-    return ask.token
+        login = oauth_login(_as_kafkas(texts, options), "", JaasEntry("", "required", _with_extensions(options)))
+    except InvalidSetting as error:
+        raise WrongUse(str(error)) from None
+    return TokenLogin(_find(login, context), login.extensions)
 
 
-def _option(texts: Mapping[str, str], options: Mapping[str, str], name: str, short: str) -> str | None:
-    """Of the JAAS line, of Kafka's own setting for it (KIP-1139), or of librdkafka's."""
-    known = (f"sasl.oauthbearer.client.credentials.{short}", f"sasl.oauthbearer.{short}")
-    return options.get(name) or next((texts[each] for each in known if each in texts), None)
+def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """The settings by Kafka's names, with the class that Kafka's clients have to be told beside an address. WrongUse."""
+    found = {ours: texts[each] for each, ours in _LIBRDKAFKAS.items() if each in texts}
+    if ENDPOINT_NAME in texts:
+        found[LOGIN_HANDLER_NAME] = HANDLERS[0]
+    elif LOGIN_HANDLER_NAME not in texts and not any(each.startswith(UNSECURED_OPTION) for each in options):
+        raise WrongUse(
+            f"{OAUTHBEARER} needs {ENDPOINT_NAME}, or {UNSECURED_OPTION}StringClaim_sub in sasl.jaas.config"
+        )
+    return {**found, **texts}
+
+
+def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with each extension by both of Kafka's names: one is read with tokens of somebody, one with unsecured ones."""
+    both = {
+        f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
+        for name, text in options.items()
+        if name.startswith(_EXTENSION)
+    }
+    return {**both, **options}
+
+
+def _find(login: OAuthLogin, context: Callable[[TlsConfig], ssl.SSLContext]) -> Find:
+    source = login.source
+    if isinstance(source, UnsecuredLogin):
+        return lambda timeout_s: unsecured_token(source, time.time_ns() // 1_000_000)
+    if isinstance(source, TokenFile):
+        return lambda timeout_s: _of_file(Path(source.path))
+    encryption = None if source.tls is None else context(source.tls)
+    return lambda timeout_s: _of_issuer(source, encryption, timeout_s)
 
 
 def checked(token: str) -> str:
     """A token as it was found. AskingFailed if it is none."""
-    token = token.strip()
-    if len(token) > TOKEN_BYTES_MAX or not _TOKEN.fullmatch(token):
-        raise AskingFailed("what was found as a token for OAUTHBEARER is none")
-    return token
-
-
-def unsecured(subject: str) -> str:
-    """A token without signature (RFC 7515, appendix A.5), for brokers that are tried out."""
-    now_s = int(time.time())
-    parts = ({"alg": "none"}, {"sub": subject, "iat": now_s, "exp": now_s + UNSECURED_S})
-    return ".".join([base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts] + [""])
+    try:
+        return plain_token(token)
+    except FailedRetrieval:
+        raise AskingFailed("what was found as a token for OAUTHBEARER is none") from None
 
 
 def _of_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(TOKEN_BYTES_MAX + 2).decode("ascii", "replace")
+            return file.read(TOKEN_CHARACTERS_MAX + 2).decode("ascii", "replace")
     except OSError as error:
         raise AskingFailed(f"cannot read the token in {path}: {error.strerror}") from None
 
 
-class _Issuer:
-    """Somebody who gives tokens for credentials (RFC 6749, section 4.4)."""
+# ---------------------------------------------------------------------- of an issuer
 
-    def __init__(self, url: str, form: str, authorization: str, context: Callable[[], ssl.SSLContext]) -> None:
-        self._parts, self._form, self._authorization, self._context = urlsplit(url), form, authorization, context
-        self._name = f"{self._parts.scheme}://{self._parts.hostname}"
 
-    def token(self, timeout_s: float) -> str:
-        """An answer may come byte by byte, so a thread waits for it, which a process need not wait for."""
-        found: list[bytes | AskingFailed | WrongUse] = []
+def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> str:
+    """An answer may come byte by byte, so a thread waits for it, which a process need not wait for."""
+    parts = urlsplit(source.url)
+    issuer = f"the issuer of tokens at {parts.scheme}://{parts.hostname}"
+    found: list[tuple[int, bytes] | str] = []
+    thread = threading.Thread(target=lambda: found.append(_asked(source, context, timeout_s)), daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if not found:
+        raise AskingFailed(f"{issuer} does not answer within {timeout_s:.1f} s")
+    answer = found[0]
+    if isinstance(answer, str):
+        raise AskingFailed(f"{issuer} cannot be asked: {answer}")
+    try:
+        return token_of_answer(*answer)
+    except FailedRetrieval as failure:
+        raise AskingFailed(f"{issuer} answers without an access_token: {failure}") from None
 
-        def ask() -> None:
-            try:
-                found.append(self._answer(timeout_s))
-            except (AskingFailed, WrongUse) as failure:
-                found.append(failure)
-            except (OSError, http.client.HTTPException, UnicodeError) as error:
-                said = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or type(error).__name__
-                found.append(AskingFailed(f"the issuer of tokens at {self._name} cannot be asked: {said}"))
 
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(timeout_s)
-        if not found:
-            raise AskingFailed(f"the issuer of tokens at {self._name} does not answer within {timeout_s:.1f} s")
-        if isinstance(found[0], Exception):
-            raise found[0]
-        return self._token_in(found[0])
+def _asked(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, bytes] | str:
+    """Status and body of the answer, or why there is none."""
+    import http.client  # here, as files need no HTTP
 
-    def _answer(self, timeout_s: float) -> bytes:
-        parts = self._parts
-        connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=timeout_s, context=self._context()
-            )
-        else:
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
-        headers = {
-            "Authorization": self._authorization,
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "User-Agent": "ottla",
-        }
-        try:
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request("POST", target, self._form, headers)
-            with connection.getresponse() as answer:
-                if answer.status != OK:
-                    raise AskingFailed(f"the issuer of tokens at {self._name} answers with status {answer.status}")
-                return answer.read(ANSWER_BYTES_MAX)
-        finally:
-            connection.close()
-
-    def _token_in(self, body: bytes) -> str:
-        try:
-            told: Any = json.loads(body)
-        except (ValueError, RecursionError):
-            told = None
-        token = told.get("access_token") if isinstance(told, dict) else None
-        if not isinstance(token, str):
-            raise AskingFailed(f"the issuer of tokens at {self._name} answers without an access_token")
-        return token
+    parts = urlsplit(source.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"Accept": "application/json", "User-Agent": "ottla", **dict(headers_of(source))}
+    host = parts.hostname or ""
+    connection: http.client.HTTPConnection
+    if context is None:
+        connection = http.client.HTTPConnection(host, parts.port or 80, timeout=timeout_s)
+    else:
+        connection = http.client.HTTPSConnection(host, parts.port or 443, timeout=timeout_s, context=context)
+    try:
+        connection.request("POST", target, body_of(source), headers)
+        with connection.getresponse() as answer:
+            return answer.status, answer.read(ANSWER_BYTES_MAX)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return str(getattr(error, "verify_message", None) or getattr(error, "strerror", None) or type(error).__name__)
+    finally:
+        connection.close()

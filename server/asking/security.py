@@ -4,7 +4,7 @@
     ssl.*                       as for a broker (`server/settings/tls_config.py`): PEM, PKCS12 or JKS
     sasl.mechanism              PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl.jaas.config            the login module's line with username and password
-    sasl.oauthbearer.*          where tokens come from (`oauth.py`)
+    sasl.oauthbearer.*          where tokens come from (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
 
 Other names are those of other clients' other settings, and are overlooked as Kafka's tools overlook them.
 """
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.server.asking.oauth import TokenLogin
+    from ottla.server.settings.jaas import JaasEntry
     from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.tls_config import TlsConfig
 
 _ENCRYPTS = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
 OAUTHBEARER = "OAUTHBEARER"
@@ -68,13 +70,22 @@ def security_of(texts: Mapping[str, str]) -> Security:
 
 
 def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
-    from ottla.server.auth.tls_contexts import Secrets, client_context
     from ottla.server.settings.tls_config import TlsConfig
     from ottla.wire.settings import InvalidSetting, field_name, parse_value, settings_of
 
+    known = settings_of(TlsConfig)
     try:
-        known = settings_of(TlsConfig)
         config = TlsConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+    except InvalidSetting as error:
+        raise WrongUse(str(error)) from None
+    return _context(config)
+
+
+def _context(config: TlsConfig) -> ssl.SSLContext:
+    from ottla.server.auth.tls_contexts import Secrets, client_context
+    from ottla.wire.settings import InvalidSetting
+
+    try:
         return client_context(config, Secrets(config))
     except InvalidSetting as error:
         raise WrongUse(str(error)) from None
@@ -88,27 +99,27 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _MECHANISMS:
         raise WrongUse(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
-    options = _jaas_options(texts)
+    jaas = _jaas(texts)
     if mechanism == OAUTHBEARER:
         from ottla.server.asking.oauth import token_login
 
-        return token_login(texts, options or {}, lambda: _encryption(texts))
+        return token_login(texts, jaas, _context)
     # kcat's and rpk's names, which are shorter than Java's line.
     name, password = texts.get("sasl.username"), texts.get("sasl.password")
-    if options is not None:
-        name, password = options.get("username"), options.get("password")
+    if jaas is not None:
+        name, password = jaas.options.get("username"), jaas.options.get("password")
     if not name or not password:
         raise WrongUse(f"{mechanism} needs a user: set sasl.jaas.config, or sasl.username and sasl.password")
     return PeerLoginConfig(mechanism=mechanism, name=name, password=password)
 
 
-def _jaas_options(texts: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Those of the login module's line; None: there is no line."""
+def _jaas(texts: Mapping[str, str]) -> JaasEntry | None:
+    """The login module's line; None: there is none."""
     from ottla.server.settings.jaas import MalformedJaas, parse_jaas
 
     if "sasl.jaas.config" not in texts:
         return None
     try:
-        return parse_jaas(texts["sasl.jaas.config"])[0].options
+        return parse_jaas(texts["sasl.jaas.config"])[0]
     except MalformedJaas as error:
         raise WrongUse(f"sasl.jaas.config: {error}") from None

@@ -37,15 +37,23 @@ HANDLERS = (f"{_KAFKAS}OAuthBearerLoginCallbackHandler", f"{_KAFKAS}secured.OAut
 UNSECURED_HANDLER = f"{_KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler"
 _BY_SECRET, _BY_FILE = f"{_KAFKAS}ClientCredentialsJwtRetriever", f"{_KAFKAS}FileJwtRetriever"
 _RETRIEVERS = (DEFAULT_RETRIEVER, _BY_SECRET, _BY_FILE)
-_URL = "sasl.oauthbearer.token.endpoint.url"
+ENDPOINT_NAME = "sasl.oauthbearer.token.endpoint.url"
 _URLENCODE = "sasl.oauthbearer.header.urlencode"  # Kafka's clients declare it, and its brokers read it only with a prefix
 _ASSERTIONS = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
-_OPTION = "unsecuredLogin"
+UNSECURED_OPTION = "unsecuredLogin"
 _RESERVED = ("iat", "exp")
 LIFETIME_S_DEFAULT = "3600"
 OPTION_CHARACTERS_MAX = 10_000
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+
+def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
+    """What the settings of a listener come to, for a broker, who needs a package to ask a server. InvalidSetting."""
+    login = oauth_login(texts, prefix, jaas)
+    if isinstance(login.source, ClientCredentials):
+        check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
+    return login
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
@@ -65,9 +73,9 @@ def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
             min_period_s=config.sasl_login_refresh_min_period_seconds,
             buffer_s=config.sasl_login_refresh_buffer_seconds,
         ),
-        extensions=_extensions(options, f"{_OPTION}Extension_" if is_unsecured else "extension_", own),
+        extensions=_extensions(options, f"{UNSECURED_OPTION}Extension_" if is_unsecured else "extension_", own),
         subject_claim=(
-            options.get(f"{_OPTION}PrincipalClaimName", "").strip() or "sub"
+            options.get(f"{UNSECURED_OPTION}PrincipalClaimName", "").strip() or "sub"
             if is_unsecured
             else claims.sasl_oauthbearer_sub_claim_name.strip()
         ),
@@ -77,12 +85,12 @@ def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 def _is_unsecured(config: OAuthLoginConfig, options: Mapping[str, str], own: str) -> bool:
     handler = config.sasl_login_callback_handler_class
     if handler is None:
-        if config.sasl_oauthbearer_token_endpoint_url is None and any(each.startswith(_OPTION) for each in options):
+        if config.sasl_oauthbearer_token_endpoint_url is None and any(each.startswith(UNSECURED_OPTION) for each in options):
             return True
         raise wrong(
             f"{own}{LOGIN_HANDLER_NAME}",
             f"a login by OAUTHBEARER needs this setting, {HANDLERS[0]};"
-            f" or, for tests, {_OPTION}... options in the JAAS line, for tokens that nobody has signed",
+            f" or, for tests, {UNSECURED_OPTION}... options in the JAAS line, for tokens that nobody has signed",
         )
     if handler not in (*HANDLERS, UNSECURED_HANDLER):
         allowed = ", ".join((HANDLERS[0], UNSECURED_HANDLER))
@@ -99,17 +107,16 @@ def _source(
         raise wrong(f"{own}sasl.oauthbearer.jwt.retriever.class={retriever}", f"it is not known; allowed: {allowed}")
     url = (config.sasl_oauthbearer_token_endpoint_url or "").strip()
     if not url:
-        raise wrong(own + _URL, "OAUTHBEARER needs this setting, the address that gives out tokens")
-    parts = read_address(url, own + _URL)
+        raise wrong(own + ENDPOINT_NAME, "OAUTHBEARER needs this setting, the address that gives out tokens")
+    parts = read_address(url, own + ENDPOINT_NAME)
     is_file = parts.scheme == "file"
     if (retriever == _BY_FILE and not is_file) or (retriever == _BY_SECRET and is_file):
-        raise wrong(own + _URL, f"it is no address for {retriever}")
+        raise wrong(own + ENDPOINT_NAME, f"it is no address for {retriever}")
     if is_file:
         return TokenFile(path=unquote(parts.path))
     for name in _ASSERTIONS:
         if any(texts.get(each, "").strip() for each in (f"{OAUTHBEARER.lower()}.{name}", name)):
             raise wrong(own + name, "signed assertions are not served; a client secret is")
-    check_packages(own + LOGIN_HANDLER_NAME, ("h11",))
     credentials = f"{own}sasl.oauthbearer.client.credentials"
     return ClientCredentials(
         url=url,
@@ -152,20 +159,20 @@ def _extensions(options: Mapping[str, str], prefix: str, own: str) -> dict[str, 
 
 def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredLogin:
     line = f"{own}sasl.jaas.config"
-    lifetime_s = parse_integer(options.get(f"{_OPTION}LifetimeSeconds", LIFETIME_S_DEFAULT))
+    lifetime_s = parse_integer(options.get(f"{UNSECURED_OPTION}LifetimeSeconds", LIFETIME_S_DEFAULT))
     if lifetime_s is None or lifetime_s <= 0:
-        raise wrong(line, f"{_OPTION}LifetimeSeconds must be a positive number of seconds")
-    subject = options.get(f"{_OPTION}PrincipalClaimName", "").strip() or "sub"
+        raise wrong(line, f"{UNSECURED_OPTION}LifetimeSeconds must be a positive number of seconds")
+    subject = options.get(f"{UNSECURED_OPTION}PrincipalClaimName", "").strip() or "sub"
     claims: dict[str, str | float | tuple[str, ...]] = {}
     for option, text in options.items():
-        kind, separator, name = option.removeprefix(_OPTION).partition("Claim_")
-        if not option.startswith(_OPTION) or not separator or not name:
+        kind, separator, name = option.removeprefix(UNSECURED_OPTION).partition("Claim_")
+        if not option.startswith(UNSECURED_OPTION) or not separator or not name:
             continue
         if name in _RESERVED:
             raise wrong(line, f"Cannot explicitly set the '{name}' claim")
         claims[name] = _claim(kind, text, option, line)
     if not isinstance(found := claims.get(subject), str) or not found.strip():
-        raise wrong(line, f"{_OPTION}StringClaim_{subject} has to be given, the name of the user")
+        raise wrong(line, f"{UNSECURED_OPTION}StringClaim_{subject} has to be given, the name of the user")
     return UnsecuredLogin(claims=claims, lifetime_s=lifetime_s, subject_claim=subject)
 
 

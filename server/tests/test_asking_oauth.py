@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import ssl
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,12 +22,17 @@ from hypothesis import strategies as st
 
 from ottla.server.asking import oauth
 from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.oauth import TokenClient, TokenLogin, checked, unsecured
+from ottla.server.asking.oauth import TokenLogin, checked
 from ottla.server.asking.security import security_of
+from ottla.server.auth.oauth.client import OAuthBearerClient
 from ottla.server.auth.oauth.client_first import decode_client_first
+from ottla.server.auth.oauth.token_requests import unsecured_token
+from ottla.server.auth.oauth.tokens import take_apart
 from ottla.server.auth.refusals import LoginFailed
 from ottla.server.commands.cli import main
+from ottla.server.settings.oauth_logins import UnsecuredLogin
 from ottla.server.tests.console_asking import running
+from ottla.server.tests.encrypted import AUTHORITY
 
 FAR_S = 60.0
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -96,6 +106,11 @@ def of_issuer(url: str, jaas: str = USER, **more: str) -> TokenLogin:
     return login(sasl_jaas_config=jaas, sasl_oauthbearer_token_endpoint_url=url, **more)
 
 
+def unsecured(subject: str) -> str:
+    source = UnsecuredLogin(claims={"sub": subject}, lifetime_s=3600, subject_claim="sub")
+    return unsecured_token(source, time.time_ns() // 1_000_000)
+
+
 def token_of(found: TokenLogin) -> str:
     return decode_client_first(found.client(FAR_S).step(b"")).token
 
@@ -104,7 +119,7 @@ def test_an_issuer_is_asked_once_for_the_credentials_of_the_settings(issuer: Iss
     issuer.body = json.dumps({"access_token": "a.b.c", "expires_in": 3600}).encode()
     found = of_issuer(issuer.url)
     assert token_of(found) == token_of(found) == "a.b.c"
-    assert issuer.asked == [Asked("/tokens?of=all", "Basic bWU6YSBzZWNyZXQgJg==", "grant_type=client_credentials&scope=a%20b")]
+    assert issuer.asked == [Asked("/tokens?of=all", "Basic bWU6YSBzZWNyZXQgJg==", "grant_type=client_credentials&scope=a+b")]
     assert found.client(FAR_S).step(b"") == b"n,,\x01auth=Bearer a.b.c\x01traceId=1\x01\x01"
     assert SECRET not in repr(found) and "a.b.c" not in repr(found)
     token_of(of_issuer(issuer.url, sasl_oauthbearer_header_urlencode="true"))
@@ -131,7 +146,7 @@ def test_a_token_that_has_become_old_is_asked_for_anew(issuer: Issuer, monkeypat
         (200, b"[1]", {}, "without an access_token"),
         (200, b'{"access_token": 5}', {}, "without an access_token"),
         (200, b'{"access_token": "two words"}', {}, "is none"),
-        (200, b'{"access_token": ""}', {}, "is none"),
+        (200, b'{"access_token": ""}', {}, "without an access_token"),
         (200, b'{"access_token": "' + b"t" * 2_000_000 + b'"}', {}, "without an access_token"),
         (200, b'{"access_token": "' + b"t" * 70_000 + b'"}', {}, "is none"),
         (200, b"[" * 100_000, {}, "without an access_token"),
@@ -144,6 +159,26 @@ def test_an_issuer_that_gives_no_token_is_told_of(
     with pytest.raises(AskingFailed, match=words) as told:
         token_of(of_issuer(issuer.url))
     assert SECRET not in str(told.value) and [each.path for each in issuer.asked] == ["/tokens?of=all"]
+
+
+def test_an_issuer_with_tls_is_trusted_by_the_jaas_line(issuer: Issuer, tmp_path: Path) -> None:
+    issuer.body = b'{"access_token": "t"}'
+    leaf = AUTHORITY.issue("127.0.0.1", ["127.0.0.1"], is_server=True)
+    (tmp_path / "server.pem").write_bytes(leaf.key_pem + leaf.certificate_pem)
+    (tmp_path / "authority.pem").write_bytes(AUTHORITY.certified.certificate_pem)
+    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    shown.load_cert_chain(tmp_path / "server.pem")
+    issuer.server.socket = shown.wrap_socket(issuer.server.socket, server_side=True)
+    url = issuer.url.replace("http:", "https:")
+    store = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(tmp_path / "authority.pem")}
+    trusting = "".join(f' {name}="{text}"' for name, text in store.items())
+    assert token_of(of_issuer(url, USER.replace(";", f"{trusting};"))) == "t"
+    # As in Kafka, whom a client trusts with records it does not trust with its secret.
+    with pytest.raises(AskingFailed, match=r"cannot be asked: .*(self-signed|local issuer)"):
+        token_of(of_issuer(url, **{name.replace(".", "_"): text for name, text in store.items()}))
+    with pytest.raises(WrongUse, match="authority"):
+        of_issuer(url, USER.replace(";", f"{trusting.replace('authority', 'no-authority')};"))
+    assert len(issuer.asked) == 1
 
 
 def test_an_issuer_that_stalls_or_is_not_there_is_given_up(issuer: Issuer) -> None:
@@ -165,6 +200,8 @@ def test_an_issuer_that_stalls_or_is_not_there_is_given_up(issuer: Issuer) -> No
         {"sasl_oauthbearer_token_endpoint_url": "http://host/", "sasl_jaas_config": f'{MODULE} required clientId="me";'},
         {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_sub="me" extension_auth="x";'},
         {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_sub="me" extension_a1="x";'},
+        {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_scope="all";'},
+        {"sasl_oauthbearer_token_endpoint_url": "http://host/", "sasl_jaas_config": USER, "sasl_login_callback_handler_class": "x.Y"},
     ],
 )
 def test_settings_that_give_no_token_are_wrong_use(more: dict[str, str]) -> None:
@@ -173,17 +210,39 @@ def test_settings_that_give_no_token_are_wrong_use(more: dict[str, str]) -> None
     assert SECRET not in str(told.value)
 
 
+def test_unsecured_tokens_have_the_claims_and_extensions_of_kafkas_options() -> None:
+    options = 'unsecuredLoginStringClaim_sub="me" unsecuredLoginListClaim_scope="|a|b" unsecuredLoginExtension_one="1" extension_two="2"'
+    found = login(sasl_jaas_config=f"{MODULE} required {options};")
+    assert found.extensions == {"one": "1", "two": "2"}
+    claims = take_apart(token_of(found)).claims
+    assert (claims["sub"], claims["scope"]) == ("me", ["a", "b"])
+
+
+def test_a_command_needs_no_package_and_for_a_file_no_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    of_issuer("http://host/")
+    program = (
+        "import sys; from ottla.server.asking.security import security_of\n"
+        "texts = dict(each.split('=', 1) for each in sys.argv[1:])\n"
+        "assert security_of(texts).login.client(60).step(b'')\n"
+        "print(*sorted({'trio', 'h11', 'ssl', 'http.client'} & sys.modules.keys()))"
+    )
+    line = f'sasl.jaas.config={MODULE} required unsecuredLoginStringClaim_sub="me";'
+    command = [sys.executable, "-c", program, "security.protocol=SASL_PLAINTEXT", "sasl.mechanism=OAUTHBEARER", line]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "\n"
+
+
 @given(st.text(max_size=40) | st.from_regex(r"\A[-_~+/.a-zA-Z0-9]+=*\Z"))
 def test_whatever_is_taken_for_a_token_brokers_can_read(text: str) -> None:
     try:
         token = checked(text)
     except AskingFailed:
         return
-    assert decode_client_first(TokenClient(token, {}).step(b"")).token == token
+    assert decode_client_first(OAuthBearerClient(token, {}).step(b"")).token == token
 
 
 def test_a_refusal_ends_a_login() -> None:
-    client = TokenClient("t", {})
+    client = OAuthBearerClient("t", {})
     client.step(b"")
     assert client.step(b'{"status":"invalid_token"}') == b"\x01" and not client.is_complete
     with pytest.raises(LoginFailed):

@@ -4,8 +4,6 @@ A token is replaced with the first login after the time that sasl.login.refresh.
 ExpiringCredentialRefreshingLogin, which does it in a thread of its own). Sessions end with their tokens, and a connection among
 brokers is begun anew before that, so a login comes in time. While the server that gives them out is away, a token is used as
 long as it lasts, and the server is asked no more than once in RETRY_S.
-
-A command that waits calls `trio.run(tokens_for(login).current)`.
 """
 
 from __future__ import annotations
