@@ -245,6 +245,11 @@ class Broker:
         assert self.receiver is not None  # or nobody would be asked for metrics
         return self._started(Telemetry(self.configs, self.receiver, self.surroundings.random.randbytes, self.now_ms))
 
+    @property
+    def begun_telemetry(self) -> Telemetry | None:
+        """None until a client has asked what to push."""
+        return self.__dict__.get("telemetry")
+
     @cached_property
     def scram_users(self) -> ScramUsers:
         from ottla.server.auth.scram_users import ScramUsers

@@ -25,6 +25,7 @@ NOT_OF_CLIENTS = {
     "ottla.replication.log.names._MARKED_DIRECTORY",
     "ottla.replication.cluster.znodes._ENDPOINT",
     "ottla.server.auth.first_users._PART",
+    "ottla.server.settings.broker_config._URL_CREDENTIALS",
     "ottla.server.settings.environment._OF_KUBERNETES",
     "ottla.server.settings.environment._PLACES",
 }
@@ -35,8 +36,12 @@ DIVIDED_BY_COMMAS = {
 }
 # Its alternatives exclude each other, which the look at a pattern does not see. The broker's operator wrote what it reads.
 OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
-# Without an unbounded repetition a search looks at each character a few times.
-OF_FEW_CHARACTERS = {"ottla.server.asking.escaping._HARMFUL", "ottla.server.http.conversation._EMPTY_LINE"}
+# Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times.
+OF_FEW_CHARACTERS = {
+    "ottla.server.asking.escaping._HARMFUL",
+    "ottla.server.http.clients.names._OTHERS",
+    "ottla.server.http.conversation._EMPTY_LINE",
+}
 # One is compiled and one imports what is; neither has a pattern.
 NOT_EVERYWHERE = {"ottla.wire._native", "ottla.server.auth.kerberos.library"}
 ALPHABET = [chr(code) for code in range(128)]

@@ -46,11 +46,12 @@ PREFIXES = ("", "listener.name.external.", "listener.name.external.scram-sha-256
 UNKNOWN = ("plugin.key", "ssl.keystore.pasword", "listener.name.external.no.such")
 KEY_OF_MECHANISM = "listener.name.external.scram-sha-256.sasl.jaas.config"
 KEY = "listener.name.x.ssl.key.password"
+USER_INFO = "http.console.schema.registry.user.info"  # a name and a password
 
 
 def given_at_start() -> dict[str, str]:
     names = [prefix + name for prefix in PREFIXES for name in PASSWORDS if prefix or name in known_names()]
-    return dict.fromkeys(names, MARKER)
+    return dict.fromkeys(names, MARKER) | {USER_INFO: f"user:{MARKER}"}
 
 
 def everything_told(broker: AdministeredBroker) -> str:

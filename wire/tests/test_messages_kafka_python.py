@@ -33,6 +33,12 @@ BETWEEN_BROKERS: dict[str, Iterable[int]] = {
 # What kafka-python does not know: newer groups, and the newest versions.
 UNKNOWN: dict[str, Iterable[int]] = {
     "ApiVersions": [5],
+    "GetTelemetrySubscriptions": [0],
+    "PushTelemetry": [0],
+    "UnregisterBroker": [0],
+    "AddRaftVoter": [0, 1],
+    "RemoveRaftVoter": [0],
+    "UnregisterController": [0],
     "DeleteGroups": [3],
     "CreateDelegationToken": [1, 2, 3],
     "RenewDelegationToken": [1, 2],

@@ -69,8 +69,11 @@ class Metrics:
         )
 
     def _clients(self, exposition: Exposition) -> Iterator[str]:
-        receiver = self._broker.receiver
-        return clients(receiver, self._broker.telemetry, exposition) if isinstance(receiver, ClientMetrics) else iter(())
+        # Whoever scrapes begins nothing: the broker may be at its end.
+        receiver, telemetry = self._broker.receiver, self._broker.begun_telemetry
+        if telemetry is None or not isinstance(receiver, ClientMetrics):
+            return iter(())
+        return clients(receiver, telemetry, exposition)
 
     async def _pieces(self, text: Iterator[str]) -> AsyncGenerator[bytes, None]:
         is_done = False
