@@ -14,8 +14,8 @@ import trio
 import trio.testing
 
 from ottla.server.auth.issuing import Authority
-from ottla.server.auth.oauth import fetching, key_sources
-from ottla.server.auth.oauth.fetching import FailedRead, fetch
+from ottla.server.auth.oauth import key_sources
+from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.auth.oauth.key_sources import EXPEDITED_S, FILE_LOOKED_AT_S, MISSED_S, KeySource, KeySources
 from ottla.server.settings.oauth_config import KeyEndpoint
 from ottla.server.tests.oauth_issuer import curve, published, rsa
@@ -109,9 +109,7 @@ async def test_what_is_no_document(pieces: tuple[bytes, ...], words: str):
             await fetch(address, None)
 
 
-async def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fetching, "TIME_S", 0.1)
-
+async def test_a_server_that_says_nothing():
     async def drip(stream: trio.SocketStream) -> None:
         await asked(stream)
         await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -125,7 +123,7 @@ async def test_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch):
     for server in (silence, drip):
         async with serving(server) as address:
             with pytest.raises(FailedRead, match="no whole answer"):
-                await fetch(address, None)
+                await fetch(address, None, limits=Limits(all_s=0.1))
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/", "http://nobody.invalid/", f"http://{'a' * 70}.invalid/"])
