@@ -59,27 +59,30 @@ CLIENTS = (
         "Apache Kafka's own clients", "Java", KAFKA_4,
         (
             "clients/test_java_clients.py", "clients/test_java_coordinated.py", "clients/test_java_keystores.py",
-            "clients/test_mixed_groups.py", "clients/test_late_requests.py", "clients/test_oauth.py",
+            "clients/test_mixed_groups.py", "clients/test_late_requests.py", "clients/test_oauth.py", "clients/test_gssapi.py",
+            "clients/test_telemetry.py", "clients/test_telemetry_beside_kafka.py",
         ),
-        "producers, consumers of all three protocols, transactions, share consumers, TLS, tokens",
+        "producers, consumers of all three protocols, transactions, share consumers, TLS, tokens, Kerberos, metrics that they push",
     ),
     Client(
         "librdkafka, by confluent-kafka", "C, Python", LIBRDKAFKA,
         (
             "clients/test_confluent_kafka.py", "clients/test_confluent_kafka_admin.py", "clients/test_consumer_protocol.py",
             "clients/test_transactions.py", "clients/test_refused_for_a_moment.py", "clients/test_tls.py", "clients/test_sasl.py",
-            "clients/test_with_rights.py",
+            "clients/test_with_rights.py", "clients/test_telemetry.py",
         ),
-        "everything that it can, administration included; KIP-848; TLS, SASL and rules",
+        "everything that it can, administration included; KIP-848; TLS, SASL and rules; metrics that it pushes",
     ),
     Client(
-        "kcat", "C", _of_debian, ("clients/test_kcat.py",),
-        "an old librdkafka with a strict parser",
+        "kcat", "C", _of_debian, ("clients/test_kcat.py", "clients/test_gssapi.py"),
+        "an old librdkafka with a strict parser; Kerberos",
     ),
     Client(
         "kafka-python", "Python", python_package("kafka-python"),
-        ("clients/test_kafka_python.py", "clients/test_transactions.py", "suites/test_kafka_python_suite.py"),
-        "as its users write it, and its own suite of integration tests",
+        (
+            "clients/test_kafka_python.py", "clients/test_transactions.py", "clients/test_gssapi.py", "suites/test_kafka_python_suite.py",
+        ),
+        "as its users write it, Kerberos included, and its own suite of integration tests",
     ),
     Client(
         "aiokafka", "Python", python_package("aiokafka"), ("clients/test_aiokafka.py", "clients/test_transactions.py"),

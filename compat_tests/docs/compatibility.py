@@ -31,14 +31,21 @@ NOTES = {
     "IncrementalAlterConfigs": "as DescribeConfigs",
     "AlterClientQuotas": "kept as Kafka 3.9 keeps them",
     "AlterUserScramCredentials": "kept as Kafka 3.9 keeps them",
+    "DescribeQuorum": "UNSUPPORTED_VERSION: there is no metadata quorum",
     "UpdateFeatures": "in a cluster no feature has levels, as with Kafka 3.9",
+    "UnregisterBroker": "it forgets nobody",
+    "GetTelemetrySubscriptions": "only with the HTTP endpoint, as by a Kafka broker only with a plugin that takes the metrics",
+    "PushTelemetry": "likewise",
     "ShareFetch": "with acknowledgements, sessions, record limits, renewals",
+    "AddRaftVoter": "as DescribeQuorum",
+    "RemoveRaftVoter": "as DescribeQuorum",
     "InitializeShareGroupState": "the share coordinator, which the leaders of share partitions ask",
     "ReadShareGroupState": "likewise",
     "WriteShareGroupState": "likewise",
     "DeleteShareGroupState": "likewise",
     "ReadShareGroupStateSummary": "likewise",
     "StreamsGroupTopologyDescriptionUpdate": "refused, as by a Kafka broker without a plugin for it",
+    "UnregisterController": "as UnregisterBroker",
 }
 
 HEAD = """\
@@ -81,12 +88,13 @@ END = """
 | - | - |
 | files of logs | Kafka's: segments, indexes, leader epochs, producer snapshots, checkpoints; each opens what the other wrote |
 | internal topics | Kafka's own records in `__consumer_offsets`, `__transaction_state` and `__share_group_state` |
-| clusters | Kafka 3.9's ZooKeeper mode: the same nodes, the same requests between brokers, mixed clusters |
+| clusters | Kafka 3.9's ZooKeeper mode: the same nodes, the same requests between brokers, mixed clusters; on one machine also without ZooKeeper |
 | settings | Kafka's names: [all of them](settings.md), with those that have no effect |
 | features | `group.version`, `share.version`, `streams.version`, `transaction.version`, told and changed as by Kafka 4.4; none in a cluster |
 | groups | settings of their own (`kafka-configs.sh --entity-type groups`) |
-| metrics | the names of the usual rules of the JMX exporter |
-| not served | GSSAPI, tiered storage, KRaft, classes of your own on the broker |
+| logins | TLS certificates, PLAIN, SCRAM, OAUTHBEARER, GSSAPI, by clients and between brokers; delegation tokens |
+| metrics | the names of the usual rules of the JMX exporter; those that clients push (KIP-714) |
+| not served | tiered storage, KRaft, classes of your own on the broker |
 """
 
 
