@@ -241,6 +241,9 @@ class _Member:
             self._silent_since = trio.current_time()
             for frame in frames:
                 await self._until_room()
+                # While it waited, the session may have ended. What would come behind its end would stay for ever.
+                if self._connection.is_closed:
+                    return
                 if self._session_id:
                     await self._answer(frame, nursery)
                 else:

@@ -285,6 +285,34 @@ async def test_the_last_session_is_over_before_the_next_begins(holder: Holder) -
     assert sorted(await next_one.children("/")) == sorted([*before, "x"])
 
 
+async def test_nothing_of_a_session_is_done_after_its_end(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "QUESTIONS_MAX", 2)
+    gate, at_gate = trio.Event(), trio.Event()
+    run_in_thread = holder.embedded._run_in_thread
+
+    async def slow(function: Any, *arguments: Any) -> Any:
+        at_gate.set()
+        await gate.wait()
+        return await run_in_thread(function, *arguments)
+
+    first = Raw(holder.path)
+    last_session = await first.greeted(60_000)
+    holder.embedded._run_in_thread = slow
+    # All of them are received at once, but the third one and those after it have to wait.
+    wanted = [Create("/a"), Create("/b"), Create("/e", ephemeral=True), Create("/c"), Create("/d"), Create("/f")]
+    multis = (messages.operations([each]) for each in wanted)
+    await first.send(b"".join(messages.frame(messages.MULTI, number, each) for number, each in enumerate(multis)))
+    await at_gate.wait()
+    await wait_all_tasks_blocked()
+    async with trio.open_nursery() as nursery:
+        next_one = ServedCoordination(str(holder.path), timeout_s=TIMEOUT_S, last_session=last_session)
+        nursery.start_soon(holder.nursery.start, next_one.run)
+        await first.until_hung_up()
+        gate.set()
+    await next_one.multi([Create("/x")])
+    assert sorted(await next_one.children("/")) == ["a", "b", "x"]
+
+
 async def _in_vain(member: ServedCoordination, operation: Operation) -> None:
     with pytest.raises(SessionExpired):
         await member.multi([operation])
