@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -177,11 +178,17 @@ class Supervisor:
     # --- what is done
 
     def _do(self, actions: Sequence[Action]) -> None:
-        for action in actions:
+        # In the order in which they were decided, because a fork that is refused leads to more of them: those must find
+        # that all before them was done.
+        waiting = deque(actions)
+        while waiting:
+            action = waiting.popleft()
             if isinstance(action, Start):
-                self._fork(action.name)
+                waiting += self._fork(action.name)
             elif isinstance(action, Send):
-                os.kill(self._children[action.name].pid, action.number)
+                # One whose fork was refused is not there. That it has ended is told behind this.
+                if (child := self._children.get(action.name)) is not None:
+                    os.kill(child.pid, action.number)
             elif isinstance(action, Announce):
                 self._announce([self._told[name] for name in self._workers])
                 if self._manager is not None:
@@ -189,14 +196,16 @@ class Supervisor:
             else:
                 (logger.warning if action.is_bad else logger.info)("%s", action.line)
 
-    def _fork(self, name: str) -> None:
+    def _fork(self, name: str) -> Sequence[Action]:
+        """What follows from it."""
         self._told.pop(name, None)
         try:
             self._try_to_fork(name)
         except OSError as error:
             # There are too many processes, or too little memory. Whoever serves goes on.
             how = f"it cannot begin: {error.strerror}"
-            self._do(self._fleet.on_ended(name, how, time.monotonic(), is_failure=True))
+            return self._fleet.on_ended(name, how, time.monotonic(), is_failure=True)
+        return []
 
     def _try_to_fork(self, name: str) -> None:
         hears, tells = os.pipe()

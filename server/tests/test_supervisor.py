@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ottla.replication import system
-from ottla.server.process.supervisor import Supervisor
+from ottla.server.process.supervisor import Report, Supervisor
 
 pytestmark = pytest.mark.skipif(not system.SHARES_PORTS, reason="several workers need Linux")
 
@@ -132,3 +132,25 @@ def test_a_process_that_cannot_be_forked_is_told_and_leaves_nothing_open(monkeyp
     open_before = len(os.listdir("/proc/self/fd"))
     assert supervisor.run() == "first has ended (it cannot begin: Resource temporarily unavailable)"
     assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_fork_that_is_refused_while_others_are_being_started_ends_those_that_were(monkeypatch):
+    fork, pids = os.fork, []
+
+    def refuse_the_second() -> int:
+        pids.append(0 if len(pids) == 1 else fork())
+        if not pids[-1] and len(pids) == 2:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return pids[-1]
+
+    def serve(report: Report) -> int:
+        signal.pause()  # SIGTERM ends it
+        return 0
+
+    names = ["first", "second", "third"]
+    supervisor = Supervisor(dict.fromkeys(names, serve), keeper=None, hand_over_s=0, announce=lambda told: None)
+    monkeypatch.setattr(os, "fork", refuse_the_second)
+    assert supervisor.run() == "second has ended (it cannot begin: Resource temporarily unavailable)"
+    for pid in (pids[0], pids[2]):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
