@@ -7,8 +7,9 @@
     stopping   every worker is asked to hand over and   all processes have ended
                stop; when all have ended, the keeper
 
-A worker that ends while others serve is started again at once, whatever it ended by: its bug, its disk, a signal of an operator.
-After more than RESTARTS_MAX ends within RESTARTS_S it stays down, and the others go on. So is the keeper of the tree, whose
+A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
+the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
+more than RESTARTS_MAX ends in that time it stays down, and the others go on. So is the keeper of the tree, whose
 members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it cannot go on is not tried again.
 
 Who stops is patient, then not: SIGTERM, a second SIGTERM after which nothing is handed over, SIGKILL. An operator's second
@@ -25,6 +26,7 @@ from typing import Final, NamedTuple
 
 RESTARTS_MAX: Final = 5
 RESTARTS_S: Final = 60.0
+DELAYS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0)  # before each start within RESTARTS_S
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -63,18 +65,25 @@ class Restarts:
     def __init__(self) -> None:
         self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
 
-    def allowed(self, now: float) -> bool:
-        """It has ended: whether it may begin once more."""
+    def delay_s(self, now: float) -> float | None:
+        """It has ended: after how long it may begin once more, None if it may not."""
         self._ends.append(now)
-        return len(self._ends) <= RESTARTS_MAX or now - self._ends[0] > RESTARTS_S
+        recent = sum(now - each <= RESTARTS_S for each in self._ends)
+        return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None
 
 
 class _Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = self.is_ready = self.is_given_up = False
+        self.due = math.inf  # when it is started again
         self.problem = ""
         self.restarts = Restarts()
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether nothing brings it back that was decided already."""
+        return not self.is_alive and not self.is_given_up and self.due == math.inf
 
 
 class Fleet:
@@ -108,7 +117,7 @@ class Fleet:
     @property
     def deadline(self) -> float:
         """When `on_time` is to be called."""
-        return self._deadline
+        return min(self._deadline, *(each.due for each in self._all))
 
     @property
     def _all(self) -> list[_Process]:
@@ -130,7 +139,7 @@ class Fleet:
         if self.is_stopping:
             return []
         if process is self._keeper:
-            return self._start([each for each in self._workers if not each.is_alive and not each.is_given_up])
+            return self._start([each for each in self._workers if each.is_missed])
         if self._is_announced:
             return [Say(f"{name} serves again", is_bad=False)]
         if all(each.is_ready for each in self._workers):
@@ -155,8 +164,10 @@ class Fleet:
             return self._fail(f"{name}: {problem}" if problem else told, now)
         if process is self._keeper and problem:
             return self._fail(f"{name}: {problem}", now)
-        if process.restarts.allowed(now):
-            return [Say(f"{told} and is started again"), *self._start([process])]
+        if (delay_s := process.restarts.delay_s(now)) is not None:
+            process.due = now + delay_s
+            when = f" in {delay_s:g} s" if delay_s else ""
+            return [Say(f"{told} and is started again{when}"), *self._start_due(now)]
         process.is_given_up = True
         if process is self._keeper or all(each.is_given_up for each in self._workers):
             return self._fail(f"{told} too often", now)
@@ -171,14 +182,17 @@ class Fleet:
 
     def on_time(self, now: float) -> list[Action]:
         """The deadline is over, perhaps."""
-        return self._press(now) if now >= self._deadline else []
+        return self._press(now) if now >= self._deadline else self._start_due(now)
 
     # --- what follows
+
+    def _start_due(self, now: float) -> list[Action]:
+        return self._start([each for each in self._all if each.due <= now])
 
     def _start(self, processes: Iterable[_Process]) -> list[Action]:
         actions: list[Action] = []
         for each in processes:
-            each.is_alive = True
+            each.is_alive, each.due = True, math.inf
             actions.append(Start(each.name))
         return actions
 
@@ -188,6 +202,8 @@ class Fleet:
 
     def _stop(self, now: float) -> list[Action]:
         self.is_stopping = True
+        for each in self._all:
+            each.due = math.inf
         return self._ask(self._workers, now) or self._go_on_stopping(now)
 
     def _go_on_stopping(self, now: float) -> list[Action]:

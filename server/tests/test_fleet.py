@@ -1,8 +1,9 @@
 """The decisions of a supervisor, as conversations. Times are seconds."""
 
+import math
 import signal
 
-from ottla.server.process.fleet import FLUSH_S, RESTARTS_MAX, RESTARTS_S, Announce, Fleet, Say, Send, Start
+from ottla.server.process.fleet import DELAYS_S, FLUSH_S, RESTARTS_MAX, RESTARTS_S, Announce, Fleet, Say, Send, Start
 
 KEEPER, WORKERS = "the tree", ["worker 0", "worker 1"]
 
@@ -18,6 +19,12 @@ def serving(keeper=KEEPER):
 
 def names(actions, kind=Start):
     return [each.name for each in actions if isinstance(each, kind)]
+
+
+def started_again(fleet, name, now):
+    """What is started, be it later, because this one has ended."""
+    actions = fleet.on_ended(name, "signal 9, SIGKILL", now, is_failure=True)
+    return names(actions) or names(fleet.on_time(fleet.deadline))
 
 
 def lines(actions):
@@ -61,15 +68,15 @@ def test_a_worker_that_ends_is_started_again_and_told_of():
 def test_so_is_one_that_was_asked_to_stop_or_says_why():
     fleet = serving()
     assert names(fleet.on_ended("worker 0", "exit status 0", 5, is_failure=False)) == ["worker 0"]
-    fleet.on_problem("worker 0", "every log directory is offline")
-    actions = fleet.on_ended("worker 0", "exit status 1", 6, is_failure=True)
-    assert lines(actions) == ["worker 0 has ended (every log directory is offline) and is started again"]
+    fleet.on_problem("worker 1", "every log directory is offline")
+    actions = fleet.on_ended("worker 1", "exit status 1", 6, is_failure=True)
+    assert lines(actions) == ["worker 1 has ended (every log directory is offline) and is started again"]
 
 
 def test_a_worker_that_ends_too_often_stays_down_and_others_go_on():
     fleet = serving()
     for time in range(RESTARTS_MAX):
-        assert names(fleet.on_ended("worker 1", "exit status 1", time, is_failure=True)) == ["worker 1"]
+        assert started_again(fleet, "worker 1", time) == ["worker 1"]
     actions = fleet.on_ended("worker 1", "exit status 1", RESTARTS_MAX, is_failure=True)
     assert names(actions) == []
     assert "6 times within 60 s; it stays down" in lines(actions)[0]
@@ -83,8 +90,35 @@ def test_a_worker_that_ends_too_often_stays_down_and_others_go_on():
 def test_ends_that_are_long_ago_do_not_count():
     fleet = serving()
     for time in range(30):
-        now = time * (RESTARTS_S / RESTARTS_MAX + 1)
-        assert names(fleet.on_ended("worker 1", "exit status 1", now, is_failure=True)) == ["worker 1"]
+        assert started_again(fleet, "worker 1", time * (RESTARTS_S / RESTARTS_MAX + 1)) == ["worker 1"]
+
+
+def test_each_start_waits_longer_than_the_one_before():
+    fleet = serving()
+    now = 0.0
+    for delay_s in DELAYS_S:
+        actions = fleet.on_ended("worker 1", "exit status 1", now, is_failure=True)
+        if delay_s:
+            assert lines(actions) == [f"worker 1 has ended (exit status 1) and is started again in {delay_s:g} s"]
+            assert names(actions) == []
+            assert fleet.on_ready(KEEPER) == []  # a keeper that comes back does not hurry it
+            assert fleet.deadline == now + delay_s
+            assert fleet.on_time(fleet.deadline - 0.1) == []
+            now = fleet.deadline
+            actions = fleet.on_time(now)
+        assert names(actions) == ["worker 1"]
+        assert fleet.deadline == math.inf
+    # A minute later it is as if nothing had been.
+    assert names(fleet.on_ended("worker 1", "exit status 1", now + RESTARTS_S + 1, is_failure=True)) == ["worker 1"]
+
+
+def test_what_waits_for_its_start_is_not_started_any_more_when_all_stop():
+    fleet = serving()
+    for _ in range(2):
+        fleet.on_ended("worker 1", "exit status 1", 0, is_failure=True)
+    assert fleet.deadline == DELAYS_S[1]
+    assert names(fleet.on_signal("SIGTERM", 0.5), Send) == ["worker 0"]
+    assert fleet.on_time(fleet.deadline - 0.1) == []
 
 
 def test_when_no_worker_is_left_all_stop():
@@ -99,7 +133,7 @@ def test_when_no_worker_is_left_all_stop():
 def test_the_keeper_is_started_again_unless_it_says_that_it_cannot_go_on():
     fleet = serving()
     for _ in range(2):  # the second time before it was ready
-        assert names(fleet.on_ended(KEEPER, "signal 9, SIGKILL", 0, is_failure=True)) == [KEEPER]
+        assert started_again(fleet, KEEPER, 0) == [KEEPER]
     fleet.on_ready(KEEPER)
     fleet.on_problem(KEEPER, "the journal cannot be written")
     assert fleet.on_ended(KEEPER, "exit status 1", 1, is_failure=True) == [
