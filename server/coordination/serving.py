@@ -19,6 +19,9 @@ What the port promises, and why it holds here:
 * The death of the holder ends all sessions. What was acknowledged is in the journal. Sessions and transactions of the next
   holder have higher ids than all before (`Tree.begin_era`), so that nobody's broker epoch comes twice.
 
+* A long read does not look like a holder that is gone. A member's reads are answered one after the other, and its probes between
+  the parts of an answer.
+
 What a member may cost: QUESTIONS_MAX questions at a time, and of their bytes QUESTIONS_BYTES_MAX; WATCHES_MAX watches; and what waits
 to be sent to it (`framed_socket.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
 OPERATIONS_MAX operations or PATHS_MAX reads at most.
@@ -29,7 +32,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -58,6 +62,8 @@ WATCHES_MAX: Final = 100_000
 TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 600_000
 LATE_SHARE: Final = 1 / 6  # of the session timeout: how late a look may be before the holder counts as having been away
 RETRY_S: Final = 1.0
+
+Answer = Callable[[], Awaitable[None]]
 
 
 class TreeBroken(Exception):
@@ -178,7 +184,8 @@ class _Member:
         self._timeout_s = HELLO_S
         self._silent_since = trio.current_time()
         self._watches: dict[Watched, Callable[[], None]] = {}
-        self._multis = self._multi_bytes = 0
+        self._asked = self._asked_bytes = 0
+        self._reads: deque[tuple[Answer, int]] = deque()
         self._decided = trio.Event()  # replaced each time
 
     async def run(self) -> None:
@@ -232,7 +239,7 @@ class _Member:
     def _is_owed(self) -> bool:
         """Whether it is the holder that has to do something: receive what has come, or carry out what was asked for."""
         connection = self._connection
-        return connection.has_room and (self._waits_for_tree or connection.has_come)
+        return connection.has_room and (self._is_asked_much or connection.has_come)
 
     # ------------------------------------------------------------------ questions
 
@@ -245,18 +252,18 @@ class _Member:
                 if self._connection.is_closed:
                     return
                 if self._session_id:
-                    await self._answer(frame, nursery)
+                    self._take(frame, nursery)
                 else:
                     await self._greet(frame)
 
     async def _until_room(self) -> None:
         await self._connection.until_room()
-        while self._waits_for_tree:
+        while self._is_asked_much:
             await self._decided.wait()
 
     @property
-    def _waits_for_tree(self) -> bool:
-        return self._multis >= QUESTIONS_MAX or self._multi_bytes >= QUESTIONS_BYTES_MAX
+    def _is_asked_much(self) -> bool:
+        return self._asked >= QUESTIONS_MAX or self._asked_bytes >= QUESTIONS_BYTES_MAX
 
     async def _greet(self, frame: Frame) -> None:
         if frame.kind != messages.HELLO:
@@ -271,19 +278,16 @@ class _Member:
         self._session_id, self._timeout_s = session_id, timeout_ms / 1000
         self._say(messages.GREETED, frame.number, messages.greeted(messages.Greeted(session_id, timeout_ms)))
 
-    async def _answer(self, frame: Frame, nursery: trio.Nursery) -> None:
+    def _take(self, frame: Frame, nursery: trio.Nursery) -> None:
         body, number = frame.body, frame.number
         match frame.kind:
             case messages.MULTI:
                 self._begin_multi(number, body, nursery)
             case messages.NODES:
-                nodes = await self._tree.get_all(messages.read_paths(body))
-                await self._say_all(number, map(messages.node, nodes))
-            case messages.CHILDREN:
-                await self._say_children(number, messages.read_path(body), lambda names: map(messages.texts, names))
-            case messages.CHILDREN_DATA:
-                path = messages.read_path(body)
-                await self._say_children(number, path, partial(self._named_nodes, path))
+                self._begin_read(partial(self._say_nodes, number, messages.read_paths(body)), len(body), nursery)
+            case messages.CHILDREN | messages.CHILDREN_DATA as kind:
+                answer = self._say_names if kind == messages.CHILDREN else self._say_named_nodes
+                self._begin_read(partial(answer, number, messages.read_path(body)), len(body), nursery)
             case messages.WATCH:
                 self._watch(messages.read_watched(body))
             case messages.UNWATCH:
@@ -293,6 +297,31 @@ class _Member:
                 self._say(messages.DONE, number)
             case kind:
                 raise Malformed(f"a question of kind {kind}")
+
+    def _note_asked(self, questions: int, size: int) -> None:
+        self._asked += questions
+        self._asked_bytes += size
+        if questions < 0:
+            self._decided.set()
+            self._decided = trio.Event()
+
+    # ------------------------------------------------------------------ reads
+
+    def _begin_read(self, answer: Answer, size: int, nursery: trio.Nursery) -> None:
+        # In a task of its own: probes come and are answered between the parts of a long answer.
+        self._note_asked(1, size)
+        self._reads.append((answer, size))
+        if len(self._reads) == 1:
+            nursery.start_soon(self._answer_reads)
+
+    async def _answer_reads(self) -> None:
+        """One after the other, so that no more than one adds to what waits to be sent."""
+        while self._reads:
+            answer, size = self._reads[0]
+            await self._connection.until_room()
+            await answer()
+            self._reads.popleft()
+            self._note_asked(-1, -size)
 
     def _say(self, kind: int, number: int, body: bytes = b"") -> None:
         self._connection.send(messages.frame(kind, number, body))
@@ -308,9 +337,16 @@ class _Member:
         assert last is not None
         self._say(messages.DONE, number, last)
 
-    async def _say_children(
-        self, number: int, path: str, items: Callable[[list[str]], Iterator[bytes]]
-    ) -> None:
+    async def _say_nodes(self, number: int, paths: list[str]) -> None:
+        await self._say_all(number, map(messages.node, self._tree.nodes_now(paths)))
+
+    async def _say_names(self, number: int, path: str) -> None:
+        await self._say_children(number, path, lambda names: map(messages.texts, names))
+
+    async def _say_named_nodes(self, number: int, path: str) -> None:
+        await self._say_children(number, path, partial(self._named_nodes, path))
+
+    async def _say_children(self, number: int, path: str, items: Callable[[list[str]], Iterator[bytes]]) -> None:
         try:
             names = await self._tree.children(path)
         except CoordinationError as error:
@@ -341,8 +377,7 @@ class _Member:
     def _begin_multi(self, number: int, body: bytes, nursery: trio.Nursery) -> None:
         # Into the queue at once, because tasks begin in any order.
         writer = self._tree.ask_for(self._session_id, messages.read_operations(body))
-        self._multis += 1
-        self._multi_bytes += len(body)
+        self._note_asked(1, len(body))
         nursery.start_soon(self._end_multi, number, writer, len(body))
 
     async def _end_multi(self, number: int, writer: Writer, size: int) -> None:
@@ -353,7 +388,4 @@ class _Member:
         else:
             await self._say_all(number, map(messages.result, results))
         finally:
-            self._multis -= 1
-            self._multi_bytes -= size
-            self._decided.set()
-            self._decided = trio.Event()
+            self._note_asked(-1, -size)

@@ -376,6 +376,24 @@ async def test_a_member_that_falls_silent_loses_its_session(holder: Holder, capl
     await silent.until_hung_up()
 
 
+async def test_a_probe_does_not_wait_for_the_end_of_a_long_answer(holder: Holder) -> None:
+    member, other = await holder.member(), Raw(holder.path)
+    await member.multi([Create("/many")])
+    for number in range(50):
+        await member.multi([Create(f"/many/{number}", b"x" * 100_000)])
+    await other.greeted(60_000)
+    await other.send(messages.frame(messages.CHILDREN_DATA, 2, messages.texts("/many")))
+    await other.send(messages.frame(messages.PROBE, 3))
+    heard: list[tuple[int, int]] = []
+    while (messages.DONE, 2) not in heard:
+        frames = await other.receive()
+        assert frames is not None
+        heard += [(frame.kind, frame.number) for frame in frames]
+    assert len(heard) == 51
+    assert (messages.DONE, 3) in heard[:40]
+    other.sock.close()
+
+
 async def test_no_time_runs_while_the_holder_is_away(tmp_path: Path, mock_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         holder = Holder(nursery, tmp_path / "socket", disk())
