@@ -34,7 +34,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,11 +78,14 @@ async def hold_tree(
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
     embedded = EmbeddedCoordination(directory, is_served=True)
-    await trio.to_thread.run_sync(embedded.open)
-    try:
-        await serve_tree(embedded, where, task_status=task_status)
-    finally:
-        embedded.close()
+    # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and what
+    # a holder that lives writes from then on would be nowhere.
+    with _listener(where) as listener:
+        await trio.to_thread.run_sync(embedded.open)
+        try:
+            await serve_tree(embedded, listener, task_status=task_status)
+        finally:
+            embedded.close()
 
 
 async def serve_tree(
@@ -96,7 +99,7 @@ async def serve_tree(
     Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
     """
     assert embedded.is_served
-    with listening(os.path.abspath(where)) if isinstance(where, Path) else nullcontext(where) as listener:
+    with _listener(where) as listener:
         async with trio.open_nursery() as nursery:
             service = _Service(embedded, nursery)
             nursery.start_soon(service.accept, listener)
@@ -104,6 +107,10 @@ async def serve_tree(
             failure = await embedded.until_broken()
             nursery.cancel_scope.cancel()
         raise TreeBroken(f"{embedded.path} cannot be written: {failure}")
+
+
+def _listener(where: Path | socket.socket) -> AbstractContextManager[socket.socket]:
+    return listening(os.path.abspath(where)) if isinstance(where, Path) else nullcontext(where)
 
 
 class _Service:

@@ -760,6 +760,21 @@ async def test_the_socket_of_a_dead_holder_is_replaced_and_that_of_a_living_one_
     assert not path.exists()
 
 
+async def test_a_second_holder_leaves_the_journal_alone(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold_tree, tmp_path, path)
+        with pytest.raises(HeldElsewhere, match="another process serves"):
+            await hold_tree(tmp_path, path)
+        member = ServedCoordination(str(path), timeout_s=TIMEOUT_S)
+        await nursery.start(member.run)
+        await member.multi([Create("/acknowledged")])
+        nursery.cancel_scope.cancel()
+    again = EmbeddedCoordination(tmp_path)
+    again.open()
+    assert await again.children("/") == ["acknowledged"]
+
+
 @pytest.mark.skipif(not system.IS_LINUX, reason="only Linux has short paths of open folders")
 async def test_the_name_of_the_socket_may_be_long(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100) / ("b" * 100)
