@@ -174,6 +174,9 @@ class ServedCoordination(ProbedSession):
 
     async def _ask(self, kind: int, body: bytes, read: Read) -> list[Any]:
         async with self._under_way:
+            # Or what this member wants to say would be too much for its own connection, and end the session.
+            if self._connection is not None and not self._connection.has_room:
+                await self._connection.until_room()
             if self._ended:
                 raise SessionExpired(self._path)
             if not self._is_connected:

@@ -440,6 +440,15 @@ async def test_a_member_that_receives_nothing_is_given_up(holder: Holder, monkey
     deaf.sock.close()
 
 
+async def test_what_a_member_asks_for_does_not_end_its_session(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framed_socket, "WAITING_BYTES_MAX", 2_000_000)
+    member = await holder.member()
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(member.multi, [Create(f"/{number}", b"x" * 900_000)])
+    assert len(await member.children("/")) == 10
+
+
 async def test_notices_that_nobody_receives_are_bounded(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_socket, "WAITING_BYTES_MAX", 20_000)
     member, deaf = await holder.member(), Raw(holder.path)
