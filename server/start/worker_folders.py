@@ -65,6 +65,8 @@ def hold_folders(
     try:
         # Worker 0 takes it later. Here it only has to be seen that no broker which is alone has it.
         _patiently_locked(storage, log_dirs[0]).release()
+        for number in range(1, count):
+            _await_former_worker(storage, worker_folder(log_dirs[0], number))
         refuse_fewer(storage, [str(each) for each in log_dirs], count)
         held = hold_directories([str(each) for each in log_dirs], storage, node_id=node_id)
         try:
@@ -86,6 +88,14 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
             raise _used(str(folder))
         time.sleep(LOOK_AGAIN_S)
     return lock
+
+
+def _await_former_worker(storage: Storage, folder: Path) -> None:
+    """Return when nobody has the folder. A worker ends later than its supervisor, whose lock was free at once."""
+    # Without the disk there is nobody to wait for, and the worker itself says what is wrong with it.
+    with suppress(OSError):
+        if storage.is_directory(str(folder)):
+            _patiently_locked(storage, folder).release()
 
 
 def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:

@@ -101,3 +101,19 @@ def test_a_directory_of_another_broker_is_refused(tmp_path):
     (tmp_path / "meta.properties").write_text("version=0\nbroker.id=7\ncluster.id=x\n")
     with pytest.raises(LogDirectoryProblem, match="Configured node id 1 does not match the stored one 7"):
         held(tmp_path)
+
+
+def test_a_start_waits_for_workers_of_the_one_before(tmp_path, locked, monkeypatch):
+    former = tmp_path / "workers" / "1"
+    former.mkdir(parents=True)
+    other = locked(former / ".lock")
+    looked = []
+
+    def look_again(seconds):
+        looked.append(seconds)
+        other.kill()
+        other.wait()
+
+    monkeypatch.setattr(worker_folders.time, "sleep", look_again)
+    held(tmp_path).release()
+    assert looked == [worker_folders.LOOK_AGAIN_S]
