@@ -56,7 +56,13 @@ class Announce(NamedTuple):
     """All serve for the first time."""
 
 
-Action = Start | Send | Say | Announce
+class AnnounceAgain(NamedTuple):
+    """This worker serves again, and perhaps elsewhere: where any free port will do, it has another one."""
+
+    name: str
+
+
+Action = Start | Send | Say | Announce | AnnounceAgain
 
 
 class Restarts:
@@ -141,7 +147,7 @@ class Fleet:
         if process is self._keeper:
             return self._start([each for each in self._workers if each.is_missed])
         if self._is_announced:
-            return [Say(f"{name} serves again", is_bad=False)]
+            return [Say(f"{name} serves again", is_bad=False), AnnounceAgain(name)]
         if all(each.is_ready for each in self._workers):
             self._is_announced = True
             return [Announce()]

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.replication import system
-from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, Fleet, Send, Start
+from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, AnnounceAgain, Fleet, Send, Start
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -85,7 +85,11 @@ class _Child:
 
 
 class Supervisor:
-    """See the module's docstring. `announce` gets what each worker said with its readiness, in the order of `workers`."""
+    """See the module's docstring.
+
+    `announce` gets what each worker said with its readiness, in the order of `workers`; `announce_again` which of them serves
+    again, and what that one said.
+    """
 
     def __init__(
         self,
@@ -94,12 +98,14 @@ class Supervisor:
         keeper: str | None,
         hand_over_s: float,
         announce: Callable[[Sequence[Mapping[str, Any]]], None],
+        announce_again: Callable[[int, Mapping[str, Any]], None] = lambda number, told: None,
         manager: ServiceManager | None = None,
     ) -> None:
         self._programs = programs
         self._workers = [name for name in programs if name != keeper]
         self._fleet = Fleet(self._workers, keeper, hand_over_s)
         self._announce = announce
+        self._announce_again = announce_again
         self._manager = manager
         self._next_beat = 0.0
         self._has_told_of_stop = False
@@ -193,6 +199,8 @@ class Supervisor:
                 self._announce([self._told[name] for name in self._workers])
                 if self._manager is not None:
                     self._manager.serving()
+            elif isinstance(action, AnnounceAgain):
+                self._announce_again(self._workers.index(action.name), self._told[action.name])
             else:
                 (logger.warning if action.is_bad else logger.info)("%s", action.line)
 

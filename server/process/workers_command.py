@@ -14,6 +14,7 @@ import gc
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ def run_workers(
         keeper=None if config.is_member else TREE,
         hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
         announce=partial(_announce, config, ports, workers),
+        announce_again=_announce_again,
         manager=manager,
     )
     _share_what_is_imported()
@@ -142,14 +144,27 @@ def _announce(
         lines.append(f"  {f'worker {number}':15} {own}")
     lines.append(f"  try             kcat -b {_address(first.host, first.port)} -L")
     for number, each in enumerate(told):
-        if each["http_address"]:
-            fragment = f"#token={each['http_token']}" if each["http_token"] else ""
-            what = "console" if number == 0 else f"  of worker {number}"
-            lines.append(f"  {what:15} http://{_address(*each['http_address'])}/{fragment}")
+        lines += _console(number, each)
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
     lines.append(f"listening on {_address(shared[0].host or '0.0.0.0', shared[0].port)}")
     print("\n".join(lines), flush=True)
+
+
+def _announce_again(number: int, told: Mapping[str, Any]) -> None:
+    """A worker that was started again has another token, unless the settings have one, and perhaps another port."""
+    # Whoever has read the first announcement may have closed its end since.
+    with suppress(OSError):
+        for line in _console(number, told):
+            print(line, flush=True)
+
+
+def _console(number: int, told: Mapping[str, Any]) -> list[str]:
+    if not told["http_address"]:
+        return []
+    fragment = f"#token={told['http_token']}" if told["http_token"] else ""
+    what = "console" if number == 0 else f"  of worker {number}"
+    return [f"  {what:15} http://{_address(*told['http_address'])}/{fragment}"]
 
 
 def _address(host: str, port: int) -> str:

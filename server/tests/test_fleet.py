@@ -3,7 +3,18 @@
 import math
 import signal
 
-from ottla.server.process.fleet import DELAYS_S, FLUSH_S, RESTARTS_MAX, RESTARTS_S, Announce, Fleet, Say, Send, Start
+from ottla.server.process.fleet import (
+    DELAYS_S,
+    FLUSH_S,
+    RESTARTS_MAX,
+    RESTARTS_S,
+    Announce,
+    AnnounceAgain,
+    Fleet,
+    Say,
+    Send,
+    Start,
+)
 
 KEEPER, WORKERS = "the tree", ["worker 0", "worker 1"]
 
@@ -62,7 +73,10 @@ def test_a_worker_that_ends_is_started_again_and_told_of():
     actions = fleet.on_ended("worker 1", "signal 9, SIGKILL", 5, is_failure=True)
     assert names(actions) == ["worker 1"]
     assert lines(actions) == ["worker 1 has ended (signal 9, SIGKILL) and is started again"]
-    assert fleet.on_ready("worker 1") == [Say("worker 1 serves again", is_bad=False)]
+    assert fleet.on_ready("worker 1") == [
+        Say("worker 1 serves again", is_bad=False),
+        AnnounceAgain("worker 1"),
+    ]
 
 
 def test_so_is_one_that_was_asked_to_stop_or_says_why():

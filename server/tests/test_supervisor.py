@@ -41,6 +41,7 @@ supervisor = Supervisor(
     keeper=None,
     hand_over_s=1,
     announce=lambda told: print("all serve", *[each["pid"] for each in told], flush=True),
+    announce_again=lambda number, told: print("again", number, told["pid"], flush=True),
     manager=ServiceManager.of(os.environ),
 )
 print("over:", supervisor.run(), flush=True)
@@ -96,6 +97,7 @@ def test_what_ends_is_started_again_and_all_end_together(run):
     again = supervisor.line_with("first begins as process").split()[-1]
     assert again != first
     supervisor.line_with("first serves again")
+    assert supervisor.line_with("again 0") == f"again 0 {again}\n"
     assert supervisor.end() == "over: \n"
     for pid in (again, second):
         with pytest.raises(ProcessLookupError):
