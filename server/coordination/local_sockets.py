@@ -59,6 +59,15 @@ def _locked(path: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_held(path: str) -> bool:
+    """Whether a process lives that listens there, or did. OSError: the folder is not there."""
+    try:
+        with _locked(path):
+            return False
+    except HeldElsewhere:
+        return True
+
+
 def connected(path: str) -> socket.socket:
     """A connection to who listens there, not blocking. OSError: nobody does."""
     sock = socket.socket(socket.AF_UNIX)

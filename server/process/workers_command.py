@@ -72,7 +72,7 @@ def run_workers(
         f"worker {number}": partial(run, each) for number, each in enumerate(workers)
     }
     if not config.is_member:
-        where = (config.log_dirs[0], tree_socket(config))
+        where = (config.log_dirs[0], tree_socket(config.log_dirs[0]))
         programs[TREE] = partial(keep_tree, *where, log_level=log_level, log_format=log_format, beat_s=beat_s)
     supervisor = Supervisor(
         programs,

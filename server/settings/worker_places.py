@@ -53,9 +53,9 @@ def worker_folder(log_dir: Path, number: int) -> Path:
     return log_dir / FOLDER / str(number) if number else log_dir
 
 
-def tree_socket(config: BrokerConfig) -> Path:
-    """Where the start serves the coordination tree to its workers."""
-    return config.log_dirs[0].absolute() / FOLDER / "coordination.socket"
+def tree_socket(log_dir: Path) -> Path:
+    """Where the start serves the coordination tree to its workers: below the first log directory."""
+    return log_dir.absolute() / FOLDER / "coordination.socket"
 
 
 def wanted_ports(config: BrokerConfig, count: int) -> dict[str, Ports]:
@@ -105,7 +105,7 @@ def worker_config(
     defaults: dict[str, str] = {}
     if not config.is_member:
         defaults = DEFAULTS_ON_ONE_MACHINE
-        own["coordination.socket"] = str(tree_socket(config))
+        own["coordination.socket"] = str(tree_socket(config.log_dirs[0]))
     shared = tuple(replace(each, port=ports[each.listener].shared) for each in config.listeners)
     return replace(
         load_config(defaults | given | own),

@@ -27,7 +27,8 @@ from ottla.replication.hosting.directories import LogDirectoryProblem, hold_dire
 from ottla.replication.log.names import LOCK, parse_partition_directory, path_in
 from ottla.replication.log.storage import OsStorage
 from ottla.server.cluster.log_dir_identities import check_journal
-from ottla.server.settings.worker_places import worker_folder
+from ottla.server.coordination.local_sockets import is_held
+from ottla.server.settings.worker_places import tree_socket, worker_folder
 from ottla.server.settings.workers_config import FOLDER
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def hold_folders(
     try:
         # Worker 0 takes it later. Here it only has to be seen that no broker which is alone has it.
         _patiently_locked(storage, log_dirs[0]).release()
+        _await_former_holder(log_dirs[0])
         for number in range(1, count):
             _await_former_worker(storage, worker_folder(log_dirs[0], number))
         refuse_fewer(storage, [str(each) for each in log_dirs], count)
@@ -88,6 +90,15 @@ def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
             raise _used(str(folder))
         time.sleep(LOOK_AGAIN_S)
     return lock
+
+
+def _await_former_holder(log_dir: Path) -> None:
+    """Return when nobody serves the tree. Its holder ends later than its supervisor, too, and until then the journal is its own."""
+    until = time.monotonic() + PATIENCE_S
+    while is_held(str(tree_socket(log_dir))):
+        if time.monotonic() > until:
+            raise _used(str(log_dir))
+        time.sleep(LOOK_AGAIN_S)
 
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:

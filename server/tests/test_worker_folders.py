@@ -1,10 +1,13 @@
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage
+from ottla.server.coordination.local_sockets import listening
+from ottla.server.settings.worker_places import tree_socket
 from ottla.server.start import worker_folders
 from ottla.server.start.worker_folders import hold_folders, keep_out_workers, refuse_fewer
 
@@ -117,3 +120,22 @@ def test_a_start_waits_for_workers_of_the_one_before(tmp_path, locked, monkeypat
     monkeypatch.setattr(worker_folders.time, "sleep", look_again)
     held(tmp_path).release()
     assert looked == [worker_folders.LOOK_AGAIN_S]
+
+
+def test_a_start_waits_for_the_holder_of_the_tree_of_the_one_before(tmp_path, monkeypatch):
+    looked = []
+    with ExitStack() as former:
+        (tmp_path / "workers").mkdir()
+        former.enter_context(listening(str(tree_socket(tmp_path))))
+
+        def look_again(seconds):
+            looked.append(seconds)
+            former.close()
+
+        monkeypatch.setattr(worker_folders.time, "sleep", look_again)
+        held(tmp_path).release()
+        assert looked == [worker_folders.LOOK_AGAIN_S]
+        monkeypatch.setattr(worker_folders, "PATIENCE_S", -1.0)
+        former.enter_context(listening(str(tree_socket(tmp_path))))
+        with pytest.raises(LogDirectoryProblem, match="another process is using this directory"):
+            held(tmp_path)
