@@ -173,7 +173,16 @@ class ServedCoordination(ProbedSession):
         return self._last_number
 
     async def _ask(self, kind: int, body: bytes, read: Read) -> list[Any]:
-        async with self._under_way:
+        question = await self._put(kind, body, _Question(read))
+        await question.answered.wait()
+        if question.error is not None:
+            raise question.error
+        return question.found
+
+    async def _put(self, kind: int, body: bytes, question: _Question) -> _Question:
+        # Until it is answered, and not until nobody waits for that: the holder has to do it all the same.
+        await self._under_way.acquire()
+        try:
             # Or what this member wants to say would be too much for its own connection, and end the session.
             if self._connection is not None and not self._connection.has_room:
                 await self._connection.until_room()
@@ -181,13 +190,11 @@ class ServedCoordination(ProbedSession):
                 raise SessionExpired(self._path)
             if not self._is_connected:
                 raise CoordinationUnavailable(self._path)
-            question = _Question(read)
-            number = self._send(kind, body)
-            self._questions[number] = question
-            await question.answered.wait()
-        if question.error is not None:
-            raise question.error
-        return question.found
+        except BaseException:
+            self._under_way.release()
+            raise
+        self._questions[self._send(kind, body)] = question
+        return question
 
     # ------------------------------------------------------------------ the life of the session
 
@@ -270,6 +277,7 @@ class ServedCoordination(ProbedSession):
             raise Malformed(f"an answer to question {frame.number}, which nobody has asked")
         elif question.hear(frame):
             del self._questions[frame.number]
+            self._under_way.release()
 
     def _end(self, reason: str) -> None:
         if self._ended:
@@ -284,6 +292,7 @@ class ServedCoordination(ProbedSession):
         # First everybody's questions fail, then the listeners hear why.
         for question in self._questions.values():
             question.fail(SessionExpired(self._path))
+            self._under_way.release()
         self._questions.clear()
         self._session_changed()
         self._call_session_listeners()

@@ -449,6 +449,36 @@ async def test_what_a_member_asks_for_does_not_end_its_session(holder: Holder, m
     assert len(await member.children("/")) == 10
 
 
+async def test_questions_that_nobody_waits_for_keep_no_probe_from_being_answered(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "QUESTIONS_MAX", 3)
+    monkeypatch.setattr(serving, "QUESTIONS_MAX", 4)
+    gate = trio.Event()
+    run_in_thread = holder.embedded._run_in_thread
+
+    async def slow(function: Any, *arguments: Any) -> Any:
+        await gate.wait()
+        return await run_in_thread(function, *arguments)
+
+    member = await holder.member()
+    holder.embedded._run_in_thread = slow
+    for number in range(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(member.multi, [Create(f"/{number}")])
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    member._probe()
+    try:
+        with trio.fail_after(30):
+            while member._probe_open:
+                await member._changed.wait()
+    finally:
+        gate.set()
+    await member.multi([Create("/x")])
+    assert len(await member.children("/")) == 4
+
+
 async def test_notices_that_nobody_receives_are_bounded(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framed_socket, "WAITING_BYTES_MAX", 20_000)
     member, deaf = await holder.member(), Raw(holder.path)
