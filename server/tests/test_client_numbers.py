@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ from ottla.server.http.clients.names import NAME_LENGTH_MAX, family_name, label_
 from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.receiver import ClientMetrics
 from ottla.server.http.clients.store import ClientNumbers
-from ottla.server.http.clients.telling import clients
+from ottla.server.http.clients.telling import PIECE_CHARACTERS, clients
 from ottla.server.http.clients.wire import FIELDS_MAX, METRIC_BYTES_MAX, Cut, Malformed
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, Exposition
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
@@ -173,6 +174,60 @@ def test_a_push_has_its_limits() -> None:
     assert list(cut.pieces()) == [] and cut.left_out == 1
 
 
+def test_a_long_resource_before_many_metrics_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric_class, resource_class, error = points.library()
+    read_resources = []
+
+    class Counting:
+        @staticmethod
+        def FromString(data: memoryview) -> Any:
+            read_resources.append(len(data))
+            return resource_class.FromString(data)
+
+    monkeypatch.setattr(points, "library", lambda: (metric_class, Counting, error))
+    data = MetricsData()
+    for _ in range(2):
+        of = data.resource_metrics.add()
+        for _ in range(5_000):
+            of.resource.attributes.add()
+        for _ in range(3_000):
+            of.scope_metrics.add().metrics.add(name="x")
+    assert read(data.SerializeToString()) == Decoded([], 6_000)
+    assert len(read_resources) == 2
+
+
+def many_long_labels(first: int) -> bytes:
+    """A push of some ten kilobytes that would become megabytes of labels."""
+    data = MetricsData()
+    of = data.resource_metrics.add()
+    for number in range(points.LABELS_MAX):
+        of.resource.attributes.extend(_attributes({f"k{number}": "\U0001f600" * points.TEXT_LENGTH_MAX}))
+    told = of.scope_metrics.add().metrics.add(name="org.apache.kafka.a").gauge
+    for number in range(first, first + 1_000):
+        told.data_points.add(as_int=1).attributes.extend(_attributes({"about": number}))
+    return data.SerializeToString()
+
+
+def test_long_labels_take_little_memory_and_come_out_in_short_pieces() -> None:
+    kept = ClientNumbers()
+    for push_number in range(12):
+        keep(kept, "i", many_long_labels(1_000 * push_number))
+    sizes = [sys.getsizeof(labels) for numbers in kept.families()[0][1] for _, labels in numbers]
+    assert kept.text_bytes == sum(sizes) <= store.TEXT_BYTES_MAX and kept.left_out > 0
+    receiver: Any = ClientMetrics()
+    receiver.kept = kept
+    nothing: Any = Nothing()
+    pieces = list(clients(receiver, nothing, Exposition(is_open_metrics=False)))
+    assert sum(piece.count("about=") for piece in pieces) == kept.numbers
+    assert max(map(len, pieces)) < PIECE_CHARACTERS + max(sizes)
+
+
+def test_a_push_becomes_no_more_text_than_its_limit() -> None:
+    numbers = read(many_long_labels(0)).numbers
+    assert 1 < len(numbers) < 1_000
+    assert sum(sys.getsizeof(each.labels) for each in numbers[:-1]) < points.TEXT_BYTES_MAX
+
+
 @pytest.mark.parametrize(
     "data", [b"\x0a", b"\x0a\x05", b"\xff" * 11, b"\x0b", b"\x0f", b"\x0d\0", b"\x09\0", b"\x0a\x02\x12\x05", b"\x80"]
 )
@@ -257,14 +312,14 @@ def test_an_instance_that_pushes_no_more_is_forgotten() -> None:
     kept.expire(60)
     assert set(told(kept)) == {("client_telemetry_a", "j")}
     kept.expire(300)
-    assert told(kept) == {} and kept.instance_count == kept.numbers == kept.characters == 0
+    assert told(kept) == {} and kept.instance_count == kept.numbers == kept.text_bytes == 0
 
 
-@pytest.mark.parametrize("limit", ["INSTANCES_MAX", "FAMILIES_MAX", "NUMBERS_MAX", "OF_INSTANCE_MAX", "CHARACTERS_MAX"])
+@pytest.mark.parametrize("limit", ["INSTANCES_MAX", "FAMILIES_MAX", "NUMBERS_MAX", "OF_INSTANCE_MAX", "TEXT_BYTES_MAX"])
 def test_what_finds_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     kept = ClientNumbers()
     keep(kept, "i", pushed("a", 1))
-    monkeypatch.setattr(store, limit, kept.characters if limit == "CHARACTERS_MAX" else 1)
+    monkeypatch.setattr(store, limit, kept.text_bytes if limit == "TEXT_BYTES_MAX" else 1)
     keep(kept, "j" if limit == "INSTANCES_MAX" else "i", pushed("b", 1))
     assert (len(told(kept)), kept.left_out) == (1, 1)
     keep(kept, "i", pushed("a", 2))  # what is there goes on

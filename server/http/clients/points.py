@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 from ottla.server.http.clients.names import family_name, label_name
@@ -23,6 +24,7 @@ from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, TOTAL,
 from ottla.server.telemetry.receiver import BadMetrics
 
 NUMBERS_MAX, POINTS_MAX = 4_000, 2_000  # of a push
+TEXT_BYTES_MAX = 2 * 1024 * 1024  # of a push: labels of a resource stand at each of its points, so few bytes may become very many
 LABELS_MAX = 16
 TEXT_LENGTH_MAX = 200  # of a label's value
 OTHERS_ENDINGS = (TOTAL, "_created", "_info", "_bucket")  # that OpenMetrics has for samples of other kinds
@@ -62,13 +64,17 @@ def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
     """The numbers of MetricsData that were asked for, with the labels of the instance. Raises BadMetrics."""
     metric_class, resource_class, error = library()
     reading, cut = _Reading(), Cut(data)
+    read: memoryview | None = None
+    labels = own
     try:
         for piece in cut.pieces():
             metric = metric_class.FromString(piece.metric)
             if "*" in wanted or metric.name.startswith(wanted):
-                # Not kept from one piece to the next: it is short, and Java pushes one for each metric.
-                resource = resource_class.FromString(piece.resource)
-                reading.take(metric, {**_labels(resource.attributes), **own})
+                # Read once: it may be long, and stand before very many metrics.
+                if piece.resource is not read:
+                    read = piece.resource
+                    labels = {**_labels(resource_class.FromString(read).attributes), **own}
+                reading.take(metric, labels)
             if reading.is_full:
                 reading.left_out += 1
                 break
@@ -80,12 +86,12 @@ def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
 class _Reading:
     def __init__(self) -> None:
         self.numbers: list[Number] = []
-        self.points = self.left_out = 0
+        self.points = self.text_bytes = self.left_out = 0
 
     @property
     def is_full(self) -> bool:
         """Whether nothing more is taken of this push."""
-        return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX
+        return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX or self.text_bytes >= TEXT_BYTES_MAX
 
     def take(self, metric: Any, labels: Labels) -> None:
         name, data = family_name(metric.name), metric.WhichOneof("data")
@@ -106,6 +112,8 @@ class _Reading:
                 return
             self.points += 1
             text = labelled({**labels, **_labels(point.attributes)})
+            self.text_bytes += getsizeof(text)
+            hash(text)  # kept in the text, so that the event loop need not make it
             values = {"": _plain(point)} if is_plain else {"_count": point.count, "_sum": point.sum}
             for ending, value in values.items():
                 # A gauge may be anything.

@@ -8,6 +8,7 @@ finds no room is left out and counted, and so is what would come under a name th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import NamedTuple
 
 from ottla.server.http.clients.points import Number
@@ -16,7 +17,7 @@ from ottla.server.http.metrics.exposition import COUNTER, SUMMARY, TOTAL, Family
 INSTANCES_MAX = 5_000
 FAMILIES_MAX = 2_000
 NUMBERS_MAX = 50_000
-CHARACTERS_MAX = 16 * 1024 * 1024  # of labels
+TEXT_BYTES_MAX = 16 * 1024 * 1024  # of labels, as they lie in memory: a character may take four
 OF_INSTANCE_MAX = 5_000  # numbers of one instance
 EXPIRY_MIN_S = 60.0
 _HELP = "Pushed by clients."
@@ -32,12 +33,12 @@ class _Told(NamedTuple):
 
 
 class _Instance:
-    __slots__ = ("characters", "expires_s", "families", "labels", "numbers")
+    __slots__ = ("expires_s", "families", "labels", "numbers", "text_bytes")
 
     def __init__(self, labels: str) -> None:
         self.labels = labels  # what is known of the client, as text
         self.families: set[str] = set()
-        self.numbers = self.characters = 0
+        self.numbers = self.text_bytes = 0
         self.expires_s = 0.0
 
 
@@ -48,7 +49,7 @@ class ClientNumbers:
         self._families: dict[str, _Told] = {}
         self._names: dict[str, str] = {}  # names of samples and families that are taken, and by which family
         self._instances: dict[str, _Instance] = {}
-        self.numbers = self.characters = 0
+        self.numbers = self.text_bytes = 0
         self.left_out = 0
 
     @property
@@ -80,17 +81,17 @@ class ClientNumbers:
         if (before := kept.get(key)) is not None:
             kept[key] = before + number.value if number.is_delta else number.value
             return True
-        length = len(number.labels)
+        size = getsizeof(number.labels)
         if (
             self.numbers >= NUMBERS_MAX
             or instance.numbers >= OF_INSTANCE_MAX
-            or self.characters + length > CHARACTERS_MAX
+            or self.text_bytes + size > TEXT_BYTES_MAX
         ):
             return False
         self.numbers += 1
-        self.characters += length
+        self.text_bytes += size
         instance.numbers += 1
-        instance.characters += length
+        instance.text_bytes += size
         kept[key] = number.value
         return True
 
@@ -112,7 +113,7 @@ class ClientNumbers:
         """Forget all numbers of an instance."""
         instance = self._instances.pop(instance_id)
         self.numbers -= instance.numbers
-        self.characters -= instance.characters
+        self.text_bytes -= instance.text_bytes
         for name in instance.families:
             told = self._families[name]
             del told.by_instance[instance_id]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family
@@ -11,6 +11,8 @@ from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Fam
 if TYPE_CHECKING:
     from ottla.server.http.clients.receiver import ClientMetrics
     from ottla.server.telemetry.telemetry import Telemetry
+
+PIECE_CHARACTERS = 32 * 1024
 
 _REQUESTS = Family("ottla_client_pushes_total", COUNTER, "What became of what clients pushed.")
 _CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
@@ -38,7 +40,8 @@ def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Expositio
         yield exposition.single(name, kind, told, value)
     results = {"taken": telemetry.taken, "throttled": telemetry.throttled, "unreadable": telemetry.refused}
     yield exposition.family(_REQUESTS, [({"result": result}, count) for result, count in results.items()])
-    yield exposition.head(_CLIENT) + "".join([f"{_CLIENT.name}{{{labels}}} 1\n" for labels in receiver.kept.known()])
+    yield exposition.head(_CLIENT)
+    yield from _together(f"{_CLIENT.name}{{{labels}}} 1\n" for labels in receiver.kept.known())
     yield from _pushed(receiver, exposition)
 
 
@@ -48,7 +51,21 @@ def _pushed(receiver: ClientMetrics, exposition: Exposition) -> Iterator[str]:
         yield exposition.head(family)
         name = family.name
         for numbers in by_instance:
-            yield "".join([f"{name}{ending}{{{labels}}} {_number(value)}\n" for (ending, labels), value in numbers.items()])
+            listed = list(numbers.items())
+            yield from _together(f"{name}{ending}{{{labels}}} {_number(value)}\n" for (ending, labels), value in listed)
+
+
+def _together(lines: Iterable[str]) -> Iterator[str]:
+    """The lines in pieces. All of one client may be megabytes, and others want the event loop meanwhile."""
+    found: list[str] = []
+    size = 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if size >= PIECE_CHARACTERS:
+            yield "".join(found)
+            found, size = [], 0
+    yield "".join(found)
 
 
 def _number(value: float) -> str:
