@@ -4,11 +4,13 @@
 """
 
 import contextlib
+import threading
 from importlib import util
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -264,6 +266,37 @@ async def test_an_address_has_one_thread_at_a_time_and_leaves_nothing_behind(nur
         while turns._turns:
             await trio.sleep(0.001)
     assert len(at_once) == 4 and max(at_once) == 2
+
+
+async def test_whoever_leaves_does_not_get_another_thread_before_his_first_is_free(nursery: trio.Nursery):
+    turns, begun, may_end = TurnsInThreads(2), [], threading.Event()
+
+    def step(address: str) -> None:
+        begun.append(address)
+        may_end.wait(60)
+
+    leaving = trio.CancelScope()
+
+    async def leave() -> None:
+        with leaving:
+            await turns.run("a", lambda: step("a"))
+
+    nursery.start_soon(leave)
+    with trio.fail_after(60):
+        while not begun:
+            await trio.sleep(0.001)
+        leaving.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(turns.run, "a", lambda: step("a again"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(turns.run, "b", lambda: step("b"))
+        while "b" not in begun:
+            await trio.sleep(0.001)
+        assert begun == ["a", "b"]
+        may_end.set()
+        while turns._turns:
+            await trio.sleep(0.001)
+    assert begun == ["a", "b", "a again"]
 
 
 # ---------------------------------------------------------------------- settings
