@@ -2,11 +2,11 @@
 
     principal   user@REALM or service/host@REALM
     rule        DEFAULT                                         the first part, if the realm is this broker's own
-                RULE:[n:format](match)s/pattern/replacement/g/L all behind the brackets may be left out
+                RULE:[n:format](match)s/pattern/replacement/g/L all behind the brackets may be left out, or /U be at the end
 
 A rule counts for names of n parts. `$0` in its format is the realm, `$1` and `$2` are the parts. What the format makes has to
-fit `match`; then the first match of `pattern` is replaced, with `g` each of them, and `/L` makes small letters of it. The
-first rule that fits counts.
+fit `match`; then the first match of `pattern` is replaced, with `g` each of them, `/L` makes small letters of it,
+and `/U` capital ones. The first rule that fits counts.
 
 Kafka reads a replacement when it is first needed; here one that could not be used is refused with the rules. Texts of errors
 are Kafka's.
@@ -32,7 +32,7 @@ RULES_CHARACTERS_MAX = 32_767
 
 _NAME = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _RULE = re.compile(
-    r"(?:(DEFAULT)|RULE:\[([0-9]*):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?)/?(L)?",
+    r"(DEFAULT)|RULE:\[([0-9]*):([^\]]*)\](?:\(([^)]*)\))?(?:s/([^/]*)/([^/]*)/(g)?)?/?(L|U)?",
 )
 _PARAMETER = re.compile(r"([^$]*)(\$([0-9]*))?")
 
@@ -77,7 +77,8 @@ class _Rule(NamedTuple):
     pattern: Any = None
     replacement: Sequence[str | int] = ()
     repeats: bool = False
-    makes_small: bool = False
+    letters: str | None = None
+    """L: all become small; U: capital."""
 
     def __str__(self) -> str:
         return self.text
@@ -112,7 +113,9 @@ def _applied(rule: _Rule, parts: Sequence[str], default_realm: str) -> str | Non
         return None
     if "/" in found or "@" in found:
         raise NoShortName(f"Non-simple name {found} after auth_to_local rule {rule}")
-    return found.lower() if rule.makes_small else found
+    if rule.letters is None:
+        return found
+    return found.lower() if rule.letters == "L" else found.upper()
 
 
 def _parsed(text: str) -> _Rule:
@@ -121,9 +124,9 @@ def _parsed(text: str) -> _Rule:
         raise InvalidRules(f"Invalid rule: {text}")
     if found.end() != len(text):
         raise InvalidRules(f"Invalid rule: `{text}`, unmatched substring: `{text[found.end() :]}`")
-    default, number, form, match, pattern, replacement, repeats, small = found.groups()
+    default, number, form, match, pattern, replacement, repeats, letters = found.groups()
     if default is not None:
-        return _Rule(text, None)  # Kafka overlooks the L of DEFAULT/L
+        return _Rule(text, None)
     components = parse_integer(number)
     if components is None:
         raise InvalidRules(f'Invalid rule: `{text}`: For input string: "{number}"')
@@ -135,7 +138,7 @@ def _parsed(text: str) -> _Rule:
         compiled_match = None if match is None else compiled(match)
     except InvalidPattern as invalid:
         raise InvalidRules(f"Invalid rule: `{text}`: {invalid}") from None
-    return _Rule(text, components, form, compiled_match, compiled_pattern, parts, repeats == "g", small == "L")
+    return _Rule(text, components, form, compiled_match, compiled_pattern, parts, repeats == "g", letters)
 
 
 def _made(rule: _Rule, parts: Sequence[str]) -> str | None:
