@@ -1,7 +1,8 @@
 """PushTelemetry: metrics of a client, which come out where those of the broker do (KIP-714).
 
 `server/telemetry/telemetry.py` says what is refused. A push of nothing is taken, as a sign of life. The last one of a client
-(`terminating`) is taken at any time; its connection may end before the answer.
+(`terminating`) is taken at any time; its connection may end before the answer. Pushes wait for each other, so they must not stand
+in the line of requests with long answers (`few_at_once`), or those would wait for them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Port(HasTelemetry, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(PushTelemetryRequest, few_at_once=True, long_bytes=True, with_receiver_only=True)
+@handles(PushTelemetryRequest, long_bytes=True, with_receiver_only=True)
 def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext[Port]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:

@@ -7,6 +7,9 @@ changed since, the instance is made anew first. Then it is judged (`instances.py
            other subscription id UNKNOWN_SUBSCRIPTION_ID, unknown codec UNSUPPORTED_COMPRESSION_TYPE,
            longer than telemetry.max.bytes TELEMETRY_TOO_LARGE, what the receiver cannot read INVALID_RECORD
 
+Before it is handed to the receiver it may be THROTTLING_QUOTA_EXCEEDED, too, because too many others wait there: the receiver
+reads one after the other and takes its time, and what waits takes memory.
+
 As in Kafka that last one is also what becomes too large when it is decompressed, nobody has to be authorized, and nothing that
 was pushed is kept in the broker itself.
 """
@@ -48,6 +51,7 @@ RESERVED = (ZERO_UUID, ONE_UUID)
 ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)  # in the order in which Kafka prefers them
 BYTES_MAX = 1024 * 1024
 """As much as the default of telemetry.max.bytes, and no setting makes it more: a stranger can have so much decompressed and read."""
+WAITING_MAX, WAITING_BYTES_MAX = 64, 4 * 1024 * 1024  # pushes at the receiver at a time
 SWEEP_S = 10.0
 
 _matching = trio.CapacityLimiter(1)  # of its own: disks keep the threads that all share
@@ -70,6 +74,7 @@ class Telemetry:
         self._clock_ms = clock_ms
         self._subscriptions = Subscriptions()
         self._seen = -1  # of the changes of subscriptions, the last that was taken up
+        self._waiting = self._waiting_bytes = 0
         self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
 
     def start_in(self, nursery: trio.Nursery) -> None:
@@ -156,12 +161,21 @@ class Telemetry:
             metrics=instance.wanted.metrics,
             interval_ms=instance.wanted.interval_ms,
         )
+        size = len(push.data)
+        if self._waiting >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
+            self.throttled += 1
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._waiting += 1
+        self._waiting_bytes += size
         try:
             await self._receiver.take(push)
         except BadMetrics as error:
             self.refused += 1
             logger.debug("what client instance %s has pushed cannot be read: %s", push.instance_id, error)
             raise KafkaError(ErrorCode.INVALID_RECORD) from None
+        finally:
+            self._waiting -= 1
+            self._waiting_bytes -= size
         self.taken += 1
 
     # ------------------------------------------------------------------ instances

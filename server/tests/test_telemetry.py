@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from ottla.server.handlers.api_versions import served_api_versions
 from ottla.server.settings.client_metrics import ClientMetricsConfig, check_client_metrics
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.settings.repository import ConfigRepository
+from ottla.server.telemetry import telemetry
 from ottla.server.telemetry.instances import EXPIRY_MIN_MS, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
@@ -51,8 +54,11 @@ class Taken:
 
     def __init__(self) -> None:
         self.pushes: list[Push] = []
+        self.may_go_on = trio.Event()
+        self.may_go_on.set()
 
     async def take(self, push: Push) -> None:
+        await self.may_go_on.wait()
         if push.data == b"bad":
             raise BadMetrics("it is bad")
         self.pushes.append(push)
@@ -280,6 +286,27 @@ async def test_many_dear_patterns_are_matched_in_a_thread(asked: Asked) -> None:
     told = await asked.got()
     assert len(told.requested_metrics) == 50
     assert await asked.push(told) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 2), ("WAITING_BYTES_MAX", 2 * len(b"data"))])
+async def test_only_so_many_pushes_wait_for_the_receiver(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(telemetry, limit, value)
+    asked.receiver.may_go_on = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(asked.push, await asked.got())
+        await trio.testing.wait_all_tasks_blocked()
+        assert await asked.push(await asked.got()) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        asked.receiver.may_go_on.set()
+    assert await asked.push(await asked.got()) == ErrorCode.NONE
+    assert len(asked.receiver.pushes) == 3 and asked.telemetry.throttled == 1
+
+
+def test_a_push_does_not_stand_in_the_line_of_requests_with_long_answers() -> None:
+    route = served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key]
+    assert not route.few_at_once
 
 
 async def test_an_instance_ends_with_its_connection(asked: Asked) -> None:
