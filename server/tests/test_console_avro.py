@@ -154,6 +154,22 @@ def test_any_json_is_a_schema_or_refused(parsed: Any) -> None:
         assert str(problem)
 
 
+@pytest.mark.parametrize("logical", [[], {}, 1, None])
+@pytest.mark.parametrize("kind", ["int", "long"])
+def test_a_logical_type_that_is_no_name_counts_as_none(kind: str, logical: Any) -> None:
+    assert decoded({"type": kind, "logicalType": logical}, b"\2") == 1
+
+
+def test_other_threads_have_turns_while_a_value_becomes_text() -> None:
+    record = {"type": "record", "name": "r", "fields": [{"name": "", "type": "int"}]}
+    schema = parse_schema(json.dumps({"type": "array", "items": record}))
+    turns = count()
+    data = Data(b"\6\0\0\0\0", lambda: next(turns))
+    assert schema.decode(data) == '[{"":0},{"":0},{"":0}]'
+    # Each part is paid for when it is read, and has a turn again as text.
+    assert next(turns) >= data.spent + 9
+
+
 @pytest.mark.parametrize(
     "text",
     [

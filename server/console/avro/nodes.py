@@ -30,7 +30,7 @@ class Data:
     """The bytes of one value, and how much may still be made of them."""
 
     def __init__(self, data: bytes, give_way: Callable[[], None], text_max: int = TEXT_MAX) -> None:
-        self._data, self._give_way, self._text_max = data, give_way, text_max
+        self._data, self.give_way, self._text_max = data, give_way, text_max
         self._position = self._depth = 0
         self.spent = 0
         """What was made so far, and what was tried."""
@@ -64,7 +64,7 @@ class Data:
 
     def charge(self, cost: int = 1) -> None:
         """Something is made that takes so much text."""
-        self._give_way()
+        self.give_way()
         self.spent += cost
         if self.spent > self._text_max:
             raise AvroProblem("it becomes too much text")

@@ -26,6 +26,7 @@ from ottla.wire.threads import paced
 
 SCHEMA_DEPTH_MAX = 64
 FIXED_BYTES_MAX, SCALE_MAX = 1 << 20, 100
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _TIMES = {"timestamp-millis": "milliseconds", "timestamp-micros": "microseconds"}
 
 
@@ -40,7 +41,12 @@ class Schema:
         found = self._root.read(data)
         if not data.is_at_end:
             raise AvroProblem("there are bytes behind it")
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        pieces = []
+        # Piece by piece: made at once it may hold the interpreter for 50 ms.
+        for piece in _JSON.iterencode(found):
+            data.give_way()
+            pieces.append(piece)
+        return "".join(pieces)
 
 
 def parse_schema(text: str) -> Schema:
@@ -152,6 +158,8 @@ def _primitive(kind: str, parsed: Mapping[str, Any]) -> Node:
 def _shown(kind: str, parsed: Mapping[str, Any]) -> Callable[[Any], Any] | None:
     """What shows a value of a logical type; None: it is shown as it is. A logical type that does not fit counts as none."""
     logical, scale = parsed.get("logicalType"), parsed.get("scale", 0)
+    if not isinstance(logical, str):
+        logical = None
     if kind == "int" and logical == "date":
         return show_date
     if kind == "long" and logical in _TIMES:
