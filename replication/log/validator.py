@@ -82,11 +82,14 @@ FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
 
 # What may be done on the event loop: some milliseconds' worth.
 _INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
-_INLINE_GZIP_BYTES_MAX = 1024 * 1024  # twice as dear as zstd; a thread would add a third, and save the loop 2 ms a MiB
+# A record may have a header in each two of its bytes, over which Python walks a hundred times slower than C.
+_INLINE_WALKED_BYTES_MAX = _INLINE_DECOMPRESSED_BYTES_MAX if IS_NATIVE else 64 * 1024
+# Gzip is twice as dear as zstd; a thread would add a third, and save the loop 2 ms a MiB.
+_INLINE_GZIP_BYTES_MAX = min(1024 * 1024, _INLINE_WALKED_BYTES_MAX)
 SAVED_BY_COUNTING_ANEW = 17  # bytes of a record at most: its length, timestamp and offset may have taken more than they need
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
-INLINE_BYTES_MAX = 16 * 1024 * 1024
+INLINE_BYTES_MAX = 16 * 1024 * 1024 if IS_NATIVE else _INLINE_WALKED_BYTES_MAX
 ONE_BY_ONE_INLINE_MAX = 1_000
 INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
 
@@ -267,21 +270,22 @@ def _checked_while_decompressed(
 ) -> int | None:
     """The highest timestamp of a compressed batch that can be appended as it is.
 
-    None wherever something is wrong, or to be changed: `_check_area` says what. What the client told to be short is given up
-    `at_once` if it is not.
+    None wherever something is wrong, or to be changed: `_check_area` says what. What may be short is given up `at_once` if it
+    is not.
     """
     codec, area = Compression(header.attributes & COMPRESSION_MASK), records[RECORDS_OFFSET:size]
     limit = rules.decompressed_bytes_max
+    inline_bytes_max = _INLINE_GZIP_BYTES_MAX if codec is Compression.GZIP else _INLINE_WALKED_BYTES_MAX
     is_guess = (
         at_once
-        and codec is Compression.GZIP
+        and inline_bytes_max < _INLINE_DECOMPRESSED_BYTES_MAX  # `is_expensive` knows the others
         and rules.origin is AppendOrigin.CLIENT
-        and min(limit, decompressed_bound(codec, area)) > _INLINE_GZIP_BYTES_MAX
+        and min(limit, decompressed_bound(codec, area)) > inline_bytes_max
     )
     summary = None
     if rules.compression in (None, codec) and rules.record_bytes_max >= limit:
         try:
-            walked_bytes_max = _INLINE_GZIP_BYTES_MAX if is_guess else limit
+            walked_bytes_max = inline_bytes_max if is_guess else limit
             walked = walk_compressed(codec, area, walked_bytes_max, header.records_count)
         except TooLargeDecompressed:
             if is_guess:
