@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 import trio
 import trio.testing
 
 from ottla.server.auth.issuing import Authority
-from ottla.server.auth.oauth import key_sources
+from ottla.server.auth.oauth import fetching, key_sources
 from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.auth.oauth.key_sources import EXPEDITED_S, FILE_LOOKED_AT_S, MISSED_S, KeySource, KeySources
 from ottla.server.settings.oauth_config import KeyEndpoint
@@ -47,6 +48,30 @@ async def asked(stream: trio.SocketStream) -> bytes:
     while not request.endswith(b"\r\n\r\n"):
         request += await stream.receive_some()
     return request
+
+
+async def test_others_have_turns_while_very_small_chunks_are_read(nursery: trio.Nursery) -> None:
+    class Received:
+        """All at once, and without waiting."""
+
+        async def receive_some(self, bytes_max: int) -> bytes:
+            return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 500 + b"0\r\n\r\n"
+
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    nursery.start_soon(other)
+    connection = h11.Connection(h11.CLIENT)
+    connection.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))
+    connection.send(h11.EndOfMessage())
+    received: Any = Received()
+    answered = await fetching._answer(received, connection, Limits())
+    assert answered == (200, b"a" * 500) and turns >= 499
 
 
 def saying(*pieces: bytes) -> Callable[[trio.SocketStream], Awaitable[None]]:

@@ -148,6 +148,8 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
             body += event.data
             if len(body) > limits.bytes_max:
                 raise FailedRead(f"the answer has more than {limits.bytes_max} bytes", status)
+            # What was received may be ten thousand chunks of one byte.
+            await trio.lowlevel.checkpoint()
         elif isinstance(event, h11.EndOfMessage):
             return Answer(status, bytes(body))
         elif not isinstance(event, h11.InformationalResponse):
