@@ -22,6 +22,10 @@ ELEMENTS_BESIDE_RECORDS_MAX = 10_000
 REQUEST_WITHOUT_RECORDS_BYTES_MAX = 1024 * 1024
 """In one request of a client that carries no records."""
 
+REQUEST_WITH_LONG_BYTES_MAX = 4 * 1024 * 1024
+"""In one that has a long field of bytes instead, such as metrics of a client: it is copied in one step, in which no other thread
+runs. A little too much is answered, and very much is not."""
+
 REQUEST_ELEMENTS_MAX = 50_000
 """Structs, strings, numbers in lists and tagged fields in one such request. A partition number takes four bytes, and an answer
 for it may take a hundred times as many."""

@@ -226,7 +226,7 @@ def handles(
                        and the work on it waits for nobody
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
-    long_bytes         its request may be as long as one with records: it has a field of bytes, and nothing that costs for each of many
+    long_bytes         its request may be longer than others: it has a field of bytes, and nothing that costs for each of many
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
     feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
     turned_off         the handler while that feature is not served, where the answer says so elsewhere

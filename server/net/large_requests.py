@@ -11,7 +11,7 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.server.net.turns import free_in_turns
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
+from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX, REQUEST_WITHOUT_RECORDS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,8 @@ _large_codecs = trio.CapacityLimiter(1)
 
 def check_large(call: Call, size: int) -> None:
     """Refuse a client's request before it is copied. A controller may name all partitions at once."""
-    if size > REQUEST_WITHOUT_RECORDS_BYTES_MAX and not (call.route.between_brokers or call.route.long_bytes):
+    size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
+    if size > size_max and not call.route.between_brokers:
         raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 
 

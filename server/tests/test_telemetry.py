@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import served_routes
 from ottla.server.handlers.api_versions import served_api_versions
+from ottla.server.net.large_requests import check_large
 from ottla.server.settings.client_metrics import ClientMetricsConfig, check_client_metrics
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.settings.repository import ConfigRepository
@@ -31,7 +33,8 @@ from ottla.server.telemetry.subscriptions import (
 )
 from ottla.server.telemetry.telemetry import BYTES_MAX, ONE_UUID, Telemetry
 from ottla.server.tests.test_http_health import config_for
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX
 from ottla.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -307,6 +310,13 @@ async def test_only_so_many_pushes_wait_for_the_receiver(
 def test_a_push_does_not_stand_in_the_line_of_requests_with_long_answers() -> None:
     route = served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key]
     assert not route.few_at_once
+
+
+def test_a_push_that_is_far_too_long_is_not_copied() -> None:
+    call: Any = SimpleNamespace(route=served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key])
+    check_large(call, BYTES_MAX + 100_000)
+    with pytest.raises(ProtocolViolation):
+        check_large(call, REQUEST_WITH_LONG_BYTES_MAX + 1)
 
 
 async def test_an_instance_ends_with_its_connection(asked: Asked) -> None:
