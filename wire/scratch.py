@@ -49,11 +49,12 @@ class Scratch:
         # Whatever still looks at it keeps the memory for itself, and every slice of the view holds the mapping.
         with suppress(BufferError):
             self.view.release()
-        is_alone = self._holders() == self._holders_alone
+        is_alone = 0 <= self._holders() == self._holders_alone
         if is_alone and self.written <= KEPT_BYTES and len(_idle) < IDLE_MAX:
             _idle.append(self)
 
     def _holders(self) -> int:
+        """-1: nobody can tell."""
         return -1 if _holders_of is None else _holders_of(self._mapped)
 
 

@@ -74,6 +74,17 @@ def test_a_slice_of_decompressed_data_outlives_the_block_unharmed() -> None:
     assert kept == data[100:]
 
 
+def test_where_nobody_can_tell_who_looks_at_it_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_holders_of", None)
+    scratch._idle.clear()
+    with lent() as memory:
+        memory.view[:4] = b"mine"
+        kept = memory.view[:4]
+    with lent() as memory:
+        memory.view[:4] = b"your"
+    assert bytes(kept) == b"mine" and not scratch._idle
+
+
 def test_an_export_that_cannot_be_released_keeps_its_memory() -> None:
     with decompressed(Compression.LZ4, compress(Compression.LZ4, b"data"), 100) as area:
         pickled = pickle.PickleBuffer(area)  # it holds the view itself, as a codec does while it works
