@@ -326,6 +326,19 @@ def test_what_finds_no_room_is_left_out(monkeypatch: pytest.MonkeyPatch, limit: 
     assert told(kept)["client_telemetry_a", ""] == 2
 
 
+def test_of_what_finds_no_room_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", pushed("a", 1))
+    monkeypatch.setattr(store, "NUMBERS_MAX", 1)
+    # Each instance may name each family, and some that there are not.
+    for name in ("a", "b"):
+        keep(kept, "j", pushed(name, 1))
+    assert [(family.name, len(numbers)) for family, numbers in kept.families()] == [("client_telemetry_a", 1)]
+    kept.forget("j")
+    kept.forget("i")
+    assert kept.families() == [] and kept.numbers == 0
+
+
 @given(
     st.lists(
         st.tuples(

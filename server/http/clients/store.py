@@ -72,22 +72,27 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _put(self, instance_id: str, instance: _Instance, number: Number) -> bool:
-        told = self._families.get(number.family) or self._new_family(number)
-        if told is None or told.family.kind != number.kind:
+        told = self._families.get(number.family)
+        if told is not None and told.family.kind != number.kind:
             return False
-        kept = told.by_instance.setdefault(instance_id, {})
-        instance.families.add(number.family)
+        kept = None if told is None else told.by_instance.get(instance_id)
         key = number.ending, number.labels
-        if (before := kept.get(key)) is not None:
+        if kept is not None and (before := kept.get(key)) is not None:
             kept[key] = before + number.value if number.is_delta else number.value
             return True
         size = getsizeof(number.labels)
+        # Looked at first: of what finds no room nothing is left here, neither a family nor an instance in one.
         if (
             self.numbers >= NUMBERS_MAX
             or instance.numbers >= OF_INSTANCE_MAX
             or self.text_bytes + size > TEXT_BYTES_MAX
         ):
             return False
+        if told is None and (told := self._new_family(number)) is None:
+            return False
+        if kept is None:
+            kept = told.by_instance[instance_id] = {}
+            instance.families.add(told.family.name)
         self.numbers += 1
         self.text_bytes += size
         instance.numbers += 1
