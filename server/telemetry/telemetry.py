@@ -26,7 +26,14 @@ import trio
 
 from ottla.server.telemetry.instances import Instance, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
-from ottla.server.telemetry.subscriptions import Subscriptions, Wanted, is_dear, subscription_id, wanted_of
+from ottla.server.telemetry.subscriptions import (
+    ATTRIBUTE_CHARACTERS_MAX,
+    Subscriptions,
+    Wanted,
+    is_dear,
+    subscription_id,
+    wanted_of,
+)
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.get_telemetry_subscriptions import (
@@ -230,8 +237,9 @@ def text_of(uuid: bytes) -> str:
 
 
 def _client(context: RequestContext[Any]) -> Client:
-    name, version = context.client_software
     port = context.client_port
-    return Client(
-        context.client_id, name, version, context.client_host.removeprefix("/"), "" if port is None else str(port)
+    # Whoever connects chooses these texts, and many instances are remembered. What is cut is still too long to be matched.
+    client_id, name, version = (
+        each[: ATTRIBUTE_CHARACTERS_MAX + 1] for each in (context.client_id, *context.client_software)
     )
+    return Client(client_id, name, version, context.client_host.removeprefix("/"), "" if port is None else str(port))

@@ -307,6 +307,16 @@ async def test_only_so_many_pushes_wait_for_the_receiver(
     assert len(asked.receiver.pushes) == 3 and asked.telemetry.throttled == 1
 
 
+async def test_of_very_long_names_of_clients_only_the_beginning_is_remembered(asked: Asked) -> None:
+    asked.subscribe("short", metrics="a", match="client_id=x+")
+    for length, metrics in ((30_000, []), (ATTRIBUTE_CHARACTERS_MAX, ["a"])):
+        asked.context.client_id = "x" * length
+        told = await asked.got()
+        assert told.requested_metrics == metrics
+        await asked.push(told)
+        assert len(asked.receiver.pushes[-1].client.client_id) <= ATTRIBUTE_CHARACTERS_MAX + 1
+
+
 def test_a_push_does_not_stand_in_the_line_of_requests_with_long_answers() -> None:
     route = served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key]
     assert not route.few_at_once
