@@ -73,24 +73,30 @@ class Producing:
 
     def write(self, batches: dict[int, tuple[bytes, int]]) -> None:
         """Send a batch to each of these partitions; (batch, number of its records). AskingFailed."""
-        by_leader: dict[int, dict[int, tuple[bytes, int]]] = {}
-        for partition, batch in batches.items():
-            leader = self._leaders.get(partition, -1)
+        left = dict(batches)
+        while left:
+            leader = self._leaders.get(next(iter(left)), -1)
+            some = {each: batch for each, batch in left.items() if self._leaders.get(each, -1) == leader}
             if leader < 0:
                 self.settle()
-                self._write_anew(partition, batch)
-            else:
-                by_leader.setdefault(leader, {})[partition] = batch
-        for leader, some in by_leader.items():
-            while len(self._under_way) >= IN_FLIGHT_MAX:
+                for partition, batch in some.items():
+                    self._write_anew(partition, batch)
+            elif len(self._under_way) >= IN_FLIGHT_MAX:
                 self.settle_oldest()
-            try:
-                self._send(leader, some)
-            except HungUp as error:
-                if self.sequences is None:
-                    raise self._lost(error, _records(some) if self._connections.get(leader) else 0) from None
-                self._hang_up(leader)
-                self._write_again(some)
+                continue  # the leaders may be others now
+            else:
+                self._write_to(leader, some)
+            for partition in some:
+                del left[partition]
+
+    def _write_to(self, leader: int, batches: dict[int, tuple[bytes, int]]) -> None:
+        try:
+            self._send(leader, batches)
+        except HungUp as error:
+            if self.sequences is None:
+                raise self._lost(error, _records(batches) if self._connections.get(leader) else 0) from None
+            self._hang_up(leader)
+            self._write_again(batches)
 
     def settle(self) -> None:
         """Wait until all that was written is acknowledged. AskingFailed if something is refused."""
