@@ -19,7 +19,8 @@ MARKER = "hunter2-the-marker"
 def test_no_password_is_in_the_log(tmp_path: Path) -> None:
     passwords = [name for name, declared in broker_settings().items() if declared.kind is PASSWORD]
     names = [prefix + name for prefix in ("", "listener.name.other.", "listener.name.other.plain.") for name in passwords]
-    broker = OttlaProcess(tmp_path, dict.fromkeys(names, MARKER)).start()
+    with_name = {"http.console.schema.registry.user.info": f"user:{MARKER}"}
+    broker = OttlaProcess(tmp_path, dict.fromkeys(names, MARKER) | with_name).start()
     try:
         client = WireClient((broker.host, broker.port), client_id="secrets", timeout_s=30)
         # Once all loggers say what they can.

@@ -1,6 +1,6 @@
 """The differences from Apache Kafka that are meant, each with its reason. `test_differential.py` finds those nobody needs."""
 
-from compat_tests.differential.comparison import MISSING, Allowed
+from compat_tests.differential.comparison import Allowed
 
 ELIGIBLE_LEADERS = (
     "Kafka's controller sets min.insync.replicas for all brokers and watches over it, for eligible leader replicas"
@@ -87,7 +87,6 @@ ALLOWED: list[Allowed] = [
         "the oldest Fetch requests are still served, which Kafka 3.9 did and 4 does not",
         ottla=0,
     ),
-    Allowed("api_versions/*", r"main .* api_keys\[\d+\]", "not everything is served yet", ottla=MISSING),
     Allowed(
         "api_versions/*",
         r"main .* (supported_features|finalized_features).*",
