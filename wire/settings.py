@@ -179,7 +179,8 @@ def validate(declared: Setting, value: Any) -> None:
     if declared.maximum is not None and value > declared.maximum:
         raise InvalidSetting(name, value, f"Value must be no more than {declared.maximum}")
     if declared.check is not None and (reason := declared.check(value)):
-        raise InvalidSetting(name, value, reason)
+        # Kafka's Password is shown so, too.
+        raise InvalidSetting(name, "[hidden]" if declared.is_sensitive else value, reason)
     if declared.kind is LIST:
         _validate_list(declared, value)
     elif declared.choices:
