@@ -16,6 +16,7 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 PUSHED = "org_apache_kafka_"
 TELEMETRY = {71, 72}
 SECONDS = 60
+PRODUCERS_MAX = 8
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +89,22 @@ def test_librdkafka_pushes_what_it_is_asked_for(receiving, subscribe):
     consumer.close()
 
 
-def test_a_java_producer_pushes_its_metrics(receiving, subscribe, java_tools):
+def test_a_java_producer_pushes_its_metrics_to_the_end(receiving, subscribe, java_tools):
     who = "client_software_name=apache-kafka-java,client_id=java.*"
     subscribe("java", "--metrics", "org.apache.kafka.producer.", "--interval", "100", "--match", who)
-    settings = [f"bootstrap.servers={receiving.bootstrap}", "client.id=java-producer"]
     command = ["--topic", "pushed", "--num-records", "300", "--record-size", "10", "--throughput", "300"]
-    java_tools("kafka_4")(PERFORMANCE, *command, "--producer-props", *settings).fine()
-    found = pushed(receiving, "java-producer", "producer_record_send_total", "producer_batch_size_avg")
-    assert "ottla_client" in found
-    # Deltas, added up. Java's client does not push again what was in a push that came too early and was refused.
     sent = f"{PUSHED}producer_record_send_total"
-    wait_until(lambda: 100 < numbers(receiving, "java-producer")[sent] <= 300, "its records are counted", SECONDS)
+    counted = []
+    # Java's client does not always push as it ends: then the broker is asked nothing, and some records are not counted.
+    while 300 not in counted and len(counted) < PRODUCERS_MAX:
+        client_id = f"java-{len(counted)}"
+        settings = [f"bootstrap.servers={receiving.bootstrap}", f"client.id={client_id}"]
+        java_tools("kafka_4")(PERFORMANCE, *command, "--producer-props", *settings).fine()
+        found = pushed(receiving, client_id, "producer_record_send_total", "producer_batch_size_avg")
+        assert found[sent] <= 300 and "ottla_client" in found
+        counted.append(found[sent])
+    # Deltas, added up. What it pushes as it ends is among them.
+    assert counted[-1] == 300
 
 
 def test_who_matches_nothing_pushes_nothing(receiving, subscribe):

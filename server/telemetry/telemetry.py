@@ -58,7 +58,6 @@ RESERVED = (ZERO_UUID, ONE_UUID)
 ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)  # in the order in which Kafka prefers them
 BYTES_MAX = 1024 * 1024
 """As much as the default of telemetry.max.bytes, and no setting makes it more: a stranger can have so much decompressed and read."""
-LAST_PUSH_S = 2.0  # for what a client pushes as it ends; whoever stops the broker waits no longer
 WAITING_MAX, WAITING_BYTES_MAX = 64, 4 * 1024 * 1024  # pushes at the receiver at a time
 SWEEP_S = 10.0
 
@@ -176,12 +175,7 @@ class Telemetry:
         self._waiting += 1
         self._waiting_bytes += size
         try:
-            if request.terminating:
-                # Its client closes the connection behind it, and that is no reason to lose it.
-                with trio.move_on_after(LAST_PUSH_S, shield=True):
-                    await self._receiver.take(push)
-            else:
-                await self._receiver.take(push)
+            await self._receiver.take(push)
         except BadMetrics as error:
             self.refused += 1
             logger.debug("what client instance %s has pushed cannot be read: %s", push.instance_id, error)
