@@ -22,6 +22,7 @@ from ottla import __version__
 from ottla.server.asking.escaping import say
 from ottla.server.asking.failures import AskingFailed, HungUp, NoAnswer, WrongUse
 from ottla.server.gate.dispatch import response_class_of
+from ottla.server.settings.endpoint import host_and_port
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,
@@ -64,7 +65,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 class BrokerConnection:

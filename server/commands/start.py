@@ -200,6 +200,8 @@ def _importing() -> Iterator[None]:
 
 def announce(broker: Broker) -> None:
     """Say what is running and where; the last line is the one that scripts wait for."""
+    from ottla.server.settings.endpoint import host_and_port
+
     config = broker.config
     ports = {listener.name: listener.port for listener in broker.listeners}
     bound = [replace(each, port=ports[each.listener]) for each in config.listeners]
@@ -215,17 +217,13 @@ def announce(broker: Broker) -> None:
         f"  node id         {config.node_id}",
         f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
         f"  listeners       {', '.join(listeners)}",
-        f"  try             kcat -b {_address(first.host, first.port)} -L",
+        f"  try             kcat -b {host_and_port(first.host, first.port)} -L",
     ]
     if broker.http_address is not None:
         # After the # it reaches neither the log of a proxy nor another site.
         fragment = f"#token={broker.http_token}" if broker.http_token else ""
-        lines.append(f"  console         http://{_address(*broker.http_address)}/{fragment}")
+        lines.append(f"  console         http://{host_and_port(*broker.http_address)}/{fragment}")
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
-    lines.append(f"listening on {_address(bound[0].host or '0.0.0.0', bound[0].port)}")
+    lines.append(f"listening on {host_and_port(bound[0].host or '0.0.0.0', bound[0].port)}")
     print("\n".join(lines), flush=True)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,6 +10,7 @@ from ottla.server.asking.releases import release_of
 from ottla.server.asking.tables import print_json, print_line, print_pairs, print_table
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.settings.endpoint import host_and_port
 
 if TYPE_CHECKING:
     from ottla.server.asking.cluster import Cluster
@@ -106,7 +107,7 @@ def _brokers(answer: MetadataResponse) -> list[dict[str, Any]]:
     return [
         {
             "id": each.node_id,
-            "address": f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}",
+            "address": host_and_port(each.host, each.port),
             "rack": each.rack,
             "leads": leads.get(each.node_id, 0),
             "replicas": replicas.get(each.node_id, 0),

@@ -27,6 +27,7 @@ from ottla.server.process.tree_keeper import keep_tree
 from ottla.server.process.worker import run_worker
 from ottla.server.process.worker_ports import HeldPorts
 from ottla.server.serving import StartupError
+from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.worker_places import Ports, tree_socket, wanted_ports, worker_config
 from ottla.server.start.worker_folders import FolderLock, hold_folders
 
@@ -142,12 +143,12 @@ def _announce(
     for number, worker in enumerate(workers):
         own = ", ".join(str(worker.advertised_endpoint(each.listener, each.port)) for each in worker.listeners)
         lines.append(f"  {f'worker {number}':15} {own}")
-    lines.append(f"  try             kcat -b {_address(first.host, first.port)} -L")
+    lines.append(f"  try             kcat -b {host_and_port(first.host, first.port)} -L")
     for number, each in enumerate(told):
         lines += _console(number, each)
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
-    lines.append(f"listening on {_address(shared[0].host or '0.0.0.0', shared[0].port)}")
+    lines.append(f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}")
     print("\n".join(lines), flush=True)
 
 
@@ -164,8 +165,4 @@ def _console(number: int, told: Mapping[str, Any]) -> list[str]:
         return []
     fragment = f"#token={told['http_token']}" if told["http_token"] else ""
     what = "console" if number == 0 else f"  of worker {number}"
-    return [f"  {what:15} http://{_address(*told['http_address'])}/{fragment}"]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return [f"  {what:15} http://{host_and_port(*told['http_address'])}/{fragment}"]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla.server.settings.broker_config import BrokerConfig, ConfigError, load_config
-from ottla.server.settings.endpoint import Endpoint
+from ottla.server.settings.endpoint import Endpoint, host_and_port
 from ottla.server.settings.workers_config import FOLDER, Worker
 
 PORT_MAX: Final = 65535
@@ -131,5 +131,4 @@ def _advertised(told: Endpoint, number: int) -> Endpoint:
 def _http(host: str, port: int, number: int) -> str:
     if port and port + number > PORT_MAX:
         raise ConfigError(f"http.listener: port {port} + {number}, which worker {number} has, is beyond {PORT_MAX}")
-    shown = f"[{host}]" if ":" in host else host
-    return f"{shown}:{port + number if port else 0}"
+    return host_and_port(host, port + number if port else 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.password_encoder import CBC, CIPHERS, ITERATIONS_MAX, KEY_FACTORIES, KEY_LENGTHS
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
@@ -131,7 +132,7 @@ def _server(text: str, host: str) -> str:
         name, port = None, 0
     if not name or "@" in host or parts.netloc != host:
         raise InvalidSetting(CONNECT, text, f"{host} is not host:port")
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    return host_and_port(name, port)
 
 
 def tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
