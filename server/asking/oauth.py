@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ottla.server.asking.failures import AskingFailed, WrongUse
 from ottla.server.auth.oauth.client import OAuthBearerClient
-from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
+from ottla.server.auth.oauth.token_files import read_token_file
 from ottla.server.auth.oauth.token_requests import (
     FailedRetrieval,
     body_of,
@@ -128,8 +128,7 @@ def checked(token: str) -> str:
 
 def _of_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(TOKEN_CHARACTERS_MAX + 2).decode("ascii", "replace")
+        return read_token_file(path)
     except OSError as error:
         raise AskingFailed(f"cannot read the token in {path}: {error.strerror}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -279,6 +280,9 @@ async def test_commands_log_in_with_tokens_of_a_file_and_of_an_issuer(
         assert "refuses the login by OAUTHBEARER" in capsys.readouterr().err
         assert await trio.to_thread.run_sync(tell, {"sasl.oauthbearer.token.endpoint.url": "file:///none"}) == 1
         assert "cannot read the token in /none" in capsys.readouterr().err
+        os.mkfifo(tmp_path / "pipe")
+        assert await trio.to_thread.run_sync(tell, {"sasl.oauthbearer.token.endpoint.url": (tmp_path / "pipe").as_uri()}) == 1
+        assert "it is no file" in capsys.readouterr().err
 
 
 def _tell(servers: str, more: dict[str, str]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
+from ottla.server.auth.oauth.token_files import read_token_file
 from ottla.server.auth.oauth.token_requests import (
     FailedRetrieval,
     body_of,
@@ -46,13 +46,8 @@ async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) 
 
 
 def _of_file(address: str) -> str:
-    path = Path(address)
     try:
-        # A pipe or a device would hold whoever reads it for ever.
-        if not path.is_file():
-            raise OSError(None, "there is no such file" if not path.exists() else "it is no file")
-        with path.open("rb") as file:
-            return file.read(TOKEN_CHARACTERS_MAX + 100).decode("latin-1")
+        return read_token_file(Path(address))
     except (OSError, ValueError) as error:
         raise FailedRetrieval(f"{address} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
