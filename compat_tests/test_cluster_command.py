@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from compat_tests.support.brokers import wait_until
+from compat_tests.support.brokers import exists, wait_until
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -54,14 +54,6 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     for command in commands:
         command.process.kill()
         command.process.wait()
-
-
-def exists(pid: int) -> bool:
-    """Whether it runs; one that has ended and that nobody has waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):

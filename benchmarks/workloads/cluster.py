@@ -9,13 +9,21 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from benchmarks.brokers import Broker, stop_all
-from benchmarks.clients import load, new_topic
+from benchmarks.clients import new_topic
 from benchmarks.clusters import KINDS, SESSION_S, ThreeBrokers, Watched
 from benchmarks.rows import Metric, Row, at_least, at_most, within
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import Client
 from benchmarks.workloads.latency import latency
-from benchmarks.workloads.throughput import KIB, MIB, Produce, metered, partitions_name, records_of, size_name
+from benchmarks.workloads.throughput import (
+    KIB,
+    MIB,
+    Produce,
+    by_librdkafka,
+    partitions_name,
+    records_of,
+    size_name,
+)
 from compat_tests.support.brokers import BrokerProcess
 
 LIBRDKAFKA = "librdkafka"
@@ -65,10 +73,7 @@ def produce(session: Session, workload: Produce) -> Callable[[Broker], Mapping[s
     def run(broker: Broker) -> Mapping[str, float]:
         records = records_of(session, BYTES, workload.size)
         with new_topic(broker, workload.partitions) as topic:
-            counts = (workload.producers, records, workload.size)
-            return metered(
-                broker, workload.size, lambda: load(broker, "produce", topic, *counts, **workload.properties)
-            )
+            return by_librdkafka(broker, topic, workload, records)
 
     return run
 

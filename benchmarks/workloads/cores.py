@@ -15,12 +15,12 @@ from typing import Self
 from benchmarks import machine
 from benchmarks.alone.replays import fetch_error_offsets, produce_error_offset
 from benchmarks.brokers import START_TIMEOUT_S, YARDSTICK, Broker, Failed, Ottla, stop_all
-from benchmarks.clients import load, new_topic
+from benchmarks.clients import new_topic
 from benchmarks.programs import Request, compiler, replay
 from benchmarks.rows import Metric, Row, at_least, within
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import Client, batch_of, fetch_frame, produce_frame
-from benchmarks.workloads.throughput import Produce, metered, records_of, size_name
+from benchmarks.workloads.throughput import Produce, by_librdkafka, records_of, size_name
 from compat_tests.support.workers import free_ports_in_a_row
 
 KIB, MIB, MB, GB = 1 << 10, 1 << 20, 1e6, 1e9
@@ -213,10 +213,7 @@ def _librdkafka(session: Session, workload: Produce) -> Callable[[Broker], Mappi
     def run(broker: Broker) -> Mapping[str, float]:
         records = records_of(session, LIBRDKAFKA_BYTES, workload.size)
         with new_topic(broker, workload.partitions) as topic:
-            counts = (workload.producers, records, workload.size)
-            return metered(
-                broker, workload.size, lambda: load(broker, "produce", topic, *counts, **workload.properties)
-            )
+            return by_librdkafka(broker, topic, workload, records)
 
     return run
 

@@ -105,15 +105,18 @@ def produce_rows(session: Session) -> Generator[Row]:
         )
 
 
+def by_librdkafka(broker: Broker, topic: str, workload: Produce, records: int) -> Mapping[str, float]:
+    """So many records, from librdkafka's producers."""
+    counts = (workload.producers, records, workload.size)
+    return metered(broker, workload.size, lambda: load(broker, "produce", topic, *counts, **workload.properties))
+
+
 def produce(session: Session, workload: Produce) -> Callable[[Broker], Mapping[str, float]]:
     def run(broker: Broker) -> Mapping[str, float]:
         records = records_of(session, FULL_BYTES[workload.client], workload.size)
         with new_topic(broker, workload.partitions) as topic:
             if workload.client == LIBRDKAFKA:
-                counts = (workload.producers, records, workload.size)
-                return metered(
-                    broker, workload.size, lambda: load(broker, "produce", topic, *counts, **workload.properties)
-                )
+                return by_librdkafka(broker, topic, workload, records)
             payloads = payload_file(session.work, workload.size)
             warm_up = int(JAVA_WARM_UP_BYTES * session.share / max(workload.size, 500))
             return metered(

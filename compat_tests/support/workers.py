@@ -17,7 +17,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.brokers import OttlaProcess, exists, wait_until
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ class WorkersProcess(OttlaProcess):
 
     def wait_until_all_have_ended(self) -> None:
         """After a SIGKILL of the supervisor: the kernel ends the others."""
-        wait_until(lambda: not any(map(_is_alive, self.pids())), "the workers have ended", 30)
+        wait_until(lambda: not any(map(exists, self.pids())), "the workers have ended", 30)
 
 
 def free_ports_in_a_row(count: int) -> int:
@@ -98,14 +98,6 @@ def free_ports_in_a_row(count: int) -> int:
         return 0
 
     return wait_until(look, f"{count} free ports in a row")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        # A zombie waits for whoever adopted it.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class FillingWorkers(WorkersProcess):
