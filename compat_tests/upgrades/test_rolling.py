@@ -23,16 +23,34 @@ SETTLE_S = 90.0
 SOON = {"reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50, "topic.metadata.refresh.interval.ms": 5000}
 
 
-class Reader:
+class InThread:
+    """Does `_run` in a thread, as long as the context lasts or until `_stopping` is set."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+class Reader(InThread):
     """A member of a group that reads all the time, in a thread, and commits as it goes."""
 
     def __init__(self, bootstrap: str) -> None:
+        super().__init__()
         settings = {"group.id": "readers", "auto.offset.reset": "earliest", "session.timeout.ms": 10_000}
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 2, **SOON, **settings})
         self._consumer.subscribe([TOPIC])
         self.seen: list[set[int]] = [set() for _ in range(PARTITIONS)]
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
     @property
     def count(self) -> int:
@@ -44,26 +62,20 @@ class Reader:
                 if message.error() is None:
                     self.seen[message.partition()].add(int(message.value()))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(self, *failure: object) -> None:
-        self._stopping.set()
-        self._thread.join()
+        super().__exit__(*failure)
         self._consumer.close()
 
 
-class Transactions:
+class Transactions(InThread):
     """Transactions one after the other, in a thread: every third is aborted."""
 
     def __init__(self, bootstrap: str) -> None:
+        super().__init__()
         settings = {"transactional.id": "rolled", "log_level": 2}
         self._producer = Producer({"bootstrap.servers": bootstrap, **SOON, **settings})
         self.committed: list[bytes] = []
         self._begun = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self._failure: KafkaException | AssertionError | None = None
 
     def _run(self) -> None:
@@ -86,14 +98,6 @@ class Transactions:
         else:
             _until_done(self._producer.commit_transaction)
             self.committed += values
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     def finish(self) -> None:
         self.__exit__()
