@@ -26,9 +26,23 @@ class HeldElsewhere(OSError):
 @contextlib.contextmanager
 def listening(path: str) -> Iterator[socket.socket]:
     """A socket of this user at this path, as long as the context lasts. OSError: it cannot be, HeldElsewhere: another lives."""
-    with _locked(path), socket.socket(socket.AF_UNIX) as listener:
+    # Once the lock is had, whoever had the socket is dead.
+    with _locked(path), bound(path) as listener:
+        try:
+            yield listener
+        finally:
+            with contextlib.suppress(OSError), short_path(path) as short:
+                os.unlink(short)
+
+
+def bound(path: str) -> socket.socket:
+    """A socket that listens at this path for its user alone, not blocking. OSError: it cannot be.
+
+    It takes the path from whoever has it: call it with a lock that says that nobody listens there.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
         with short_path(path) as short:
-            # Whoever had it is dead, because its lock was free.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(short)
             before = os.umask(0o177)
@@ -38,11 +52,10 @@ def listening(path: str) -> Iterator[socket.socket]:
                 os.umask(before)
         listener.listen(BACKLOG)
         listener.setblocking(False)
-        try:
-            yield listener
-        finally:
-            with contextlib.suppress(OSError), short_path(path) as short:
-                os.unlink(short)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 @contextlib.contextmanager

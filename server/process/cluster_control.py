@@ -6,17 +6,15 @@ A request is one line of JSON, {"do": "status"} or {"do": "start-broker", "broke
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import trio
 
-from ottla.replication import system
+from ottla.server.coordination.local_sockets import bound, short_path
 
 SOCKET: Final = ".control"
 STATUS, START_BROKER = "status", "start-broker"
@@ -26,7 +24,6 @@ ASKING_MAX: Final = 20
 REQUEST_S: Final = 5.0
 CONNECT_S: Final = 3.0
 RETRY_S: Final = 1.0
-PATH_BYTES_MAX: Final = 100  # what the systems take for the path of a socket
 
 
 class Asked(NamedTuple):
@@ -75,38 +72,8 @@ async def serve_control(listener: socket.socket, answer: Answer) -> None:
 
 def listen(folder: Path) -> socket.socket:
     """A socket for `serve_control`. OSError says why there is none."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        with _short(folder) as path:
-            # Nobody else listens there: whoever has the folder's lock runs the cluster.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            before = os.umask(0o077)
-            try:
-                listener.bind(path)
-            finally:
-                os.umask(before)
-        listener.listen()
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-@contextlib.contextmanager
-def _short(folder: Path) -> Iterator[str]:
-    """A path of the socket that is short enough: by the open folder, if its own path is too long."""
-    path = str(folder / SOCKET)
-    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
-        yield path
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        short = system.path_of_open(descriptor)
-        yield path if short is None else f"{short}/{SOCKET}"
-    finally:
-        os.close(descriptor)
+    # Nobody else listens there: whoever has the folder's lock runs the cluster.
+    return bound(str(folder / SOCKET))
 
 
 async def _converse(stream: trio.SocketStream, answer: Answer, limit: trio.Semaphore) -> None:
@@ -142,7 +109,7 @@ def ask(folder: Path, request: Asked, *, timeout_s: float) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(CONNECT_S)
         try:
-            with _short(folder) as path:
+            with short_path(str(folder / SOCKET)) as path:
                 connection.connect(path)
             connection.settimeout(timeout_s)
             connection.sendall(json.dumps(request._asdict()).encode() + b"\n")
