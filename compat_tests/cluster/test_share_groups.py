@@ -67,9 +67,7 @@ class Shared:
             created = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
         assert created.topics[0].error_code == ErrorCode.NONE, created
         cluster.wait_until_whole()
-        with self.at(0) as client:
-            asked = MetadataRequest(topics=[MetadataRequestTopic(name="shared")])
-            self.topic_id = bytes(client.ask(asked, 12).topics[0].topic_id)
+        self.topic_id = wait_until(self._topic_id, "broker 0 knows the topic")
         # The topic's id is random, and with it the brokers that keep states: some group has another one than the leader.
         self.group = next(group for group in (f"g{number}" for number in range(100)) if self._has_states_elsewhere(group))
 
@@ -79,6 +77,12 @@ class Shared:
 
     def leader(self, index: int) -> int:
         return self.cluster._leader_id("shared", index)
+
+    def _topic_id(self) -> bytes | None:
+        """None while broker 0 has not heard of the topic."""
+        with self.at(0) as client:
+            (topic,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="shared")]), 12).topics
+        return None if topic.error_code else bytes(topic.topic_id)
 
     def _key(self, group: str, index: int) -> str:
         return f"{group}:{base64.urlsafe_b64encode(self.topic_id).decode().rstrip('=')}:{index}"

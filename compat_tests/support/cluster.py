@@ -157,24 +157,30 @@ class Cluster:
     # --- what they say ------------------------------------------------------------------------------------------------
 
     def wait_until_whole(self, timeout_s: float = 60) -> None:
-        """Until every running broker knows all running brokers and names the same of them as controller."""
+        """Until every running broker knows all running brokers, names the same of them as controller and knows the same topics."""
         try:
-            wait_until(self._is_whole, "all brokers are registered and know a controller", timeout_s)
+            wait_until(self._is_whole, "all brokers are registered, know a controller and the same topics", timeout_s)
         except AssertionError as failure:
             raise AssertionError(f"{failure}\n{self.logs()}") from None
 
     def _is_whole(self) -> bool:
         expected = {number for number, broker in enumerate(self.brokers) if broker in self.running}
-        told = [self.metadata(broker) for broker in self.running]
+        told = [self._metadata(broker, None) for broker in self.running]
         if any(answer is None for answer in told):
             return False
         controllers = {answer.controller_id for answer in told}
         known = [{each.node_id for each in answer.brokers} for answer in told]
-        return all(ids == expected for ids in known) and len(controllers) == 1 and controllers <= expected
+        topics = [{each.name: each.topic_id for each in answer.topics} for answer in told]
+        is_agreed = len(controllers) == 1 and controllers <= expected and all(each == topics[0] for each in topics)
+        return is_agreed and all(ids == expected for ids in known)
 
     def metadata(self, broker: BrokerProcess, *topics: str) -> Any | None:
         """A broker's own view: `brokers`, `controller_id` and `topics`; None if it does not answer."""
         asked = [message_class("MetadataRequest").MetadataRequestTopic(version=12, name=topic) for topic in topics]
+        return self._metadata(broker, asked)
+
+    def _metadata(self, broker: BrokerProcess, asked: list[Any] | None) -> Any | None:
+        """`asked`: None for all topics."""
         with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=5) as peer:
             return peer.call("Metadata", 12, topics=asked)
         return None
