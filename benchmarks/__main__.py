@@ -1,4 +1,4 @@
-"""The command: `make bench`, or `python -m benchmarks [--quick] [--only GROUP] [--alone]`.
+"""The command: `make bench`, or `python -m benchmarks [--quick] [--only GROUP [--keep]] [--alone]`.
 
 Ottla, Apache Kafka 4 and their peers run on this machine, in turns, with the same clients and the same workloads. Everything is
 on the loopback interface, within bounds, and on data directories that are removed again. See benchmarks/README.md.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import machine, report, table
 from benchmarks.alone import run as alone
-from benchmarks.brokers import Failed
+from benchmarks.brokers import AGAINST, Failed
 from benchmarks.rows import Line, Metric, Row, measure
 from benchmarks.session import Session
 from benchmarks.workloads import (
@@ -78,7 +78,11 @@ def main() -> int:
     parser.add_argument("--match", default="", metavar="TEXT", help="only rows whose name contains this")
     parser.add_argument("--rounds", type=int, help="rounds of each row instead of its own number")
     parser.add_argument("--alone", action="store_true", help=f"Ottla alone: {', '.join(alone.PARTS)}")
+    parser.add_argument("--keep", action="store_true", help="put the groups of --only into RESULTS.md, with their own date")
     options = parser.parse_args()
+    is_part = options.match or options.quick or options.rounds or options.alone
+    if options.keep and (is_part or not options.only or AGAINST):
+        parser.error("--keep is for whole groups beside Apache Kafka: give it with --only, and nothing else")
     known = alone.PARTS if options.alone else tuple(GROUPS)
     if unknown := set(options.only) - set(known):
         parser.error(f"no such group: {', '.join(unknown)}; there are {', '.join(known)}")
@@ -102,6 +106,8 @@ def side_by_side(options: argparse.Namespace) -> None:
             lines.append(line)
     about["minutes"] = f"{(time.monotonic() - began) / 60:.1f}"
     report.write(lines, about, whole=not (options.only or options.match or options.quick or options.rounds))
+    if options.keep:
+        report.keep(lines, about)
     print(f"\n{table.summary(lines)}; {about['minutes']} minutes")
 
 

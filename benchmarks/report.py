@@ -1,6 +1,7 @@
 """What a run leaves: RESULTS.md with its picture beside it after a whole run, and the numbers of any run as JSON in .cache."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from benchmarks.rows import Line
 HERE = Path(__file__).resolve().parent
 RESULTS, PICTURE = HERE / "RESULTS.md", HERE / "results.svg"
 JSON = HERE.parent / ".cache" / "benchmarks" / "results.json"
+
+APART = ("date", "machine", "system", "python", "load average before")
+"""What is told of groups that were measured apart."""
 
 EXPLANATION = """\
 Written by `make bench`; see [README.md](README.md) for what is measured and how.
@@ -36,7 +40,7 @@ def about() -> dict[str, str]:
 
 
 def write(lines: Sequence[Line], about: Mapping[str, str], whole: bool) -> None:
-    """RESULTS.md and the picture are of whole runs only: a part must not pass for all."""
+    """RESULTS.md and the picture are made by whole runs only: a part must not pass for all (see `keep`)."""
     JSON.parent.mkdir(parents=True, exist_ok=True)
     JSON.write_text(json.dumps({"about": about, "lines": [as_json(line) for line in lines]}, indent=1) + "\n")
     (JSON.parent / "last.md").write_text(markdown(lines, about))
@@ -44,6 +48,20 @@ def write(lines: Sequence[Line], about: Mapping[str, str], whole: bool) -> None:
     if whole and not AGAINST:
         RESULTS.write_text(markdown(lines, about))
         PICTURE.write_text(draw(lines))
+
+
+def keep(lines: Sequence[Line], about: Mapping[str, str]) -> None:
+    """Put each group of these lines into RESULTS.md, in place of what stands there; each says when it was measured.
+
+    The numbers of the head and the picture go on being those of the last whole run.
+    """
+    head, *sections = re.split("^(?=## )", RESULTS.read_text(), flags=re.MULTILINE)
+    kept = {section.splitlines()[0]: section.rstrip() for section in sections}
+    when = f"Measured after the other groups: {', '.join(f'{name}: {about[name]}' for name in APART if name in about)}."
+    for group in dict.fromkeys(line.group for line in lines):
+        title, _, rows = table.markdown([line for line in lines if line.group == group]).strip().partition("\n\n")
+        kept[title] = f"{title}\n\n{when}\n\n{rows}"
+    RESULTS.write_text(head + "\n\n".join(kept.values()) + "\n")
 
 
 def markdown(lines: Sequence[Line], about: Mapping[str, str]) -> str:

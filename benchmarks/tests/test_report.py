@@ -82,3 +82,21 @@ def test_only_a_whole_run_replaces_the_results(tmp_path, monkeypatch):
     kept = json.loads((tmp_path / "cache" / "results.json").read_text())["lines"]
     assert kept[0]["numbers"]["Ottla"] == [1400, 1300]
     assert kept[0]["ratio"] == [1.35, 1.3, 1.4]
+
+
+def test_groups_measured_apart_replace_their_sections_and_leave_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "RESULTS.md")
+    report.RESULTS.write_text(report.markdown(LINES, {"date": "today"}))
+    before = report.RESULTS.read_text()
+    new = [Line("cores", "at 9", LINES[0].metric, "", {"Ottla": [5], "Apache Kafka": [4]}), LINES[1]]
+    report.keep(new, {"date": "tomorrow", "Ottla": "9"})
+    after = report.RESULTS.read_text()
+    assert after.partition("\n## ")[0] == before.partition("\n## ")[0]
+    sections = {part.splitlines()[0]: part for part in after.split("\n## ")[1:]}
+    assert list(sections) == ["produce", "latency", "cores"]
+    assert sections["latency"].strip() == before.split("\n## ")[2].strip()
+    for group, rows in (("produce", 1), ("cores", 1)):
+        assert "date: tomorrow." in sections[group]
+        assert sum(line.startswith("| ") for line in sections[group].splitlines()) == rows + 1
+    report.keep(new, {"date": "the day after"})
+    assert "tomorrow" not in report.RESULTS.read_text()
