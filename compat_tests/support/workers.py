@@ -101,7 +101,7 @@ def free_ports_in_a_row(count: int) -> int:
 
 
 class FillingWorkers(WorkersProcess):
-    """The disk of worker 1 is full as long as there is a file `full`."""
+    """The disk of worker 1 is full as long as there is a file `full`, and that of the tree as long as there is `journal_full`."""
 
     def command(self) -> list[str]:
         python, _, _, *arguments = super().command()
@@ -111,6 +111,10 @@ class FillingWorkers(WorkersProcess):
     @property
     def full(self) -> Path:
         return self.directory / "full"
+
+    @property
+    def journal_full(self) -> Path:
+        return self.directory / "full.journal"
 
 
 def start_command(directory: Path, settings: dict[str, str]) -> list[str]:

@@ -143,6 +143,42 @@ def test_a_full_disk_of_one_worker_stops_its_partitions_alone(start_workers):
     workers.stop()
 
 
+AWAY = "The coordination tree is away, and its members wait until there is room"
+
+
+def test_a_full_disk_of_the_tree_ends_nobody_and_a_journal_that_is_gone_ends_all(start_workers):
+    workers = start_workers(kind=FillingWorkers)
+    make_topic(workers)
+    values = [b"%d" % number for number in range(40)]
+    write(workers, values)
+    workers.journal_full.touch()
+    workers.signal(TREE, signal.SIGKILL)
+    wait_until(lambda: AWAY in workers.log, "the tree is away", 60)
+    # Who begins meanwhile waits, too, and does not use up its attempts.
+    workers.signal("worker 1", signal.SIGKILL)
+    wait_until(lambda: workers.present_log.count("worker 1 begins as process") == 2, "worker 1 begins again", 60)
+    workers.journal_full.unlink()
+    wait_until(lambda: workers.times_served_again("worker 1"), "worker 1 serves again", 60)
+    workers.wait_until_all_lead()
+    write(workers, values)
+    assert read(workers) == sorted(values * 2)
+    assert workers.present_log.count("is started again") == 2  # the tree and worker 1, once each
+    # As below a mount point without its disk. A tree that began anew there would know of no topic.
+    (workers.data_dir / "coordination.journal").rename(workers.directory / "away")
+    workers.signal(TREE, signal.SIGKILL)
+    assert workers.process.wait(60) == 1
+    lines = [line for line in workers.present_log.splitlines() if line.startswith("ottla: ")]
+    assert len(lines) == 1
+    assert "is gone, or an older one is in its place. Is its disk mounted?" in lines[0]
+    assert not (workers.data_dir / "coordination.journal").exists()
+    (workers.directory / "away").rename(workers.data_dir / "coordination.journal")
+    workers.launch()
+    workers.wait_until_serving()
+    workers.wait_until_all_lead(TOPIC)
+    assert read(workers) == sorted(values * 2)
+    workers.stop()
+
+
 # --- the start
 
 

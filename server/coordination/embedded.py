@@ -46,6 +46,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     WriteRefused,
 )
+from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage, Storage
 from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
 from ottla.server.coordination.tree import (
@@ -101,10 +102,15 @@ class EmbeddedCoordination:
         run_in_thread: RunInThread = trio.to_thread.run_sync,
         storage: Storage | None = None,
         is_served: bool = False,
+        last_era: int = 0,
     ) -> None:
-        """`is_served`: other processes may have sessions, too, and no id of theirs may ever come again."""
+        """`is_served`: other processes may have sessions, too, and no id of theirs may ever come again.
+
+        `last_era`: the journal is that of a holder of this era, or of a later one. 0: perhaps nobody has held it yet.
+        """
         self.session_id = self._last_session_id = SESSION_ID
         self.is_served = is_served
+        self._last_era = last_era
         self._journal = Journal(OsStorage() if storage is None else storage, os.path.abspath(directory))
         self._run_in_thread = run_in_thread
         self._tree = Tree()
@@ -123,6 +129,11 @@ class EmbeddedCoordination:
         """Where the journal is."""
         return self._journal.path
 
+    @property
+    def era(self) -> int:
+        """Of a tree that is served and open: the number of this life of it."""
+        return self._tree.era
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the tree, and close it when this is cancelled."""
         await self._run_in_thread(self.open)
@@ -133,10 +144,18 @@ class EmbeddedCoordination:
             self.close()
 
     def open(self) -> None:
-        """Read the journal and rewrite it. Blocks: call it before serving, or in a thread. OSError if that cannot be."""
+        """Read the journal and rewrite it. Blocks: call it before serving, or in a thread.
+
+        OSError if that cannot be, LogDirectoryProblem if the journal must not be used.
+        """
         # Step 1: the tree as the journal tells it.
         for changes in self._journal.read():
             self._redo_entry(changes)
+        # Before anything is written: below a mount point without its disk a new tree would begin, in which nothing exists.
+        if self._tree.era < self._last_era:
+            raise LogDirectoryProblem(
+                f"The coordination journal {self.path} is gone, or an older one is in its place. Is its disk mounted?"
+            )
         if self.is_served or self._tree.was_served:
             self._tree.begin_era()
         if self.is_served:

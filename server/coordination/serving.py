@@ -34,7 +34,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationError
+from ottla.replication.log.faults import Fault, classify
 from ottla.server.coordination import messages
 from ottla.server.coordination.embedded import EmbeddedCoordination, Writer
 from ottla.server.coordination.framed_socket import FramedSocket
@@ -61,52 +62,108 @@ QUESTIONS_BYTES_MAX: Final = 8 << 20
 WATCHES_MAX: Final = 100_000
 TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 600_000
 LATE_SHARE: Final = 1 / 6  # of the session timeout: how late a look may be before the holder counts as having been away
-RETRY_S: Final = 1.0
+RETRY_S, RETRY_S_MAX = 1.0, 5.0  # before another attempt
 
 Answer = Callable[[], Awaitable[None]]
 
 
 class TreeBroken(Exception):
-    """The journal cannot be written any more, and the holder has to end; one line for the operator."""
+    """The journal cannot be written any more, for the reason `failure`; one line for the operator."""
+
+    def __init__(self, path: str, failure: OSError) -> None:
+        super().__init__(f"{path} cannot be written: {failure}")
+        self.failure = failure
 
 
 async def hold_tree(
-    directory: Path, where: Path | socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    directory: Path,
+    where: Path | socket.socket,
+    *,
+    last_era: int = 0,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
+    It tells its era when it serves. `last_era` is that of the holder before, if there was one: its members wait for this one.
+    Once there are members, a disk without room does not end it. While writes are refused it goes on by itself; where it cannot
+    go on (a sync has failed for want of room), or cannot begin, all of it is opened anew until that works.
+
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
-    embedded = EmbeddedCoordination(directory, is_served=True)
-    # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and what
-    # a holder that lives writes from then on would be nowhere.
-    with _listener(where) as listener:
-        await trio.to_thread.run_sync(embedded.open)
+    era, patience = last_era, _Patience()
+    while True:
         try:
-            await serve_tree(embedded, listener, task_status=task_status)
-        finally:
+            # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and
+            # what a holder that lives writes from then on would be nowhere.
+            with _listener(where) as listener, await _opened(directory, era, patience) as embedded:
+                era = embedded.era
+                patience.is_over()
+                status, task_status = task_status, trio.TASK_STATUS_IGNORED  # it is told once
+                await serve_tree(embedded, listener, task_status=status)
+        except (OSError, TreeBroken) as problem:
+            await patience.with_(problem, has_members=era > 0)
+
+
+async def _opened(directory: Path, last_era: int, patience: _Patience) -> closing[EmbeddedCoordination]:
+    while True:
+        embedded = EmbeddedCoordination(directory, is_served=True, last_era=last_era)
+        try:
+            await trio.to_thread.run_sync(embedded.open)
+        except OSError as problem:
             embedded.close()
+            # The socket stays. Who connects is greeted later, and need not try again and again.
+            await patience.with_(problem, has_members=last_era > 0)
+        else:
+            return closing(embedded)
+
+
+class _Patience:
+    """With a disk that is well, and only short of something.
+
+    A failed sync leaves pages of which nobody knows whether they are on the disk. But opening writes the whole tree to a new
+    file, and everything that was acknowledged was synced before.
+    """
+
+    def __init__(self) -> None:
+        self.is_over()
+
+    def is_over(self) -> None:
+        """The tree is open."""
+        self._delay_s = RETRY_S
+        self._is_told = False
+
+    async def with_(self, problem: OSError | TreeBroken, *, has_members: bool) -> None:
+        """Wait before another attempt, or raise the problem."""
+        failure = problem.failure if isinstance(problem, TreeBroken) else problem
+        # Without members nobody waits, and whoever starts the holder is to hear why it does not begin.
+        if not has_members or classify(failure) is Fault.BROKEN:
+            raise problem
+        if not self._is_told:
+            self._is_told = True
+            logger.error("The coordination tree is away, and its members wait until there is room: %s", problem)
+        await trio.sleep(self._delay_s)
+        self._delay_s = min(self._delay_s * 2, RETRY_S_MAX)
 
 
 async def serve_tree(
     embedded: EmbeddedCoordination,
     where: Path | socket.socket,
     *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a tree that is open (`is_served`), until cancelled; `where` is the socket's path, or a socket that listens.
 
-    Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
+    It tells the tree's era when it serves. Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
     """
     assert embedded.is_served
     with _listener(where) as listener:
         async with trio.open_nursery() as nursery:
             service = _Service(embedded, nursery)
             nursery.start_soon(service.accept, listener)
-            task_status.started()
+            task_status.started(embedded.era)
             failure = await embedded.until_broken()
             nursery.cancel_scope.cancel()
-        raise TreeBroken(f"{embedded.path} cannot be written: {failure}")
+        raise TreeBroken(embedded.path, failure)
 
 
 def _listener(where: Path | socket.socket) -> AbstractContextManager[socket.socket]:

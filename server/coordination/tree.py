@@ -102,6 +102,11 @@ class Tree:
         self.last_id = self.nodes[""].creation_id = ((self.last_id >> ERA_BITS) + 1) << ERA_BITS
 
     @property
+    def era(self) -> int:
+        """The number of the last era that was written down; 0: it was never served."""
+        return self.nodes[""].creation_id >> ERA_BITS
+
+    @property
     def was_served(self) -> bool:
         return self.last_id >> ERA_BITS > 0
 

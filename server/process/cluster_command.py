@@ -401,7 +401,7 @@ class LocalCluster:
         """The option that names this cluster's folder, if it is not the default."""
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
-    async def _hold_tree(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:
         """Until all processes have ended. Raises ClusterFailed if it cannot begin; later that ends the cluster."""
         folder = self._folder / TREE
         try:

@@ -43,8 +43,10 @@ Program = Callable[["Report"], int]
 class Report:
     """How a process tells the supervisor something."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, told_before: Mapping[str, Any] | None = None) -> None:
         self._descriptor = descriptor
+        self.told_before = told_before or {}
+        """What the last process of this name said with its readiness; nothing if there was none."""
 
     def ready(self, **told: object) -> None:
         self._tell({"ready": told})
@@ -110,7 +112,8 @@ class Supervisor:
         self._next_beat = 0.0
         self._has_told_of_stop = False
         self._children: dict[str, _Child] = {}
-        self._told: dict[str, Mapping[str, Any]] = {}
+        self._told: dict[str, Mapping[str, Any]] = {}  # by those that are ready
+        self._told_before: dict[str, Mapping[str, Any]] = {}  # by those that were ready once
         self._heed_parent = system.dying_with_this_process()
 
     def run(self) -> str:
@@ -143,7 +146,7 @@ class Supervisor:
     def _hear(self, child: _Child) -> None:
         for told in child.hear():
             if "ready" in told:
-                self._told[child.name] = told["ready"]
+                self._told[child.name] = self._told_before[child.name] = told["ready"]
                 self._do(self._fleet.on_ready(child.name))
             elif "problem" in told:
                 self._fleet.on_problem(child.name, str(told["problem"]))
@@ -246,7 +249,7 @@ class Supervisor:
                 os.close(child.told)
             _forget_signals()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            status = self._programs[name](Report(tells))
+            status = self._programs[name](Report(tells, self._told_before.get(name)))
         except BaseException:
             logger.exception("bug: %s ends", name)
         finally:

@@ -1,8 +1,20 @@
-"""The process that holds the coordination tree of several workers, whose supervisor has forked it."""
+"""The process that holds the coordination tree of several workers, whose supervisor has forked it.
+
+    what happens                                   the keeper                    its supervisor
+    its disk has no room, or the machine is short  refuses writes, or waits to   (hears of nothing)
+    of something                                   begin, and goes on by itself
+    its disk is broken, its journal is gone        says why, and ends            stops all: nothing goes on without a tree
+    or damaged
+    a bug, a signal                                ends                          starts another one, and the workers wait
+
+The first keeper of a start does not wait: whoever starts the workers is to hear at once why they do not begin.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +30,9 @@ from ottla.server.process.worker import beat
 if TYPE_CHECKING:
     from ottla.server.process.supervisor import Report
 
-EXPECTED = (LogDirectoryProblem, OSError, TreeBroken)
-"""What an operator can do something about."""
+
+class _CannotKeep(Exception):
+    """What an operator has to do something about; one line."""
 
 
 def keep_tree(
@@ -42,16 +55,30 @@ async def _keep(directory: Path, where: Path, report: Report, beat_s: float | No
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(hold_tree, directory, where)
+                # At once, because it may have to wait long for room.
+                nursery.start_soon(_end_by_signal, signals, nursery.cancel_scope)
+                last_era = report.told_before.get("era", 0)
+                era = await nursery.start(partial(_hold, directory, where, last_era))
                 settle_interpreter()
-                report.ready()
+                report.ready(era=era)
                 if beat_s is not None:
                     nursery.start_soon(beat, report, beat_s)
-                async for _ in signals:
-                    nursery.cancel_scope.cancel()
-        except* EXPECTED as group:
+        except* _CannotKeep as group:
             problem = _first(group)
     return problem
+
+
+async def _end_by_signal(signals: AsyncIterator[int], all_of_it: trio.CancelScope) -> None:
+    async for _ in signals:
+        all_of_it.cancel()
+
+
+async def _hold(directory: Path, where: Path, last_era: int, task_status: trio.TaskStatus[int]) -> None:
+    """Raises _CannotKeep. Whatever else is raised is a bug, be it an OSError: what serves members raises it in a group."""
+    try:
+        await hold_tree(directory, where, last_era=last_era, task_status=task_status)
+    except (LogDirectoryProblem, OSError, TreeBroken) as problem:
+        raise _CannotKeep(str(problem)) from None
 
 
 def _first(group: BaseException) -> BaseException:

@@ -28,6 +28,8 @@ class ServedTree:
     """A `CoordinationTree`. Passwords are kept as they are: its journal is this user's alone, as that of a lone broker is."""
 
     is_shared = True
+    start_patience_s: float | None = None
+    """How long a start waits for somebody to hold the tree; None: as long as a session lasts."""
 
     def __init__(self, broker: Port, config: CoordinationConfig) -> None:
         self._broker = broker
@@ -38,7 +40,10 @@ class ServedTree:
     async def open_session(self) -> Session:
         last_session = 0 if self._last is None else self._last.session_id or self._last.last_session
         self._last = ServedCoordination(
-            self._config.coordination_socket, timeout_s=self._config.session_timeout_s, last_session=last_session
+            self._config.coordination_socket,
+            timeout_s=self._config.session_timeout_s,
+            connection_timeout_s=self.start_patience_s,
+            last_session=last_session,
         )
         return self._last
 

@@ -5,6 +5,7 @@ It is the same journal in the same place, so that nothing moves when a broker th
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -22,6 +23,10 @@ LOOK_AGAIN_S: Final = 0.02
 
 class WorkersTree(ServedTree):
     """A `CoordinationTree`."""
+
+    # It was there when the first worker was started. If it is away, its keeper waits for room: a worker that gave up would be
+    # started again until its supervisor took it for hopeless. Whoever keeps the tree away for good ends all workers.
+    start_patience_s = math.inf
 
     def __init__(self, broker: Port, config: CoordinationConfig, number: int) -> None:
         super().__init__(broker, config)
