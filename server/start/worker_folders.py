@@ -11,12 +11,16 @@ Only who holds both locks of the first log directory, or one and has seen the ot
 
 Of two that begin at the same moment at least one sees the other.
 
+No two workers may have the same folder by another name, such as `<log.dir>/workers/1` among log.dirs: a start on such is refused.
+
 A worker that is left out keeps its partitions, which nobody else has: a start with fewer workers is refused as long as there is
 one. Directories that are to be deleted, or were put aside, do not count.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -59,6 +63,7 @@ def hold_folders(
     Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
     `has_journal` False: these workers have their tree elsewhere.
     """
+    refuse_shared(log_dirs, count)
     storage = OsStorage()
     home = log_dirs[0] / FOLDER
     home.mkdir(parents=True, exist_ok=True)
@@ -128,6 +133,24 @@ def _used(folder: str) -> LogDirectoryProblem:
     return LogDirectoryProblem(
         f"Failed to acquire lock on file {LOCK} in {folder}. A broker in another process is using this directory."
     )
+
+
+def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
+    """LogDirectoryProblem if a folder would belong to two workers, or lie where all have theirs. Looks through links."""
+    homes = {os.path.realpath(each / FOLDER): each for each in log_dirs}
+    for each in log_dirs:
+        real = os.path.realpath(each)
+        for home, above in homes.items():
+            if os.path.commonpath((real, home)) == home:
+                raise LogDirectoryProblem(
+                    f"log.dirs: {each} is where the workers of {above} have their folders. Leave one of the two out"
+                )
+    owners: dict[str, tuple[int, Path]] = {}
+    for number, each in itertools.product(range(count), log_dirs):
+        folder = worker_folder(each, number)
+        other, by_name = owners.setdefault(os.path.realpath(folder), (number, folder))
+        if other != number:
+            raise LogDirectoryProblem(f"log.dirs: {folder} of worker {number} is the same as {by_name} of worker {other}")
 
 
 def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:

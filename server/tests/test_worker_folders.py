@@ -56,6 +56,29 @@ def test_a_worker_that_is_left_out_must_have_no_partition(tmp_path):
         refuse_fewer(OsStorage(), dirs, 3)
 
 
+@pytest.mark.parametrize("inner", ["a/workers", "a/workers/1", "a/workers/3", "link"])
+def test_log_dirs_among_the_workers_folders_are_refused(tmp_path, inner):
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "workers" / "1")
+    for dirs in ([tmp_path / "a", tmp_path / inner], [tmp_path / inner, tmp_path / "a"]):
+        with pytest.raises(LogDirectoryProblem, match=rf"log.dirs: .*{inner} is where the workers of .*/a have their folders"):
+            held(*dirs)
+    assert not (tmp_path / "a").exists()
+    held(tmp_path / "a", tmp_path / "a" / "b", tmp_path / "aworkers", tmp_path / "a" / "workers2").release()
+
+
+def test_two_workers_never_have_one_folder_by_two_names(tmp_path):
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "workers").mkdir(parents=True)
+    (tmp_path / "a" / "workers" / "1").symlink_to(tmp_path / "1")
+    (tmp_path / "a" / "workers" / "2").symlink_to(tmp_path / "1")
+    held(tmp_path / "a").release()  # another disk for a worker is fine
+    with pytest.raises(LogDirectoryProblem, match=r"log.dirs: .*/a/workers/2 of worker 2 is the same as .*/a/workers/1 of worker 1"):
+        held(tmp_path / "a", count=3)
+    with pytest.raises(LogDirectoryProblem, match=r"/a/workers/1 of worker 1 is the same as .*/1 of worker 0"):
+        held(tmp_path / "a", tmp_path / "1")
+
+
 def test_what_is_to_be_deleted_does_not_count(tmp_path):
     home = tmp_path / "workers" / "1"
     for name in (f"orders-0.{'a' * 32}-delete", f"orders-1.{'b' * 32}-stray", "workers"):
