@@ -5,7 +5,8 @@
     python -m compat_tests.history.run --brokers 3 --faults SIGKILL --count 200
     python -m compat_tests.history.run --brokers 3 --faults partition --count 100
     python -m compat_tests.history.run --brokers 3 --served  the same without ZooKeeper: a process holds the tree
-    python -m compat_tests.history.run --workers 4           SIGKILLs of workers, of the tree's holder and of the supervisor
+    make chaos ARGS="--workers 4"                            workers, their tree's holder and their supervisor are killed and stopped
+    make chaos ARGS="--workers 4 --kills 200 --supervisor-kills 50"     until so many were killed, however long that takes
     make chaos MINUTES=5 BROKERS=3 ARGS="--make kafka"       the proof of this harness: all are Apache Kafka 3.9
     make chaos MINUTES=5 ARGS="--make kafka"                 the same with one broker of Apache Kafka 4, which has share groups
 
@@ -54,7 +55,7 @@ from compat_tests.history.probes import Trouble, is_bearable, probes
 from compat_tests.history.processors import Processor
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
-from compat_tests.history.several_workers import SeveralWorkers
+from compat_tests.history.several_workers import SESSION_TIMEOUT_MS, SeveralWorkers, Wanted
 from compat_tests.history.three_brokers import TRANSACTIONAL_TOPIC, ThreeBrokers
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess, wait_until
 from compat_tests.support.busy import busy
@@ -89,7 +90,7 @@ class Cluster(Protocol):
         """Whether every broker says that all brokers are there and all replicas in sync."""
 
     def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
-        """Faults without end, one after the other."""
+        """Faults, one after the other; they end if as many were done as were wanted."""
 
     def stop(self) -> None:
         """When nothing is written any more and all has been read."""
@@ -362,7 +363,8 @@ def _do_harm(
     count, faults = 0, cluster.faults(TOPIC, chance)
     while not is_enough(count):
         load.wait_for_more(chance.randint(0, chance.choice(plan.between_faults)))
-        fault = next(faults)
+        if (fault := next(faults, None)) is None:
+            break
         began = time.monotonic()
         load.trouble.before_fault(is_well=cluster.is_well(), is_bearable=is_bearable(fault.name))
         target = fault.begin()
@@ -401,6 +403,8 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         cluster.kill()
     print(outcome)
+    if isinstance(cluster, SeveralWorkers):
+        print(", ".join(f"{count} {what}" for what, count in sorted(cluster.done.items())))
     if outcome.proofs:
         cluster.keep()
     elif chosen.directory is None:
@@ -415,6 +419,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--workers", type=int, default=1, help="of one start, if it is not one broker alone")
+    parser.add_argument("--kills", type=int, default=0, help="of workers: end after so many SIGKILLs of them, and not by the clock")
+    parser.add_argument("--supervisor-kills", type=int, default=0, help="the same of their supervisor; the run does both")
     parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone")
     parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
     parser.add_argument("--served", action="store_true", help="three brokers share a tree that another process holds, no ZooKeeper")
@@ -438,7 +444,9 @@ def _parser() -> argparse.ArgumentParser:
 def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | SeveralWorkers | ThreeBrokers:
     if chosen.workers > 1:
         assert chosen.brokers == 1 and chosen.make == "ottla", "--workers is for one start of Ottla"
-        return SeveralWorkers(WorkersProcess(directory, MEMBERS_SETTINGS | {"num.workers": str(chosen.workers), "transaction.state.log.num.partitions": "8"}))
+        wanted = Wanted(chosen.kills, chosen.supervisor_kills) if _has_wanted(chosen) else None
+        return SeveralWorkers(WorkersProcess(directory, workers_settings(chosen.workers)), wanted)
+    assert not _has_wanted(chosen), "--kills and --supervisor-kills are for --workers"
     if chosen.brokers == 1:
         assert not chosen.apache_kafka, "only three brokers can be Apache Kafka"
         kind = ApacheKafka4 if chosen.make == "kafka" else OttlaProcess
@@ -451,8 +459,20 @@ def _cluster(chosen: argparse.Namespace, directory: Path) -> OneBroker | Several
     return ThreeBrokers(directory, kinds, chosen.faults, is_served=chosen.served)
 
 
+def workers_settings(count: int) -> dict[str, str]:
+    """Of so many workers under chaos."""
+    few = {"transaction.state.log.num.partitions": "8", "coordination.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+    return MEMBERS_SETTINGS | few | {"num.workers": str(count)}
+
+
+def _has_wanted(chosen: argparse.Namespace) -> bool:
+    return chosen.kills + chosen.supervisor_kills > 0
+
+
 def _limit(chosen: argparse.Namespace) -> Callable[[int], bool]:
     """Whether so many faults are enough."""
+    if _has_wanted(chosen):
+        return lambda faults: False  # they end by themselves
     end = time.monotonic() + chosen.minutes * 60
     return lambda faults: faults >= chosen.count if chosen.count is not None else time.monotonic() > end
 

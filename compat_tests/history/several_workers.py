@@ -1,21 +1,23 @@
-"""One start of several workers, whose processes are killed: one worker, all of them, the tree's holder, the supervisor.
+"""One start of several workers, whose processes are killed and stopped: one worker, all of them, the tree's holder, the supervisor.
 
-After every other fault all is well again before the next one. Else transactions come to nothing for minutes, since both of
+A run ends by its own limit, or when `Wanted` is done. After every other fault all is well again before the next one. Else transactions come to nothing for minutes, since both of
 their coordinators are never there for long, and the harness takes that for a client that is stuck.
 
 A worker that ends more than five times within a minute stays down. That is meant for bugs, and not for this harness: a worker that
 has had its share is left alone until the minute is over, or its supervisor is started anew.
 """
 
+import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from compat_tests.history.fault_kinds import FaultKind
-from compat_tests.history.faults import Fault
+from compat_tests.history.faults import HOLD_S, Fault
 from compat_tests.history.members import ALL
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.support.brokers import wait_until
@@ -23,7 +25,18 @@ from compat_tests.support.workers import TREE, WorkersProcess
 
 RESTARTS_MAX, RESTARTS_S = 5, 61.0
 RECOVERY_S = 60.0
-KINDS = ("a worker", "a worker", "a worker", "all workers", TREE, "the supervisor")
+WORKER, ALL_WORKERS, SUPERVISOR = "a worker", "all workers", "the supervisor"
+KILLED = (WORKER, WORKER, WORKER, ALL_WORKERS, TREE, SUPERVISOR)
+PAUSED = (WORKER, WORKER, ALL_WORKERS, TREE, SUPERVISOR)
+PAUSED_SHARE = 0.25
+SESSION_TIMEOUT_MS = 3000  # which some of HOLD_S are longer than
+
+
+class Wanted(NamedTuple):
+    """How many SIGKILLs a run is to do."""
+
+    of_workers: int
+    of_supervisor: int
 
 
 class SeveralWorkers:
@@ -34,9 +47,12 @@ class SeveralWorkers:
     kinds_of_groups = ALL
     addresses: Sequence[tuple[str, int]] = ()  # there is one replica of each partition, and when it is away nobody serves it
 
-    def __init__(self, workers: WorkersProcess) -> None:
+    def __init__(self, workers: WorkersProcess, wanted: Wanted | None = None) -> None:
         self._workers = workers
+        self._wanted = wanted
         self._ends: dict[str, list[float]] = {}
+        self.done: Counter[str] = Counter()
+        """Signals, by their kind and what they hit, such as "SIGKILL of workers"."""
 
     @property
     def bootstrap(self) -> str:
@@ -74,16 +90,63 @@ class SeveralWorkers:
     # --- faults
 
     def faults(self, topic: str, chance: random.Random) -> Iterator[Fault]:
-        while True:
-            kind = chance.choice(KINDS)
-            names = [TREE] if kind == TREE else [f"worker {number}" for number in range(self._workers.count)]
-            if kind == "a worker":
-                names = [chance.choice(names)]
-            if kind == "the supervisor" or not all(map(self._may_end, names)):
-                kind, begin, end = "the supervisor", self._kill_supervisor, self._start_again
-            else:
-                begin, end = self._killing(names)
-            yield Fault(f"{FaultKind.KILLED} of {kind}", begin, self._mended(end) if chance.random() < 0.5 else end)
+        while self._wanted is None or any(self._left):
+            fault = self._paused(chance) if chance.random() < PAUSED_SHARE else self._killed(chance)
+            yield fault._replace(end=self._mended(fault.end)) if chance.random() < 0.5 else fault
+
+    @property
+    def _left(self) -> Wanted:
+        """Of what is wanted, if anything is."""
+        wanted = self._wanted or Wanted(0, 0)
+        done = (self.done[f"{FaultKind.KILLED} of {each}"] for each in ("workers", SUPERVISOR))
+        return Wanted(*(max(0, each - count) for each, count in zip(wanted, done, strict=True)))
+
+    def _killed(self, chance: random.Random) -> Fault:
+        who = chance.choice(KILLED)
+        if self._wanted is not None and who in (WORKER, SUPERVISOR):
+            # In proportion to what is left, so that both are done at about the same time.
+            [who] = chance.choices((WORKER, SUPERVISOR), self._left)
+        names = [name for name in self._names(who) if self._may_end(name)]
+        if len(names) < (1 if who == WORKER else len(self._names(who))):
+            # They have had their share of this minute. With another supervisor it begins anew.
+            if self._wanted is not None and not self._left.of_supervisor:
+                return self._paused(chance)
+            who = SUPERVISOR
+        if who == SUPERVISOR:
+            return Fault(f"{FaultKind.KILLED} of {who}", self._kill_supervisor, self._start_again)
+        begin, end = self._killing([chance.choice(names)] if who == WORKER else names)
+        return Fault(f"{FaultKind.KILLED} of {who}", begin, end)
+
+    def _paused(self, chance: random.Random) -> Fault:
+        who = chance.choice(PAUSED)
+        names = self._names(who)
+        stopped: list[int] = []
+
+        def begin() -> str:
+            hit = [chance.choice(names)] if who == WORKER else names
+            for name in hit:
+                stopped.append(self._pid(name))
+                os.kill(stopped[-1], signal.SIGSTOP)
+            self._note(FaultKind.PAUSED, hit)
+            return ", ".join(hit)
+
+        def end() -> None:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+        return Fault(f"{FaultKind.PAUSED} of {who}", begin, end, chance.choice(HOLD_S))
+
+    def _names(self, who: str) -> list[str]:
+        return [who] if who in (TREE, SUPERVISOR) else [f"worker {number}" for number in range(self._workers.count)]
+
+    def _pid(self, name: str) -> int:
+        if name != SUPERVISOR:
+            return self._workers.pid(name)
+        assert self._workers.process is not None
+        return self._workers.process.pid
+
+    def _note(self, kind: FaultKind, names: Sequence[str]) -> None:
+        self.done.update(f"{kind} of {name if name in (TREE, SUPERVISOR) else 'workers'}" for name in names)
 
     def _mended(self, end: Callable[[], None]) -> Callable[[], None]:
         def mend() -> None:
@@ -106,6 +169,7 @@ class SeveralWorkers:
                 before[name] = self._workers.pid(name)
                 self._ends.setdefault(name, []).append(time.monotonic())
                 self._workers.signal(name, signal.SIGKILL)
+            self._note(FaultKind.KILLED, names)
             return ", ".join(names)
 
         def end() -> None:
@@ -123,6 +187,7 @@ class SeveralWorkers:
     def _kill_supervisor(self) -> str:
         self._ends.clear()
         self._workers.kill()
+        self._note(FaultKind.KILLED, [SUPERVISOR])
         return "the supervisor, and with it all"
 
     def _start_again(self) -> None:

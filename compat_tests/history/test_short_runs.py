@@ -2,7 +2,7 @@
 
 A broker that is killed loses nothing that it acknowledged: the page cache outlives the process. Three brokers lose nothing
 while whatever can happen to them happens; that run is a process of its own, because it needs namespaces of its own for its
-network and its small disk.
+network and its small disk. The shorter twin of the run of workers is `compat_tests/workers/test_faults.py`.
 """
 
 import os
@@ -12,9 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from compat_tests.history.history import HistoryFile
 from compat_tests.history.members import SETTINGS
-from compat_tests.history.run import OneBroker, Plan, run
+from compat_tests.history.run import OneBroker, Plan, run, workers_settings
+from compat_tests.history.several_workers import SUPERVISOR, SeveralWorkers, Wanted
+from compat_tests.support.workers import WorkersProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = 5
@@ -49,3 +52,19 @@ def test_sigkills_under_load_break_no_promise(start_broker, tmp_path):
     assert outcome.acknowledged > 100
     assert min(outcome.read, outcome.committed_offsets, outcome.ends_seen, outcome.transactions_committed) > 0
     assert min(outcome.share_acceptances, outcome.times_owned) > 0
+
+
+@pytest.mark.long
+def test_workers_break_no_promise(tmp_path):
+    seed = random.SystemRandom().randrange(1 << 31)
+    wanted = Wanted(of_workers=12, of_supervisor=3)
+    cluster = SeveralWorkers(WorkersProcess(tmp_path, workers_settings(4)), wanted)
+    try:
+        cluster.start()
+        outcome = run(cluster, Plan(seed), HistoryFile(tmp_path / "history.jsonl"), lambda faults: False)
+    finally:
+        cluster.kill()
+    assert outcome.proofs == [], f"seed {seed}: {outcome}"
+    assert cluster.done["SIGKILL of workers"] >= wanted.of_workers
+    assert cluster.done[f"SIGKILL of {SUPERVISOR}"] >= wanted.of_supervisor
+    assert min(outcome.acknowledged, outcome.read, outcome.committed_offsets, outcome.transactions_committed) > 0
