@@ -113,16 +113,38 @@ def test_a_worker_that_ends_again_and_again_stays_down_alone(start_workers):
     workers.stop()
 
 
-def test_a_worker_that_stands_still_holds_up_nobody_else(start_workers):
+def stop_until_gone(workers, names):
+    """SIGSTOP to workers until they count as gone, and then SIGCONT."""
+    heard = "nothing was heard for 1000 ms"
+    wanted = workers.present_log.count(heard) + len(names)
+    for name in names:
+        workers.signal(name, signal.SIGSTOP)
+    wait_until(lambda: workers.present_log.count(heard) >= wanted, f"the sessions of {names} end", 60)
+    if "worker 0" not in names:
+        admin = AdminClient({"bootstrap.servers": workers.own_addresses[0]})
+        wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], f"{names} count as gone", 60)
+    for name in names:
+        workers.signal(name, signal.SIGCONT)
+    workers.wait_until_all_lead(TOPIC)
+
+
+def test_what_stands_still_under_load_holds_up_nobody_else_and_loses_nothing(start_workers):
     workers = start_workers({"coordination.session.timeout.ms": "1000"})
     make_topic(workers)
-    workers.signal("worker 1", signal.SIGSTOP)
-    admin = AdminClient({"bootstrap.servers": workers.own_addresses[0]})
-    wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], "worker 1 counts as gone", 60)
-    workers.signal("worker 1", signal.SIGCONT)
-    workers.wait_until_all_lead()
-    write(workers, [b"%d" % number for number in range(40)])
-    assert len(read(workers)) == 40
+    load = Load(workers.bootstrap)
+    for names in (["worker 1"], ["worker 0"], ["worker 0", "worker 1"]):
+        load.wait_for_more()
+        stop_until_gone(workers, names)
+    load.wait_for_more()
+    workers.signal(TREE, signal.SIGSTOP)
+    wait_until(lambda: "the holder of the tree does not answer" in workers.present_log, "the tree counts as gone", 60)
+    workers.signal(TREE, signal.SIGCONT)
+    workers.wait_until_all_lead(TOPIC)
+    load.wait_for_more()
+    load.stop()
+    assert len(load.acknowledged) == load.sent
+    assert sorted(load.acknowledged) == read(workers)
+    assert "is started again" not in workers.present_log
     workers.stop()
 
 
