@@ -6,6 +6,7 @@ Apache Kafka before Ottla is blamed:
     OTTLA_COMPAT_BROKER=kafka               start Apache Kafka 4 wherever a test would start Ottla
     OTTLA_COMPAT_PORTABLE=1                 start Ottla without what only Linux has, and fail if it is called all the same
     OTTLA_COMPAT_GUARDED=1                  start Ottla with TLS, SASL and rules, and log in for every client
+    OTTLA_COMPAT_WORKERS=4                  start Ottla with so many workers, and leave out what is marked `one_broker`
     OTTLA_COMPAT_BOOTSTRAP=127.0.0.1:9092   use this running broker; tests that stop and start brokers are skipped
 
 A client that is not on this machine is a skip that pytest counts. Under CI=true every skip in this folder is a failure.
@@ -37,6 +38,7 @@ from compat_tests.support.groups import wait_for_groups
 from compat_tests.support.guarding import GuardedForAll
 from compat_tests.support.java_tools import FAST_START, JavaTools
 from compat_tests.support.portable import be_portable
+from compat_tests.support.workers import WorkersProcess
 
 # --- a missing client: skip here, failure in CI -----------------------------------------------------------------------
 
@@ -49,7 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", rf"ignore::DeprecationWarning:{re.escape(module)}.*")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("OTTLA_COMPAT_WORKERS"):
+        left_out = [item for item in items if item.get_closest_marker("one_broker")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.path.is_relative_to(ROOT / "compat_tests"):
             # ... and here what they leave open or raise in threads of their own.
@@ -90,6 +96,8 @@ def _new_process(directory: Path, settings: dict[str, str]) -> BrokerProcess:
         return ApacheKafka4(directory, settings)
     if os.environ.get("OTTLA_COMPAT_GUARDED") == "1" and "listeners" not in settings:
         return GuardedForAll(directory, settings)
+    if workers := os.environ.get("OTTLA_COMPAT_WORKERS"):
+        return WorkersProcess(directory, {"num.workers": workers} | settings)
     return OttlaProcess(directory, settings)
 
 
@@ -122,7 +130,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         directory = tmp_path / f"broker-{len(processes)}"
         directory.mkdir()
         processes.append(_new_process(directory, settings or {}))
-        processes[-1].port = port
+        processes[-1].port = port or processes[-1].port
         return processes[-1].start()
 
     yield start

@@ -74,7 +74,7 @@ def test_topics_are_created_described_grown_and_deleted(admin, unique):
         (NewTopic("bad/name", 1, 1), KafkaError.TOPIC_EXCEPTION),
         (NewTopic("x" * 250, 1, 1), KafkaError.TOPIC_EXCEPTION),
         (NewTopic("zero-partitions", 0, 1), KafkaError.INVALID_PARTITIONS),
-        (NewTopic("too-many-replicas", 1, 3), KafkaError.INVALID_REPLICATION_FACTOR),
+        (NewTopic("too-many-replicas", 1, 77), KafkaError.INVALID_REPLICATION_FACTOR),
         (NewTopic("bad-config", 1, 1, config={"retention.ms": "soon"}), KafkaError.INVALID_CONFIG),
         (NewTopic("unknown-config", 1, 1, config={"no.such.config": "1"}), KafkaError.INVALID_CONFIG),
         (NewTopic("unknown-broker", 1, replica_assignment=[[77]]), KafkaError.INVALID_REPLICA_ASSIGNMENT),
@@ -141,6 +141,7 @@ def test_broker_configs_are_described_and_altered(admin, wait_until):
     wait_until(lambda: current() == ("1048588", ConfigSource.DEFAULT_CONFIG), "the default is back")
 
 
+@pytest.mark.one_broker("it counts them")
 def test_the_cluster_is_described(admin, broker):
     cluster = admin.describe_cluster().result(timeout=10)
     [node] = cluster.nodes

@@ -316,6 +316,7 @@ def test_admin_deletes_records_and_lists_offsets(admin, producer, topic, new_con
     assert [record.offset for record in read(new_consumer(topic), 6)] == list(range(4, 10))
 
 
+@pytest.mark.one_broker("it counts them")
 def test_admin_describes_the_cluster_its_log_dirs_and_producers(admin, producer, topic):
     send_all(producer, topic, [b"x"])
     cluster = admin.describe_cluster()

@@ -49,6 +49,7 @@ def test_a_group_shares_its_partitions_and_passes_them_on(scenario, make_topic):
     assert scenario("rebalance", make_topic(partitions=4)) == "shared"
 
 
+@pytest.mark.one_broker("it counts them")
 def test_admin(scenario, unique):
     assert scenario("admin", unique("topic")) == {
         "created": True,

@@ -10,6 +10,7 @@ def run_kcat(run, kcat, bootstrap):
     return lambda *arguments, stdin="": run(kcat, "-b", bootstrap, *arguments, stdin=stdin)
 
 
+@pytest.mark.one_broker("it counts them")
 def test_the_cluster_is_listed(run_kcat, make_topic, broker):
     topic = make_topic(partitions=2)
     listing = json.loads(run_kcat("-L", "-J"))

@@ -44,11 +44,13 @@ def test_records_come_back_as_sent(scenario, topic):
     assert scenario("roundTrip", topic) == {"right": "50"}
 
 
+@pytest.mark.one_broker("several are a cluster, which is like Kafka 3.9 with ZooKeeper")
 def test_tools_guess_the_release_that_ottla_is_like(scenario):
     """By the highest version of every request that is told of; one that is missing makes it an older release."""
     assert scenario("release", "none") == {"release": "v4.4"}
 
 
+@pytest.mark.one_broker("it counts them")
 def test_exporters_and_tools_see_what_is_there(scenario, start_broker, make_topic):
     """What kminion and kcl ask, of a broker whose log complains of nothing."""
     broker = start_broker(SOON)
