@@ -22,8 +22,8 @@ What the port promises, and why it holds here:
 * A long read does not look like a holder that is gone. A member's reads are answered one after the other, and its probes between
   the parts of an answer.
 
-What a member may cost: QUESTIONS_MAX questions at a time, and of their bytes QUESTIONS_BYTES_MAX; WATCHES_MAX watches; and what waits
-to be sent to it (`framed_socket.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
+What a member may cost: QUESTIONS_MAX questions at a time, and of their bytes QUESTIONS_BYTES_MAX; WATCHES_MAX watches, of which all
+members together have WATCHES_BYTES_MAX in memory; and what waits to be sent to it (`framed_socket.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
 OPERATIONS_MAX operations or PATHS_MAX reads at most.
 """
 
@@ -60,6 +60,8 @@ HELLO_S: Final = 5.0
 QUESTIONS_MAX: Final = 200  # more than a member has under way by itself, so that its probes are always received
 QUESTIONS_BYTES_MAX: Final = 8 << 20
 WATCHES_MAX: Final = 100_000
+WATCHES_BYTES_MAX: Final = 256 << 20
+WATCH_BYTES: Final = 1_200  # of memory, beside its path, which is there as text and in the frame that tells of a change
 TIMEOUT_MS_MIN, TIMEOUT_MS_MAX = 100, 600_000
 LATE_SHARE: Final = 1 / 6  # of the session timeout: how late a look may be before the holder counts as having been away
 RETRY_S, RETRY_S_MAX = 1.0, 5.0  # before another attempt
@@ -178,6 +180,7 @@ class _Service:
         self._nursery = nursery
         self._sessions: dict[int, _Member] = {}
         self._connections = 0
+        self.watches_bytes = 0  # of all members
 
     async def accept(self, listener: socket.socket) -> None:
         while True:
@@ -274,9 +277,8 @@ class _Member:
     def hang_up(self) -> None:
         """End the session; the connection is of no use without."""
         self._connection.close()
-        for cancel in self._watches.values():
-            cancel()
-        self._watches.clear()
+        for watched in list(self._watches):
+            self._unwatch(watched)
         self._service.end(self._session_id)
 
     # ------------------------------------------------------------------ silence
@@ -355,8 +357,7 @@ class _Member:
             case messages.WATCH:
                 self._watch(messages.read_watched(body))
             case messages.UNWATCH:
-                if (cancel := self._watches.pop(messages.read_watched(body), None)) is not None:
-                    cancel()
+                self._unwatch(messages.read_watched(body))
             case messages.PROBE:
                 self._say(messages.DONE, number)
             case kind:
@@ -431,10 +432,18 @@ class _Member:
             return
         if len(self._watches) >= WATCHES_MAX:
             raise Malformed(f"more than {WATCHES_MAX} watches")
+        if self._service.watches_bytes + _watch_bytes(watched) > WATCHES_BYTES_MAX:
+            raise Malformed(f"with it all watches would take more than {WATCHES_BYTES_MAX} bytes")
+        self._service.watches_bytes += _watch_bytes(watched)
         kind, path = watched
         watch = self._tree.watch_node if kind == "node" else self._tree.watch_children
         told = messages.frame(messages.CHANGED, 0, messages.watched(watched))
         self._watches[watched] = watch(path, lambda _: self._connection.send(told, at_once=False))
+
+    def _unwatch(self, watched: Watched) -> None:
+        if (cancel := self._watches.pop(watched, None)) is not None:
+            cancel()
+            self._service.watches_bytes -= _watch_bytes(watched)
 
     # ------------------------------------------------------------------ multis
 
@@ -453,3 +462,7 @@ class _Member:
             await self._say_all(number, map(messages.result, results))
         finally:
             self._note_asked(-1, -size)
+
+
+def _watch_bytes(watched: Watched) -> int:
+    return WATCH_BYTES + 2 * len(watched[1])

@@ -781,6 +781,31 @@ async def test_members_and_watches_are_bounded(
     assert "more than 3 watches" in caplog.text
 
 
+async def test_the_memory_of_all_watches_is_bounded(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = "/" + "x" * 500_000
+    monkeypatch.setattr(serving, "WATCHES_BYTES_MAX", 2 * (serving.WATCH_BYTES + 2 * len(long)))
+    first = await holder.member()
+    for _ in range(3):  # what is not watched any more does not count, nor what is watched twice
+        first.watch_node(long, lambda _: None)()
+    first.watch_node(long, lambda _: None)
+    async with session(holder) as second:
+        second.watch_node(long, lambda _: None)
+        await second.get("/")
+        async with session(holder) as third:
+            third.watch_node("/a", lambda _: None)
+            with trio.fail_after(30), pytest.raises(SessionExpired):
+                while True:
+                    await third.get("/")
+    assert "all watches would take more than" in caplog.text
+    # Those of a member that is gone do not count either.
+    async with session(holder, last_session=second.session_id) as fourth:
+        fourth.watch_node(long, lambda _: None)
+        await fourth.get("/")
+    await first.get("/")
+
+
 # --- the socket -------------------------------------------------------------------------------------------------------
 
 
