@@ -45,6 +45,7 @@ IDLE_S = 1.0  # after which a connection is looked at before it is used again
 BUFFER_BYTES = 64 * 1024
 LARGE_BUFFER_BYTES = 1024 * 1024  # what a connection may keep for good; see `_note_size`
 SMALL_ANSWERS_MAX = 1_000  # in a row, before a large buffer is given up
+LONG_PARTITIONS = 1_000  # in a request, above which a thread encodes it: 10,000 take 10 to 25 ms
 
 _CORRELATION_ID_MASK = 0x7FFFFFFF  # a signed 32-bit field, so the count begins again at 0
 _size = struct.Struct(">i")
@@ -60,6 +61,21 @@ class Exchange(NamedTuple):
     response_header_version: int
     decode: Decoder
     lends: bool  # the response holds views of the buffer
+    of_controller: bool  # the request tells of partitions, perhaps of all there are
+
+    def is_long(self, request: Message) -> bool:
+        """Whether to encode it takes so long that a thread should do it."""
+        return self.of_controller and _partitions(request) > LONG_PARTITIONS
+
+    def encoded(self, request: Message) -> bytes:
+        """The body of the request."""
+        parts: list[Any] = []
+        self.encode(request, parts.append)
+        return b"".join(parts)
+
+
+def _partitions(request: Any) -> int:
+    return sum(len(each.partition_states) for each in request.topic_states)
 
 
 _new_exchanges = trio.CapacityLimiter(1)  # of its own: disks that hang keep the threads that others share
@@ -77,6 +93,7 @@ def exchange_of(request_class: type[Message], version: int) -> Exchange:
         response_header_version(response_class, version),
         response_class.decoder(version),
         holds_records(response_class),
+        hasattr(request_class, "topic_states"),
     )
 
 
@@ -132,11 +149,16 @@ class PeerConnection:
         """Whether its session ends soon, and nothing is on its way."""
         return self.renew_at_s is not None and not self._waiting and trio.current_time() >= self.renew_at_s
 
-    async def ask(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> Any:
-        """Send a request and wait for its answer. `scope` is cancelled if there will be none."""
+    async def ask(
+        self, exchange: Exchange, request: Message, scope: trio.CancelScope, body: bytes | None = None
+    ) -> Any:
+        """Send a request and wait for its answer. `scope` is cancelled if there will be none.
+
+        `body` is the request if it was encoded already.
+        """
         correlation_id = self._last_correlation_id = (self._last_correlation_id + 1) & _CORRELATION_ID_MASK
         # What cannot be encoded fails here, before the connection knows of it.
-        frame = self._encoded(exchange, request, correlation_id)
+        frame = self._frame(exchange, request if body is None else body, correlation_id)
         waiting = _Waiting(scope)
         # Noted before it is sent, without an await between: the order of waiting is the order on the wire.
         self._waiting.append(waiting)
@@ -162,11 +184,14 @@ class PeerConnection:
         finally:
             self._leave(waiting)
 
-    def _encoded(self, exchange: Exchange, request: Message, correlation_id: int) -> bytes:
+    def _frame(self, exchange: Exchange, request: Message | bytes, correlation_id: int) -> bytes:
         header = RequestHeader(exchange.api_key, exchange.version, correlation_id, self._client_id)
         # The length comes first on the wire, but is known last.
         parts: list[Any] = [b"", encode_request_header(header, exchange.request_header_version)]
-        exchange.encode(request, parts.append)
+        if isinstance(request, bytes):
+            parts.append(request)
+        else:
+            exchange.encode(request, parts.append)
         parts[0] = _size.pack(sum(map(len, parts)))
         return b"".join(parts)
 

@@ -36,6 +36,8 @@ SYSTEM_DEFAULT = -1  # Kafka's value for "do not set a size"
 # Of a session's life, after which another one is begun: as early as Kafka's clients do it at the earliest.
 USED_OF_SESSION = 0.85
 
+_long_encodings = trio.CapacityLimiter(1)  # more would only contend with the event loop for the interpreter
+
 LogIn = Callable[[Callable[[Message, int], Awaitable[Any]], str], Awaitable[int]]
 """`PeerLogin.log_in`."""
 
@@ -124,8 +126,10 @@ class TcpPeer:
             # Only the first request of a kind has anything to wait for.
             if exchange is None:
                 exchange = await self._exchange_of(type(request), version, scope)
+            # Before a connection is chosen: it may end meanwhile.
+            body = await self._encoded(exchange, request, scope) if exchange.is_long(request) else None
             connection = self._usable_connection() or await self._connect(scope)
-            answer = await connection.ask(exchange, request, scope)
+            answer = await connection.ask(exchange, request, scope, body)
             self._peers.note_answer(self.endpoint)
             return answer
         # The scope has ended without an answer. Step 1: it never came
@@ -171,6 +175,14 @@ class TcpPeer:
         self._connecting_scopes.add(scope)
         try:
             return await self._peers.exchanges.get(request_class, version)
+        finally:
+            self._connecting_scopes.discard(scope)
+
+    async def _encoded(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> bytes:
+        """In a thread, which gives way to the event loop every few milliseconds."""
+        self._connecting_scopes.add(scope)
+        try:
+            return await trio.to_thread.run_sync(exchange.encoded, request, limiter=_long_encodings)
         finally:
             self._connecting_scopes.discard(scope)
 

@@ -15,11 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import BrokerEndpoint
+from ottla.replication.cluster.state import BrokerEndpoint, PartitionState
+from ottla.replication.control.control_batch import ControlBatch, Sender
+from ottla.replication.control.steps import at_once
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.peers import connection as peer_connection
 from ottla.server.peers import tcp as peers
-from ottla.server.peers.connection import BUFFER_BYTES, LARGE_BUFFER_BYTES, FrameBuffer, PeerConnection, exchange_of
+from ottla.server.peers.connection import (
+    BUFFER_BYTES,
+    LARGE_BUFFER_BYTES,
+    LONG_PARTITIONS,
+    Exchange,
+    FrameBuffer,
+    PeerConnection,
+    exchange_of,
+)
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.server.peers.transports import PlainPeerTransport
 from ottla.wire import codecs
@@ -35,6 +45,7 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.wire.schema import Message
 
 LONG = 30.0  # never waited for to its end
@@ -228,6 +239,32 @@ async def test_codecs_are_loaded_in_a_thread(peer, broker, nursery, monkeypatch)
     await peer._exchange_of(ControlledShutdownRequest, 3, scope)
     await peer._exchange_of(ControlledShutdownRequest, 3, scope)
     assert len(loaded) == 2 and loop_thread not in loaded
+
+
+async def test_a_request_about_very_many_partitions_is_encoded_in_a_thread(peer, broker, nursery, monkeypatch):
+    threads = []
+
+    def encoded(exchange, request):
+        threads.append(threading.get_ident())
+        return before(exchange, request)
+
+    before = Exchange.encoded
+    monkeypatch.setattr(Exchange, "encoded", encoded)
+    for count in (3, LONG_PARTITIONS + 1):
+        batch = ControlBatch()
+        for index in range(count):
+            batch.announce([7], ("t", index), PartitionState(leader=2, leader_epoch=3, replicas=(2,), isr=(2,)), ())
+        sender = Sender(controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers={}, topic_ids={})
+        [request] = at_once(sender.requests(batch, 7))
+        asked = await started(nursery, peer.ask, request, 8)
+        if count == 3:
+            caller = await broker.accept()
+        header, found = await caller.receive(UpdateMetadataRequest)
+        assert found == request
+        await caller.send(answer(header, UpdateMetadataResponse(error_code=0)))
+        assert await asked.result() == UpdateMetadataResponse(error_code=0)
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
