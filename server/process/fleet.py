@@ -9,8 +9,11 @@
 
 A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
 the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
-more than RESTARTS_MAX ends in that time it stays down, and the others go on. So is the keeper of the tree, whose
-members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it cannot go on is not tried again.
+more than RESTARTS_MAX ends in that time it stays down, and the others go on. One that said why it cannot serve is tried again all the same,
+when the minute is over: its disk may have room by then, or be mended. When all workers are down, nothing is tried any more.
+
+So is the keeper of the tree, whose members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it
+cannot go on is not tried again.
 
 Who stops is patient, then not: SIGTERM, a second SIGTERM after which nothing is handed over, SIGKILL. An operator's second
 and third signals do the same sooner.
@@ -26,6 +29,7 @@ from typing import Final, NamedTuple
 
 RESTARTS_MAX: Final = 5
 RESTARTS_S: Final = 60.0
+REST_S: Final = RESTARTS_S + 1  # before a worker is tried again that is down, and has said why
 DELAYS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0)  # before each start within RESTARTS_S
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
 EXIT_OK: Final = 0
@@ -141,7 +145,7 @@ class Fleet:
     def on_ready(self, name: str) -> list[Action]:
         """A process does what it is there for."""
         process = self._process(name)
-        process.is_ready = True
+        process.is_ready, process.is_given_up = True, False
         if self.is_stopping:
             return []
         if process is self._keeper:
@@ -178,6 +182,9 @@ class Fleet:
         if process is self._keeper or all(each.is_given_up for each in self._workers):
             return self._fail(f"{told} too often", now)
         times = f"{RESTARTS_MAX + 1} times within {RESTARTS_S:.0f} s"
+        if problem:
+            process.due = now + REST_S
+            return [Say(f"{told}, {times}; what it led is away until it is tried again in {REST_S:.0f} s")]
         return [Say(f"{told}, {times}; it stays down, and so does what it led, until all are started anew")]
 
     def on_signal(self, name: str, now: float) -> list[Action]:

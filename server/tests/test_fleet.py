@@ -6,6 +6,7 @@ import signal
 from ottla.server.process.fleet import (
     DELAYS_S,
     FLUSH_S,
+    REST_S,
     RESTARTS_MAX,
     RESTARTS_S,
     Announce,
@@ -99,6 +100,35 @@ def test_a_worker_that_ends_too_often_stays_down_and_others_go_on():
     # A keeper that is started again later does not bring it back.
     fleet.on_ended(KEEPER, "signal 9, SIGKILL", 8, is_failure=True)
     assert fleet.on_ready(KEEPER) == []
+
+
+def test_a_worker_that_says_why_it_cannot_serve_is_tried_again_later():
+    fleet = serving()
+
+    def end(name, now):
+        fleet.on_problem(name, "every log directory is offline")
+        return fleet.on_ended(name, "exit status 1", now, is_failure=True)
+
+    now = 0.0
+    for _ in range(2):
+        for _ in range(RESTARTS_MAX):
+            assert names(end("worker 1", now)) or names(fleet.on_time(fleet.deadline)) == ["worker 1"]
+        actions = end("worker 1", now)
+        assert names(actions) == []
+        assert lines(actions) == [
+            "worker 1 has ended (every log directory is offline), 6 times within 60 s; what it led is away until it is tried again in 61 s"
+        ]
+        assert fleet.deadline == now + REST_S
+        now = fleet.deadline
+        assert names(fleet.on_time(now)) == ["worker 1"]
+    assert fleet.on_ready("worker 1") == [Say("worker 1 serves again", is_bad=False), AnnounceAgain("worker 1")]
+    assert names(fleet.on_ended("worker 1", "signal 9, SIGKILL", now + REST_S, is_failure=True)) == ["worker 1"]
+    # When the others are down, too, there is nobody to go on.
+    for name in WORKERS:
+        for _ in range(RESTARTS_MAX + 1):
+            actions = end(name, now + 3 * REST_S)
+    assert actions == [Send(KEEPER, signal.SIGTERM)]
+    assert fleet.failure == "worker 1 has ended (every log directory is offline) too often"
 
 
 def test_ends_that_are_long_ago_do_not_count():
