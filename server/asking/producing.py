@@ -62,7 +62,7 @@ class Producing:
         self.sequences = sequences
         self._cluster = cluster
         self._waits_again: set[int] = set()
-        """Partitions that have a batch which is to be sent again."""
+        """Partitions of which a batch is to be sent again, while later ones of them are under way."""
         self._acks = acks
         self._on_answer = on_answer
         self._under_way: deque[_Sent] = deque()
@@ -149,7 +149,6 @@ class Producing:
         for each in (*again, last):
             for partition, batch in each.items():
                 self._write_anew(partition, batch)
-        self._waits_again.clear()
 
     def _answered(self) -> dict[int, tuple[bytes, int]]:
         """Take the oldest answer; what has to be sent again."""
@@ -215,6 +214,8 @@ class Producing:
         leader = self._leaders.get(partition, -1)
         if leader < 0:
             raise NotNow(f"partition {self.topic}-{partition} has no leader")
+        # It goes alone, and whatever is before it is written: a leader that misses something there will always miss it.
+        self._waits_again.discard(partition)
         self._send(leader, {partition: batch})
         if self._acks and self._answered():
             # Of a known producer the answer may be what was lost.

@@ -370,6 +370,35 @@ def numbered(sequences: Sequences, partition: int, number: int) -> tuple[bytes, 
     return batch_of(area, 2, number, Compression.NONE, sequences.take(partition, 2)), 2
 
 
+@pytest.mark.parametrize("is_led_at_first", [True, False])
+def test_records_that_a_leader_will_always_miss_are_told_at_once(world, cluster, monkeypatch, is_led_at_first):
+    """Also if an earlier batch had to be sent again, with a leader to begin with or without."""
+    monkeypatch.setattr(cluster_module, "RETRY_S", 0.001)
+    refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+    def refuse(node_id: int, request: Any, place: Place) -> ErrorCode:
+        return refusals.pop() if isinstance(request, ProduceRequest) and refusals else ErrorCode.NONE
+
+    world.refuse = refuse
+    world.leaders[PLACES[0]] = 1 if is_led_at_first else -1
+    sequences = begun(cluster, {}, -1)
+    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    world.leaders[PLACES[0]] = 1
+    producing.write({0: numbered(sequences, 0, 0)})
+    producing.settle()
+    assert producing.acknowledged == 2 and not refusals
+    numbered(sequences, 0, 1)  # never sent
+    producing.write({0: numbered(sequences, 0, 2)})
+    with pytest.raises(AskingFailed, match="topic-0 are refused: .*OUT_OF_ORDER.*; 2 records are acknowledged$"):
+        producing.settle()
+    # ... and if it is this batch that has to be sent again.
+    refusals.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    producing.write({0: numbered(sequences, 0, 3)})
+    with pytest.raises(AskingFailed, match="topic-0 are refused: .*OUT_OF_ORDER"):
+        producing.settle()
+    producing.close()
+
+
 def test_a_known_producer_gives_up_in_the_end(world, cluster, monkeypatch):
     monkeypatch.setattr(producing_module, "DELIVERY_S", 0.0)
     sequences = begun(cluster, {}, -1)
