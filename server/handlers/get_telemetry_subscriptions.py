@@ -5,6 +5,8 @@ Behaviour
 * A client that no subscription matches is asked for nothing, and told to look again in five minutes.
 * Asked again within the interval: THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed, or the last push was refused
   for its subscription or its codec.
+
+Clients that take long to match wait for each other, and not in the line of requests with long answers (`few_at_once`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Port(HasTelemetry, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(GetTelemetrySubscriptionsRequest, few_at_once=True, with_receiver_only=True)
+@handles(GetTelemetrySubscriptionsRequest, with_receiver_only=True)
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext[Port]
 ) -> Worked[GetTelemetrySubscriptionsResponse]:

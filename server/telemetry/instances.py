@@ -7,9 +7,9 @@ Theory: what an instance may do at a time
              (`terminating`) is taken at any time, and nothing after it (INVALID_REQUEST).
 When the subscriptions change an instance is made anew: it may get and push at once.
 
-An instance is forgotten when it has done nothing for three intervals, a minute at least, when the connection ends that it came
-in through first, or when there are too many: then the one that has done nothing for longest. Its id stays its own; it is
-found out anew with its next request.
+An instance is forgotten when it has done nothing for three intervals, a minute at least, when the connection that it came in
+through first ends or brings another one, so that nobody has more of them than connections, or when there are too many: then the
+one that has done nothing for longest. Its id stays its own; it is found out anew with its next request.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ class Instances:
         return found
 
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
-        """Take up an instance, in place of what its id had before."""
+        """Take up an instance, in place of what its id had before, and of what came in through this connection before."""
+        before = self._of_connection.get(connection)
+        if before is not None and before != instance.instance_id:
+            self._known.pop(before, None)
         self._known[instance.instance_id] = instance
         self._of_connection[connection] = instance.instance_id
         self._note_alive(instance, now_ms)

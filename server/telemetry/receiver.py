@@ -21,6 +21,8 @@ class Push(NamedTuple):
     """What a client has pushed: MetricsData of OpenTelemetry in protobuf."""
 
     instance_id: str
+    owner: str
+    """Who has this client, and maybe others (`turns.py`)."""
     client: Client
     data: bytes
     compression: Compression

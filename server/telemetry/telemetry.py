@@ -8,7 +8,8 @@ changed since, the instance is made anew first. Then it is judged (`instances.py
            longer than telemetry.max.bytes TELEMETRY_TOO_LARGE, what the receiver cannot read INVALID_RECORD
 
 Before it is handed to the receiver it may be THROTTLING_QUOTA_EXCEEDED, too, because too many others wait there: the receiver
-reads one after the other and takes its time, and what waits takes memory.
+reads one after the other and takes its time, and what waits takes memory. An owner of clients (`turns.py`) may have as much
+waiting there as is free, and so one alone has half of the room, two a third each, and whoever comes to them finds the same.
 
 As in Kafka that last one is also what becomes too large when it is decompressed, nobody has to be authorized, and nothing that
 was pushed is kept in the broker itself.
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.server.gate.context import ANONYMOUS
 from ottla.server.telemetry.instances import Instance, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
@@ -34,6 +38,7 @@ from ottla.server.telemetry.subscriptions import (
     subscription_id,
     wanted_of,
 )
+from ottla.server.telemetry.turns import Turns
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.get_telemetry_subscriptions import (
@@ -61,7 +66,7 @@ BYTES_MAX = 1024 * 1024
 WAITING_MAX, WAITING_BYTES_MAX = 64, 4 * 1024 * 1024  # pushes at the receiver at a time
 SWEEP_S = 10.0
 
-_matching = trio.CapacityLimiter(1)  # of its own: disks keep the threads that all share
+_matching_threads = trio.CapacityLimiter(1)  # of its own: disks keep the threads that all share
 
 
 class Telemetry:
@@ -81,7 +86,8 @@ class Telemetry:
         self._clock_ms = clock_ms
         self._subscriptions = Subscriptions()
         self._seen = -1  # of the changes of subscriptions, the last that was taken up
-        self._waiting = self._waiting_bytes = 0
+        self._waiting = Waiting()
+        self._matching = Turns()
         self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
 
     def start_in(self, nursery: trio.Nursery) -> None:
@@ -129,13 +135,13 @@ class Telemetry:
         """Take what a client pushes. Raises KafkaError."""
         if request.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        now_ms = context.now_ms
+        now_ms, owner = context.now_ms, _owner(context)
         found = self._instance(request.client_instance_id, context)
         instance = found if isinstance(found, Instance) else await found
         try:
             self._check_push(request, instance, now_ms)
             if request.metrics:
-                await self._hand_over(request, instance)
+                await self._hand_over(request, instance, owner)
             instance.last_error = ErrorCode.NONE
         except KafkaError as error:
             instance.last_error = error.code
@@ -158,9 +164,10 @@ class Telemetry:
         if len(request.metrics) > self.bytes_max:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
 
-    async def _hand_over(self, request: PushTelemetryRequest, instance: Instance) -> None:
+    async def _hand_over(self, request: PushTelemetryRequest, instance: Instance, owner: str) -> None:
         push = Push(
             instance_id=text_of(instance.instance_id),
+            owner=owner,
             client=instance.client,
             data=request.metrics,
             compression=Compression(request.compression_type),
@@ -168,21 +175,16 @@ class Telemetry:
             metrics=instance.wanted.metrics,
             interval_ms=instance.wanted.interval_ms,
         )
-        size = len(push.data)
-        if self._waiting >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
+        if not self._waiting.has_room(owner, len(push.data)):
             self.throttled += 1
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        self._waiting += 1
-        self._waiting_bytes += size
         try:
-            await self._receiver.take(push)
+            with self._waiting.held(owner, len(push.data)):
+                await self._receiver.take(push)
         except BadMetrics as error:
             self.refused += 1
             logger.debug("what client instance %s has pushed cannot be read: %s", push.instance_id, error)
             raise KafkaError(ErrorCode.INVALID_RECORD) from None
-        finally:
-            self._waiting -= 1
-            self._waiting_bytes -= size
         self.taken += 1
 
     # ------------------------------------------------------------------ instances
@@ -201,7 +203,13 @@ class Telemetry:
         subscriptions = self._subscriptions.all()
         matched = partial(wanted_of, subscriptions, client, text_of(instance_id))
         made = partial(self._made, instance_id, client, version, context, context.now_ms)
-        return _in_thread(matched, made) if is_dear(subscriptions) else made(matched())
+        return self._in_thread(_owner(context), matched, made) if is_dear(subscriptions) else made(matched())
+
+    async def _in_thread(
+        self, owner: str, matched: Callable[[], Wanted], made: Callable[[Wanted], Instance]
+    ) -> Instance:
+        async with self._matching.of(owner):
+            return made(await trio.to_thread.run_sync(matched, limiter=_matching_threads))
 
     def _made(
         self, instance_id: bytes, client: Client, version: int, context: RequestContext[Any], now_ms: int, wanted: Wanted
@@ -221,8 +229,37 @@ class Telemetry:
                 return made
 
 
-async def _in_thread(matched: Callable[[], Wanted], made: Callable[[Wanted], Instance]) -> Instance:
-    return made(await trio.to_thread.run_sync(matched, limiter=_matching))
+class Waiting:
+    """What waits for the receiver, and whose it is."""
+
+    def __init__(self) -> None:
+        self._count = self._bytes = 0
+        self._count_of: Counter[str] = Counter()
+        self._bytes_of: Counter[str] = Counter()
+
+    def has_room(self, owner: str, size: int) -> bool:
+        """Whether this owner may add a push of so many bytes: it may have as much as is free."""
+        return (
+            self._count_of[owner] < WAITING_MAX - self._count
+            and self._bytes_of[owner] + size <= WAITING_BYTES_MAX - self._bytes
+        )
+
+    @contextmanager
+    def held(self, owner: str, size: int) -> Iterator[None]:
+        """While the push waits."""
+        self._add(owner, 1, size)
+        try:
+            yield
+        finally:
+            self._add(owner, -1, -size)
+
+    def _add(self, owner: str, count: int, size: int) -> None:
+        self._count += count
+        self._bytes += size
+        self._count_of[owner] += count
+        self._bytes_of[owner] += size
+        if not self._count_of[owner]:
+            del self._count_of[owner], self._bytes_of[owner]
 
 
 async def _then(
@@ -234,6 +271,11 @@ async def _then(
 def text_of(uuid: bytes) -> str:
     """An id as Kafka writes it for people."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def _owner(context: RequestContext[Any]) -> str:
+    """Who has this client. No address looks like a principal, which has a type and a name."""
+    return context.client_host if context.principal == ANONYMOUS else context.principal
 
 
 def _client(context: RequestContext[Any]) -> Client:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -19,7 +19,8 @@ from ottla.server.http.clients import points, store
 from ottla.server.http.clients.names import NAME_LENGTH_MAX, family_name, label_name
 from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.receiver import ClientMetrics
-from ottla.server.http.clients.store import ClientNumbers
+from ottla.server.http.clients.shares import FAMILIES
+from ottla.server.http.clients.store import ClientNumbers, Pusher
 from ottla.server.http.clients.telling import PIECE_CHARACTERS, clients
 from ottla.server.http.clients.wire import FIELDS_MAX, METRIC_BYTES_MAX, Cut, Malformed
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, Exposition
@@ -98,9 +99,12 @@ def told(kept: ClientNumbers) -> dict[tuple[str, str], float]:
     }
 
 
-def keep(kept: ClientNumbers, instance: str, data: bytes, now_s: float = 0, interval_s: float = 1) -> None:
+def keep(
+    kept: ClientNumbers, instance: str, data: bytes, now_s: float = 0, interval_s: float = 1, owner: str = "somebody"
+) -> None:
     own = {"client_instance_id": instance, "client_id": "c"}
-    kept.take(instance, f'client_instance_id="{instance}"', decoded(memoryview(data), ("*",), own).numbers, interval_s, now_s)
+    pusher = Pusher(instance, owner, f'client_instance_id="{instance}"', interval_s)
+    kept.take(pusher, decoded(memoryview(data), ("*",), own).numbers, now_s)
 
 
 # ---------------------------------------------------------------------- names
@@ -369,11 +373,112 @@ def test_a_gauge_may_be_no_number() -> None:
     assert math.isnan(families["client_telemetry_a"].samples[0].value)
 
 
+# ---------------------------------------------------------------------- who makes room for whom
+
+
+def gauges(*names: str) -> bytes:
+    return b"".join(pushed(name, 1) for name in names)
+
+
+def held(kept: ClientNumbers) -> set[str]:
+    """Who has numbers."""
+    return {labels.split('"')[1] for labels in kept.known()}
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("INSTANCES_MAX", 20), ("NUMBERS_MAX", 40), ("FAMILIES_MAX", 40), ("TEXT_BYTES_MAX", 4_000)]
+)
+def test_a_crowd_of_one_owner_does_not_keep_others_out(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    monkeypatch.setattr(store, limit, value)
+    kept = ClientNumbers()
+    for number in range(60):
+        keep(kept, f"crowd-{number}", gauges(f"x{number}", f"y{number}"), owner="crowd")
+    assert kept.left_out > 0 == kept.evicted
+    keep(kept, "honest", gauges("a", "b"), owner="somebody")
+    # The crowd comes again and again. It has no room but its own.
+    for number in range(120):
+        keep(kept, f"crowd-{number}", gauges(f"x{number}", f"y{number}"), owner="crowd")
+    assert {("client_telemetry_a", ""), ("client_telemetry_b", "")} <= told(kept).keys()
+    assert held(kept) > {"honest"} and kept.evicted > 0
+
+
+def test_owners_of_the_same_size_leave_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "NUMBERS_MAX", 10)
+    kept = ClientNumbers()
+    for _ in range(3):
+        for owner in ("one", "two"):
+            for number in range(9):
+                keep(kept, f"{owner}-{number}", gauges("a"), owner=owner)
+    assert kept.evicted == 4 and kept.numbers == 10
+    assert sorted(each[:3] for each in held(kept)).count("two") >= 5
+
+
+def test_whoever_has_missed_its_push_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "INSTANCES_MAX", 3)
+    kept = ClientNumbers()
+    for instance, owner in (("gone", "a"), ("i", "a"), ("j", "b")):
+        keep(kept, instance, gauges("x"), owner=owner, interval_s=20)
+    keep(kept, "new", gauges("x"), owner="b", now_s=49, interval_s=20)
+    assert held(kept) == {"gone", "i", "j"} and kept.left_out == 1
+    keep(kept, "i", gauges("x"), owner="a", now_s=49, interval_s=20)
+    keep(kept, "new", gauges("x"), owner="b", now_s=51, interval_s=20)
+    assert held(kept) == {"i", "j", "new"} and kept.evicted == 1
+
+
+def test_one_push_makes_others_give_up_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "NUMBERS_MAX", 100)
+    monkeypatch.setattr(store, "EVICTION_WORK_MAX", 5 * store.EVICTION_WORK)
+    kept = ClientNumbers()
+    for number in range(100):
+        keep(kept, f"crowd-{number}", gauges("x"), owner="crowd")
+    names = [f"m{number}" for number in range(30)]
+    for push_number in range(1, 7):
+        keep(kept, "honest", gauges(*names), owner="somebody")
+        assert kept.evicted == 5 * push_number
+    assert kept.numbers == 100 and len(told(kept)) == 31
+
+
+pushes_of_anybody = st.tuples(
+    st.sampled_from("abcdef"),  # instance
+    st.sampled_from("xyz"),  # owner
+    st.lists(st.sampled_from(["p", "q", "r", "s", "t.total", "t_total"]), max_size=4),
+    st.sampled_from(["gauge", "sum"]),
+    st.sampled_from([0.0, 1.0, 40.0]),  # seconds later
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(pushes_of_anybody, max_size=20), st.integers(1, 4), st.integers(1, 8), st.integers(1, 4))
+def test_whoever_pushes_what_the_books_are_right_and_the_limits_hold(
+    pushes: list[tuple[str, str, list[str], str, float]], instances_max: int, numbers_max: int, families_max: int
+) -> None:
+    kept, now_s = ClientNumbers(), 0.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "INSTANCES_MAX", instances_max)
+        patch.setattr(store, "NUMBERS_MAX", numbers_max)
+        patch.setattr(store, "FAMILIES_MAX", families_max)
+        patch.setattr(store, "TEXT_BYTES_MAX", 700)
+        for instance, owner, names, kind, later_s in pushes:
+            now_s += later_s
+            kept.expire(now_s)
+            data = b"".join(pushed(name, 1, kind=kind, monotonic=True) for name in names)
+            keep(kept, instance, data, now_s=now_s, interval_s=10, owner=owner)
+            families = kept.families()
+            numbers = [labels for _, by_instance in families for each in by_instance for _, labels in each]
+            assert kept.instance_count == len(kept.known()) <= instances_max
+            assert kept.numbers == len(numbers) <= numbers_max
+            assert kept.text_bytes == sum(map(sys.getsizeof, numbers)) <= 700
+            assert kept._shares.used[FAMILIES] == len(families) <= families_max
+        told(kept)
+        kept.expire(now_s + 1000)
+    assert kept.families() == kept.known() == [] and not any(kept._shares.used) and not kept._shares._owners
+
+
 # ---------------------------------------------------------------------- the receiver
 
 
 def push(data: bytes, codec: Compression = Compression.NONE, **changed: Any) -> Push:
-    return Push("i", SOMEBODY, data, codec, 1 << 20, ("*",), 1000)._replace(**changed)
+    return Push("i", "/10.0.0.1", SOMEBODY, data, codec, 1 << 20, ("*",), 1000)._replace(**changed)
 
 
 @pytest.mark.parametrize("codec", list(Compression))

@@ -32,6 +32,7 @@ from ottla.server.telemetry.subscriptions import (
     wanted_of,
 )
 from ottla.server.telemetry.telemetry import BYTES_MAX, ONE_UUID, Telemetry
+from ottla.server.telemetry.turns import Turns
 from ottla.server.tests.test_http_health import config_for
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX
@@ -76,8 +77,9 @@ class Asked:
         self.telemetry = Telemetry(self.configs, self.receiver, random.Random(1).randbytes, lambda: 0)
         self.context = self.connection()
 
-    def connection(self) -> RequestContext[Any]:
-        return RequestContext(None, client_id="an-id", client_host="/10.0.0.1", now_ms=1_000_000)
+    def connection(self, **changed: str) -> RequestContext[Any]:
+        who = {"client_host": "/10.0.0.1"} | changed
+        return RequestContext(None, client_id="an-id", now_ms=1_000_000, **who)
 
     def subscribe(self, name: str, **texts: str) -> None:
         named = {key.replace("_", "."): text for key, text in texts.items()}
@@ -291,20 +293,67 @@ async def test_many_dear_patterns_are_matched_in_a_thread(asked: Asked) -> None:
     assert await asked.push(told) == ErrorCode.NONE
 
 
-@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 2), ("WAITING_BYTES_MAX", 2 * len(b"data"))])
-async def test_only_so_many_pushes_wait_for_the_receiver(
+@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 8), ("WAITING_BYTES_MAX", 8 * len(b"data"))])
+async def test_only_so_many_pushes_wait_and_nobody_takes_all_places(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(telemetry, limit, value)
     asked.receiver.may_go_on = trio.Event()
+
+    async def pushes(count: int, **who: str) -> int:
+        """How many of them wait."""
+        asked.context = asked.connection(**who)
+        codes: list[ErrorCode] = []
+
+        async def push() -> None:
+            codes.append(await asked.push(await asked.got()))
+
+        for _ in range(count):
+            nursery.start_soon(push)
+            await trio.testing.wait_all_tasks_blocked()
+        assert set(codes) <= {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+        return count - len(codes)
+
     async with trio.open_nursery() as nursery:
-        for _ in range(2):
-            nursery.start_soon(asked.push, await asked.got())
-        await trio.testing.wait_all_tasks_blocked()
-        assert await asked.push(await asked.got()) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        # As many as are free, each time.
+        assert await pushes(20) == 4
+        assert await pushes(20, principal="User:mallory") == 2
+        assert await pushes(1, principal="User:alice", client_host="/10.0.0.2") == 1
+        assert await pushes(20, principal="User:mallory", client_host="/10.0.0.3") == 0  # it is the same
+        assert asked.telemetry.throttled == 16 + 18 + 20
         asked.receiver.may_go_on.set()
     assert await asked.push(await asked.got()) == ErrorCode.NONE
-    assert len(asked.receiver.pushes) == 3 and asked.telemetry.throttled == 1
+    assert len(asked.receiver.pushes) == 4 + 2 + 1 + 1
+
+
+async def test_owners_take_turns_however_much_one_has() -> None:
+    turns, done = Turns(), list[str]()
+    may_go_on = trio.Event()
+
+    async def work(owner: str) -> None:
+        async with turns.of(owner):
+            await may_go_on.wait()
+            done.append(owner)
+
+    async with trio.open_nursery() as nursery:
+        for owner in "aaaabbc":
+            nursery.start_soon(work, owner)
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(turns) == 3
+        may_go_on.set()
+    assert done == list("abcabaa")
+    assert len(turns) == 0
+
+
+async def test_who_gives_up_leaves_no_turn_behind() -> None:
+    turns = Turns()
+    async with turns.of("a"):
+        for owner in ("a", "b"):
+            with trio.move_on_after(0):
+                async with turns.of(owner):
+                    raise AssertionError("it is not its turn")
+        assert len(turns) == 1
+    assert len(turns) == 0
 
 
 async def test_of_very_long_names_of_clients_only_the_beginning_is_remembered(asked: Asked) -> None:
@@ -317,9 +366,9 @@ async def test_of_very_long_names_of_clients_only_the_beginning_is_remembered(as
         assert len(asked.receiver.pushes[-1].client.client_id) <= ATTRIBUTE_CHARACTERS_MAX + 1
 
 
-def test_a_push_does_not_stand_in_the_line_of_requests_with_long_answers() -> None:
-    route = served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key]
-    assert not route.few_at_once
+@pytest.mark.parametrize("request_class", [GetTelemetrySubscriptionsRequest, PushTelemetryRequest])
+def test_neither_request_stands_in_the_line_of_requests_with_long_answers(request_class: Any) -> None:
+    assert not served_routes(is_in_cluster=False, has_receiver=True)[request_class.api_key].few_at_once
 
 
 def test_a_push_that_is_far_too_long_is_not_copied() -> None:
@@ -355,14 +404,30 @@ async def test_an_instance_expires(asked: Asked) -> None:
 
 async def test_only_so_many_instances_are_known(asked: Asked) -> None:
     asked.telemetry.instances = Instances(3)
-    first = await asked.got()
-    others = [await asked.got() for _ in range(2)]
+
+    async def got_elsewhere() -> GetTelemetrySubscriptionsResponse:
+        asked.context = asked.connection()
+        return await asked.got()
+
+    first = await got_elsewhere()
+    others = [await got_elsewhere() for _ in range(2)]
     assert await asked.push(first) == ErrorCode.NONE
-    await asked.got()
+    await got_elsewhere()
     # The one that did nothing for longest has gone: it may get at once.
     assert await asked.get(others[1].client_instance_id) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert isinstance(await asked.get(others[0].client_instance_id), GetTelemetrySubscriptionsResponse)
     assert len(asked.telemetry.instances) == 3
+
+
+async def test_a_connection_brings_one_instance_at_a_time(asked: Asked) -> None:
+    asked.subscribe("s", metrics="a", interval_ms="1000")
+    first, second = await asked.got(), await asked.got()
+    assert len(asked.telemetry.instances) == 1
+    # The first one is found out anew, in the other's place.
+    assert await asked.push(first) == await asked.push(second) == ErrorCode.NONE
+    assert len(asked.telemetry.instances) == 1
+    asked.context.close()
+    assert len(asked.telemetry.instances) == 0
 
 
 @pytest.mark.parametrize("is_in_cluster", [False, True])

@@ -1,7 +1,7 @@
 """Takes what clients push: decompresses and reads it in a thread, one push at a time, and keeps the numbers.
 
-All pushes together work for a third of the time at most, however many push and however much: the others wait. Nothing of a
-push that cannot be read is kept.
+All pushes together work for a third of the time at most, however many push and however much: the others wait, and of each owner
+of clients one push at a time (`server/telemetry/turns.py`). Nothing of a push that cannot be read is kept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import time
 import trio
 
 from ottla.server.http.clients.points import Decoded, decoded
-from ottla.server.http.clients.store import ClientNumbers
+from ottla.server.http.clients.store import ClientNumbers, Pusher
 from ottla.server.http.metrics.exposition import labelled
 from ottla.server.telemetry.receiver import BadMetrics, Push
+from ottla.server.telemetry.turns import Turns
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 
@@ -30,13 +31,13 @@ class ClientMetrics:
         self.kept = ClientNumbers()
         self.left_out = 0  # metrics and points that were too many, too long or strange
         self.worked_s = 0.0
-        self._turn = trio.Lock()  # first come, first served
+        self._turns = Turns()
         self._rested_at = 0.0
         self._thread = trio.CapacityLimiter(1)
 
     async def take(self, push: Push) -> None:
         """Keep the numbers of a push. Raises BadMetrics."""
-        async with self._turn:
+        async with self._turns.of(push.owner):
             await trio.sleep_until(self._rested_at)
             result = await trio.to_thread.run_sync(_read, push, limiter=self._thread)
             self._rested_at = trio.current_time() + result[1] * REST
@@ -45,7 +46,8 @@ class ClientMetrics:
         if isinstance(found, str):
             raise BadMetrics(found)
         self.left_out += found.left_out
-        self.kept.take(push.instance_id, _known_of(push), found.numbers, push.interval_ms / 1000, trio.current_time())
+        pusher = Pusher(push.instance_id, push.owner, _known_of(push), push.interval_ms / 1000)
+        self.kept.take(pusher, found.numbers, trio.current_time())
 
     async def sweep(self) -> None:
         """Forget the numbers of those that have gone, until cancelled."""

@@ -35,6 +35,12 @@ def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Expositio
             "Pushed metrics and numbers that were too many, too long or strange.",
             receiver.left_out + receiver.kept.left_out,
         ),
+        (
+            "ottla_client_evictions_total",
+            COUNTER,
+            "Instances of clients that were forgotten to make room for those of others.",
+            receiver.kept.evicted,
+        ),
         ("ottla_client_push_seconds_total", COUNTER, "Processor time for pushes.", round(receiver.worked_s, 6)),
     ):
         yield exposition.single(name, kind, told, value)
