@@ -175,9 +175,13 @@ static PyObject *walk_records(PyObject *Py_UNUSED(module), PyObject *const *args
         return NULL;
     }
     Py_ssize_t start = PyLong_AsSsize_t(args[1]);
+    if (start == -1 && PyErr_Occurred()) /* each by itself: a conversion may call Python, which expects no error to be set */
+        return NULL;
     Py_ssize_t end = PyLong_AsSsize_t(args[2]);
+    if (end == -1 && PyErr_Occurred())
+        return NULL;
     long count = PyLong_AsLong(args[3]);
-    if (PyErr_Occurred())
+    if (count == -1 && PyErr_Occurred())
         return NULL;
 
     Py_buffer view;

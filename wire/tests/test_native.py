@@ -131,6 +131,20 @@ def test_native_walk_refuses_wrong_arguments(arguments):
         native.walk_records(*arguments)
 
 
+class Index:
+    """Becomes a number by a call of Python."""
+
+    def __index__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("first_wrong", [("0", 0), (0, "0"), (0, 2**70)])
+def test_the_first_wrong_argument_is_told_whatever_comes_behind_it(first_wrong):
+    with pytest.raises((TypeError, OverflowError)):
+        native.walk_records(b"", *first_wrong, Index())
+    assert native.walk_records(b"", 0, 0, Index())[3:] == (False, True)
+
+
 def test_native_walk_takes_every_buffer_and_gives_it_back():
     buffer = bytearray(encode_record(0, 0, b"k", b"v"))
     for kind in (bytes(buffer), buffer, memoryview(buffer), memoryview(bytes(buffer))):
