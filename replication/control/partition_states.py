@@ -35,7 +35,7 @@ Invariants
     grow, and the partition epoch is the version of the /state node: both are asserted by `commit`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -265,23 +265,31 @@ class PartitionStates(PartitionTable):
         if broker not in self.brokers:
             return nothing()
         offline = self.offline.setdefault(broker, set())
-        lost = {each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
-        new = lost - offline
+        # In the order of the answer: to sort ten thousand would take long.
+        lost = dict.fromkeys(each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
+        new = lost.keys() - offline
         # These logs could not be made for a passing reason, and are there after all.
         found = offline.intersection(each for each, code in errors.items() if code == ErrorCode.NONE)
         offline -= found
         offline.update(lost)
-        known = [(each, state) for each in sorted(lost) if (state := self.partition(each)) is not None]
-        # Not only what is new: if the write of this decision failed, the same answer comes once more, and is known by
-        # then.
-        affected = [
-            (partition, state)
-            for partition, state in known
-            if partition[0] not in self.deletions and (partition in new or self._elected(partition, state) is not None)
-        ]
-        if affected:
-            return self._losses(affected)
-        return self.elect_offline({topic for topic, _ in found}) if found else nothing()
+        return self._answered(lost, new, found)
+
+    def _answered(
+        self, lost: Iterable[TopicPartition], new: Collection[TopicPartition], found: Collection[TopicPartition]
+    ) -> Steps[Decision]:
+        elected = yield from self.elect_offline({topic for topic, _ in found}) if found else nothing()
+        known = {change.partition for change in elected.changes if isinstance(change, StateChange)}
+        affected = list[tuple[TopicPartition, PartitionState]]()
+        for partition in lost:
+            yield
+            state = self.partition(partition)
+            if state is None or partition in known or partition[0] in self.deletions:
+                continue
+            # Not only what is new: if the write of this decision failed, the same answer comes once more, and is known by
+            # then.
+            if partition in new or self._elected(partition, state) is not None:
+                affected.append((partition, state))
+        return (yield from self._losses(affected, elected.changes)) if affected else elected
 
     # ------------------------------------------------------------------ topics
 
@@ -470,12 +478,14 @@ class PartitionStates(PartitionTable):
             None if following is None else self.change(partition, following, online | {following.leader} - {NO_LEADER})
         )
 
-    def _losses(self, partitions: Iterable[tuple[TopicPartition, PartitionState]]) -> Steps[Decision]:
-        """Some replicas of these partitions are not alive any more."""
+    def _losses(
+        self, partitions: Iterable[tuple[TopicPartition, PartitionState]], others: Iterable[Change] = ()
+    ) -> Steps[Decision]:
+        """Some replicas of these partitions are not alive any more. `others` changes become part of the decision."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)
-        changes = list[Change]()
+        changes = list(others)
         for partition, state in partitions:
             yield
             # Nobody was ever told of such a partition.

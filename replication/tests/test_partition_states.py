@@ -657,6 +657,28 @@ def test_a_replica_that_is_there_after_all_leads_where_nobody_does() -> None:
     assert cluster.leadership((TOPIC, 1)) == (2, 1, (2,), 1)
 
 
+def test_one_answer_may_tell_of_a_replica_that_is_lost_and_of_one_that_is_there_after_all() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((1,), (1, 2))
+    cluster.do(cluster.states.replicas_answered(1, {FIRST: ErrorCode.KAFKA_STORAGE_ERROR}))
+    assert (cluster.leadership()[0], cluster.leadership((TOPIC, 1))[0]) == (-1, 1)
+    answer = {FIRST: ErrorCode.NONE, (TOPIC, 1): ErrorCode.KAFKA_STORAGE_ERROR}
+    cluster.do(cluster.states.replicas_answered(1, answer))
+    assert (cluster.leadership()[0], cluster.leadership((TOPIC, 1))[0]) == (1, 2)
+    assert cluster.states.offline[1] == {(TOPIC, 1)}
+
+
+def test_an_answer_about_many_replicas_is_looked_at_in_steps() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create(*[(1, 2)] * 20)
+    answer = {(TOPIC, index): ErrorCode.KAFKA_STORAGE_ERROR for index in range(20)}
+    # One to look at each, one to decide; also when it comes once more because its decision could not be written.
+    for _ in range(2):
+        assert sum(1 for _ in cluster.states.replicas_answered(1, answer)) >= 40
+    cluster.do(cluster.states.replicas_answered(1, answer))
+    assert {cluster.leadership((TOPIC, index))[0] for index in range(20)} == {2}
+
+
 def test_what_a_broker_answered_is_decided_again_when_it_could_not_be_written() -> None:
     cluster = Controlled(1, 2)
     cluster.create((1, 2))
