@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from ottla.wire.foreign_json import parse_json
 
 HEADERS_SHOWN_MAX = 32
 HEADER_BYTES_MAX = 512
@@ -55,7 +56,7 @@ def _is_json(text: str) -> bool:
         return False
     try:
         # Numbers stay text: one of a million digits would take long.
-        json.loads(text, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
+        parse_json(text, parse_int=str, parse_float=str)
+    except ValueError:
         return False
     return True

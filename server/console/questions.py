@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ottla.server.http.messages import Refused, Request
+from ottla.wire.foreign_json import parse_json
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 TEXT_LENGTH_MAX = 1_000
@@ -38,9 +38,8 @@ def number(request: Request, name: str, default: int | None, minimum: int = 0, m
 def posted(request: Request) -> Mapping[str, Any]:
     """The JSON object of a body."""
     try:
-        # No recursion is deep enough to matter: a body is short.
-        body = json.loads(request.body)
-    except (ValueError, RecursionError):
+        body = parse_json(request.body)
+    except ValueError:
         raise Refused(400, "The body is no JSON.") from None
     if not isinstance(body, dict):
         raise Refused(400, "The body must be a JSON object.")

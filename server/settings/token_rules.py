@@ -5,7 +5,6 @@ InvalidSetting has one line for the operator, in which no value is shown.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -195,12 +194,14 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
     """Refuse a start with a file of keys that cannot be read, or is none. It is read again whenever it has changed."""
     if not isinstance(rules, SignedTokenRules) or not rules.endpoint.is_file:
         return
+    from ottla.wire.foreign_json import parse_json  # as the file is read later, with the same limits
+
     name = f"{prefix}{OAUTHBEARER.lower()}.{_URL}"
     try:
-        found = json.loads(read_key_file(rules.endpoint.address))
+        found = parse_json(read_key_file(rules.endpoint.address))
     except OSError as error:
         raise wrong(name, f"{rules.endpoint.address} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
         raise wrong(name, f"{rules.endpoint.address} holds no set of keys (JWKS)")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.server.auth.oauth.algorithms import ALGORITHMS
+from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from ottla.server.auth.oauth.signatures import PublicKey
@@ -56,8 +56,8 @@ class KeySet:
 def parse_key_set(data: bytes) -> KeySet:
     """Raises MalformedKeySet."""
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = parse_json(data)
+    except ValueError:
         raise MalformedKeySet("it is not JSON") from None
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
+from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from ottla.server.settings.oauth_logins import ClientCredentials, UnsecuredLogin
@@ -88,8 +89,8 @@ def _error(body: bytes) -> str:
 
 def _object(body: bytes) -> dict[str, object]:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        found = parse_json(body)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise FailedRetrieval("the server's answer is no JSON object")

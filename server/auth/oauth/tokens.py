@@ -7,12 +7,12 @@ bounded by its length, which `client_first.py` bounds.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
+
+from ottla.wire.foreign_json import parse_json
 
 NAME_LENGTH_MAX = 1_000
 EXPIRES_S_MAX = 253_402_300_799
@@ -63,8 +63,8 @@ def _object(part: str, what: str) -> Mapping[str, Any]:
     try:
         # urlsafe_b64decode would skip what it does not know, but nothing of that is left.
         text = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)).decode()
-        found = json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
-    except (binascii.Error, ValueError, RecursionError):
+        found = parse_json(text, object_pairs_hook=_without_doubles, parse_constant=_no_constant)
+    except ValueError:
         raise InvalidToken(f"the token's {what} is not JSON") from None
     if not isinstance(found, dict):
         raise InvalidToken(f"the token's {what} is no JSON object")

@@ -7,7 +7,6 @@ The credentials go into a header, and nowhere else.
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ import trio
 from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.console.avro.nodes import AvroProblem
 from ottla.server.console.avro.schemas import Schema, parse_schema
+from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
     import ssl
@@ -125,8 +125,8 @@ def _default_context() -> ssl.SSLContext:
 def _read(body: bytes) -> Known:
     """The answer of a registry. Raises AvroProblem."""
     try:
-        told: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        told: Any = parse_json(body)
+    except ValueError:
         raise AvroProblem("the registry's answer is no JSON") from None
     text = told.get("schema") if isinstance(told, dict) else None
     if not isinstance(text, str):

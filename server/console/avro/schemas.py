@@ -22,6 +22,7 @@ from ottla.server.console.avro.nodes import (
     show_hex,
     show_time,
 )
+from ottla.wire.foreign_json import parse_json
 from ottla.wire.threads import paced
 
 SCHEMA_DEPTH_MAX = 64
@@ -53,8 +54,8 @@ def parse_schema(text: str) -> Schema:
     """Raises AvroProblem for what is no schema."""
     try:
         # Numbers of a schema are small; of a long one the text is kept, which then is no number.
-        parsed = json.loads(text, parse_int=_integer)
-    except (ValueError, RecursionError):
+        parsed = parse_json(text, parse_int=_integer)
+    except ValueError:
         raise AvroProblem("the schema is no JSON") from None
     root = _Parser().node(parsed, "", 0)
     return Schema(_name_of(parsed), root)
