@@ -61,7 +61,9 @@ class Gone(Exception):
 
 
 class Conversation:
-    """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off."""
+    """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off, `idle_since` when it last
+    began to be so.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class Conversation:
         self.is_idle = True
         self.idle_since = trio.current_time()
         self.cancel_scope = trio.CancelScope()
-        self._stream, self._peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
+        self._stream, self.peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
         self._room = room or Room()
         self._method = ""  # of the request that is answered, as far as it is known
         self._worked_s = 0.0  # with what is read, and not paid for yet
@@ -182,7 +184,7 @@ class Conversation:
             fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
         except ValueError:
             raise Refused(400, f"The query has more than {QUERY_FIELDS_MAX} parameters.") from None
-        request = Request(method=method, path=unquote(path), query=fields, headers=headers, peer=self._peer)
+        request = Request(method=method, path=unquote(path), query=fields, headers=headers, peer=self.peer)
         route = self._routes.find(method, request.path)
         if method in ("GET", "HEAD"):
             self._guard.check_read(headers)

@@ -2,7 +2,9 @@
 
 CONNECTIONS_MAX in all and CONNECTIONS_PER_ADDRESS from one address. They count as descriptors of the broker, which has a few in
 reserve for them: health can be asked when clients have taken everything. If all are taken, or those descriptors are, the one that
-has idled longest between two requests makes room; if none idles, the new one is closed.
+has idled longest between two requests makes room; if none idles, the one whose request or answer began first of the address that
+has most, if that has two more than the address of the new one. So a few addresses with slow requests do not keep others out. Else
+the new one is closed.
 """
 
 from __future__ import annotations
@@ -78,12 +80,23 @@ class HttpServer:
         are_left = descriptors.connections < descriptors.connections_max + descriptors.reserve // RESERVE_PART
         if are_left and len(self._conversations) < CONNECTIONS_MAX:
             return True
-        idle = [each for each in self._conversations if each.is_idle and not each.cancel_scope.cancel_called]
-        if not idle:
+        leaver = self._leaver(host)
+        if leaver is None:
             self._tell("all %d connections over HTTP are in use", len(self._conversations))
             return False
-        min(idle, key=lambda each: each.idle_since).cancel_scope.cancel()
+        leaver.cancel_scope.cancel()
         return True
+
+    def _leaver(self, host: str) -> Conversation | None:
+        """Who makes room for another connection of this address."""
+        staying = [each for each in self._conversations if not each.cancel_scope.cancel_called]
+        if not (found := [each for each in staying if each.is_idle]):
+            counts = Counter(each.peer for each in staying)
+            most = max(counts.values(), default=0)
+            if most < counts[host] + 2:
+                return None
+            found = [each for each in staying if counts[each.peer] == most]
+        return min(found, key=lambda each: each.idle_since)
 
     def _tell(self, message: str, count: int) -> None:
         self._are_taken.tell(logger.warning, message, count)

@@ -380,7 +380,7 @@ def test_whatever_bytes_come_there_is_an_answer_or_an_end(pieces: list[bytes]) -
 @asynccontextmanager
 async def serving(
     descriptors: Descriptors | None = None,
-) -> AsyncIterator[tuple[HttpServer, Callable[[], Awaitable[trio.SocketStream]]]]:
+) -> AsyncIterator[tuple[HttpServer, Callable[..., Awaitable[trio.SocketStream]]]]:
     """A server on a free port, and what connects to it."""
     with bind("127.0.0.1", 0) as sock:
         sock.listen()
@@ -390,8 +390,8 @@ async def serving(
             nursery.start_soon(http.run, sock)
             await trio.testing.wait_all_tasks_blocked()
 
-            async def connected() -> trio.SocketStream:
-                return await streams.enter_async_context(await connect())
+            async def connected(address: str = "127.0.0.1") -> trio.SocketStream:
+                return await streams.enter_async_context(await connect(local_address=address))
 
             yield http, connected
             nursery.cancel_scope.cancel()
@@ -428,6 +428,45 @@ async def test_idle_connections_make_room_and_busy_ones_do_not(monkeypatch: pyte
             while any(each.is_idle for each in http._conversations):
                 await trio.sleep(0.01)
         assert await ask(await connect()) == b""
+
+
+async def test_slow_requests_of_few_addresses_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 6)
+    crowd = ["127.0.0.2"] * 3 + ["127.0.0.3"] * 3
+    async with serving() as (http, connect):
+
+        def busy(address: str) -> int:
+            here = [each for each in http._conversations if each.peer == address]
+            return sum(not each.is_idle and not each.cancel_scope.cancel_called for each in here)
+
+        async def begin(address: str) -> trio.SocketStream:
+            """A request that does not end."""
+            before, stream = busy(address), await connect(address)
+            await stream.send_all(b"GET /echo HTT")
+            with trio.fail_after(FAR_S):
+                while busy(address) == before:
+                    await trio.sleep(0.01)
+            return stream
+
+        slow = [await begin(address) for address in crowd]
+        others = [await begin("127.0.0.1"), await begin("127.0.0.1")]
+        # One of each address of the crowd has made room, and now all have the same.
+        assert await ask(await connect("127.0.0.2")) == b""
+        assert await ask(await connect("127.0.0.1")) == b""
+        # What is next to come has less than they.
+        assert await ask(await connect("127.0.0.4"))
+        served = [each for each in (*slow, *others) if await is_served(each)]
+        assert len(served) == 5 and set(others) & set(served)
+
+
+async def is_served(stream: trio.SocketStream) -> bool:
+    """Whether the rest of a request that `begin` began is answered."""
+    with trio.fail_after(FAR_S):
+        try:
+            await stream.send_all(b"P/1.1\r\nHost: localhost\r\n\r\n")
+            return bool(await stream.receive_some())
+        except trio.BrokenResourceError:
+            return False
 
 
 async def test_one_address_has_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
