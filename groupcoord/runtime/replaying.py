@@ -47,7 +47,7 @@ def replay_batch(
     # An idempotent producer has an id, too, but without a transaction its records count at once.
     producer_id = header.producer_id if header.is_transactional else -1
     yield None  # compaction may have left no record
-    for record in decode_records(buffer, start, header=header):
+    for record in decode_records(buffer, start, header=header, headers_max=0):
         yield None
         if header.is_control:
             control_type = control_type_id(record.key)
