@@ -1,11 +1,14 @@
 """`ottla cluster` as a user has it: one command, three brokers, and nothing left behind."""
 
+import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,11 @@ class Command:
     def __init__(self, folder: Path, *options: str) -> None:
         self._log = folder.with_suffix(".log")
         self._begin = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "ottla", "cluster", "--data", str(folder), *options]
+        self.process = self._started([sys.executable, "-m", "ottla", "cluster", "--data", str(folder), *options])
+
+    def _started(self, command: list[str]) -> subprocess.Popen:
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     @property
     def said(self) -> str:
@@ -40,6 +45,38 @@ class Command:
 
     def brokers(self) -> list[int]:
         return [child for child in self.children() if b"ottla\0start" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+class InTerminal(Command):
+    """The same, in a terminal of its own."""
+
+    def _started(self, command: list[str]) -> subprocess.Popen:
+        self.terminal, end = os.openpty()
+        os.set_blocking(self.terminal, False)
+        self._text = b""
+        started = subprocess.Popen(
+            command,
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
+        os.close(end)
+        return started
+
+    @property
+    def said(self) -> str:
+        with suppress(OSError):  # nothing more now, or nobody is there
+            while chunk := os.read(self.terminal, 65536):
+                self._text += chunk
+        return self._text.decode().replace("\r\n", "\n")
+
+    def type(self, keys: str) -> None:
+        os.write(self.terminal, keys.encode())
+
+    def shows_keys(self) -> bool:
+        return bool(termios.tcgetattr(self.terminal)[3] & termios.ECHO)
 
 
 @pytest.fixture
@@ -109,6 +146,29 @@ def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cl
     children = command.children()
     command.process.kill()
     wait_until(lambda: not any(exists(pid) for pid in children), "all are gone with the command")
+
+
+def test_keys_in_the_terminal_kill_a_broker_and_start_it_again(tmp_path):
+    command = InTerminal(tmp_path / "cluster", "--brokers", "2")
+    try:
+        assert command.shows_keys()
+        command.bootstrap()
+        assert "  keys            1 to 9 kill that broker, or start it again\n" in command.said
+        wait_until(lambda: not command.shows_keys(), "the command has the keys")
+        command.type("x0932")
+        wait_until(lambda: "ottla: broker 2 has ended (signal 9" in command.said, "the second broker is killed")
+        assert len(command.brokers()) == 1
+        command.type("2")
+        wait_until(lambda: "ottla: broker 2 serves again\n" in command.said, "it is started again", 60)
+        assert len(command.brokers()) == 2
+        command.type("\x03")
+        wait_until(lambda: command.said and command.process.poll() is not None, "the command has ended", 60)
+        assert command.process.returncode == 0 and "broker 1 has" not in command.said and "x0932" not in command.said
+        assert command.shows_keys()
+    finally:
+        command.process.kill()
+        command.process.wait()
+        os.close(command.terminal)
 
 
 def test_a_second_signal_stops_at_once_with_the_logs_flushed_though_zookeeper_is_gone(cluster, tmp_path):

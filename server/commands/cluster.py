@@ -24,8 +24,8 @@ needs Java. Whichever a cluster began with it keeps at its next starts.
 
 Data and logs are in one folder, and a second start with the same folder brings the same cluster back, at the same addresses
 if their ports are still free. If a process ends, one line says so. A broker that has ended is started again, and recovers, by
-`ottla cluster start-broker` in another terminal; `ottla cluster status` shows brokers, leaders and who is in sync. When the
-command ends, in whatever way, all its processes end.
+`ottla cluster start-broker` in another terminal; `ottla cluster status` shows brokers, leaders and who is in sync. In the command's
+own terminal the keys 1 to 9 kill that broker, or start it again. When the command ends, in whatever way, all its processes end.
 
 With --secure clients and brokers show certificates to each other, and what a client needs is printed. A cluster that was
 secured once stays so at its next starts.

@@ -7,8 +7,9 @@ The data folder holds all of it: tree/ or zookeeper/, broker-1/ and so on with t
 ports and the folder of its certificates, if it has any, so that a second start brings the same cluster back at the same
 addresses, and does not open what was closed.
 
-The command restarts nothing by itself; `ottla cluster start-broker` asks it to (`cluster_control.py`). Its children are in
-sessions of their own, so that Ctrl-C reaches the command alone, which stops the brokers before their tree; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
+The command restarts nothing by itself; `ottla cluster start-broker` (`cluster_control.py`) or a key in its terminal
+(`cluster_keys.py`) asks it to. Its children are in sessions of their own, so that Ctrl-C reaches the command alone, which stops
+the brokers before their tree; the kernel kills them all (PR_SET_PDEATHSIG) if the command itself is killed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ottla.replication.system import dying_with_this_process, pidfd_open
 from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
+from ottla.server.process.cluster_keys import keys, terminal
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.process.settings_file import write_settings
@@ -303,8 +305,10 @@ class LocalCluster:
                         await self._start(nursery)
                         self._nursery = nursery
                         nursery.start_soon(self._serve_control)
-                        self._announce()
-                        await self._until_all_have_ended()
+                        with terminal() as keyboard:
+                            self._announce(keyboard is not None)
+                            nursery.start_soon(self._heed_keys, keyboard)
+                            await self._until_all_have_ended()
                 except ClusterFailed as failed:
                     self._failure = failed
                 finally:
@@ -358,6 +362,29 @@ class LocalCluster:
             secure = None if self._secured is None else str(self._secured.folder)
             return {"brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)], "secure": secure}
         return await self._start_again(asked.broker)
+
+    async def _heed_keys(self, keyboard: int | None) -> None:
+        if keyboard is None:
+            return
+        assert self._nursery is not None
+        async for key in keys(keyboard):
+            if key in "123456789" and int(key) <= len(self._brokers):
+                self._nursery.start_soon(self._press, int(key))
+
+    async def _press(self, number: int) -> None:
+        """The key of a broker. While it starts, and as the cluster stops, nothing comes of it."""
+        broker = self._brokers[number - 1]
+        if self._is_stopping or not broker.serving_or_ended.is_set():
+            return
+        if broker.exit_status is None:
+            broker.signal(signal.SIGKILL)
+            return
+        try:
+            await self._start_again(number)
+        except Unanswered as problem:
+            print(f"ottla: {problem}", file=sys.stderr, flush=True)
+        else:
+            print(f"ottla: {broker.name} serves again", flush=True)
 
     def _described(self, number: int) -> dict[str, Any]:
         broker = self._brokers[number - 1]
@@ -425,13 +452,14 @@ class LocalCluster:
                 return
         raise ClusterFailed(zookeeper.epitaph())
 
-    def _announce(self) -> None:
+    def _announce(self, has_keys: bool) -> None:
         lines = [
             f"ottla {__version__}",
             f"  brokers         {len(self._brokers)}",
             *([f"  ZooKeeper       {HOST}:{self._zookeeper_port}"] if self._besides else []),
             f"  data directory  {self._folder}",
             f"  see             ottla cluster status{self._which}",
+            *(["  keys            1 to 9 kill that broker, or start it again"] if has_keys else []),
             *self._how_to_connect(),
             f"listening on {self.bootstrap}",
         ]
