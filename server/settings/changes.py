@@ -242,6 +242,9 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
         changed = repository.configuration(*_layers(repository, texts, for_all=for_all))
     except InvalidSetting as error:
         raise _refused(error) from None
+    # Kafka would load the plug-in and have it replace values. Whoever asks for that is to know that nothing does so here.
+    if changed.server.config_providers not in ((), repository.current.server.config_providers):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "config.providers: configuration providers are not served")
     _check_pools(repository, texts)
     _check_connections(repository, texts)
     _check_local_retention("ms", changed.log.local_retention_ms, changed.log.retention_ms)

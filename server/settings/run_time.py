@@ -12,7 +12,7 @@ from ottla.replication.config import LogConfig
 from ottla.wire.settings import Setting, settings_of
 
 _OF_BROKERS = """
-config.providers: Nothing: the value is kept, but there are no providers, and a start with one is refused.
+config.providers: Refused: there are no providers.
 cordoned.log.dirs: Holds for the next partition or move; what is in a directory stays there.
 errors.deadletterqueue.auto.create.topics.enable: Holds for the next record that goes to a dead-letter queue.
 errors.deadletterqueue.topic.name.prefix: Holds for the next record that goes to a dead-letter queue.

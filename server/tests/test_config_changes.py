@@ -10,6 +10,7 @@ from ottla.server.settings.changes import (
     check_topic,
     creation_texts,
 )
+from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -110,11 +111,20 @@ def test_changes_that_a_broker_setting_does_not_know(change: tuple[str, int, str
         {"listener.name.plaintext.ssl.keystore.location": "/x"},
         {"log.cleaner.max.compaction.lag.ms": "5", "log.cleaner.min.compaction.lag.ms": "9"},
         {"listeners": "PLAINTEXT://127.0.0.1:9092"},
+        {"config.providers": ""},
         {},
     ],
 )
 def test_what_a_broker_takes_at_run_time(configs: ConfigRepository, texts: dict[str, str]) -> None:
     check_broker(configs, texts, for_all=False)
+
+
+def test_providers_that_an_earlier_release_has_kept_stand_in_nobodys_way(configs: ConfigRepository) -> None:
+    configs.put_broker(Overrides({"config.providers": "file"}, 0), for_all=True)
+    check_broker(configs, {"config.providers": "file", "log.cleaner.threads": "2"}, for_all=True)
+    check_broker(configs, {}, for_all=True)
+    with pytest.raises(KafkaError, match="not served"):
+        check_broker(configs, {"config.providers": "file,directory"}, for_all=True)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +146,7 @@ def test_what_a_broker_takes_at_run_time(configs: ConfigRepository, texts: dict[
             "Cannot update these configs at default cluster level, broker id must be specified: [listeners]",
         ),
         ({"listeners": "PLAINTEXT://:1"}, False, "listeners cannot be changed while the broker runs"),
+        ({"config.providers": "file"}, True, "config.providers: configuration providers are not served"),
         (
             {"log.cleaner.threads": "x"},
             False,
