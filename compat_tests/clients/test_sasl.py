@@ -1,8 +1,9 @@
 """Real clients log in: over SASL_PLAINTEXT, with each mechanism that they have."""
 
 import asyncio
+import json
 import re
-import time
+from collections import Counter
 
 import aiokafka
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
+from kafka.net.connection import SaslReauthenticator
 
 ALICES, ADMINS, WRONG = "alices-secret-word", 'admin "quoted" secret', "nearly-alices-secret"
 TOKEN_KEY = "key-of-the-tokens"
@@ -63,13 +65,25 @@ def python(broker, mechanism="PLAIN", name="alice", password=ALICES):
     }
 
 
-def test_kafka_python_logs_in_and_again(secured):
+LOGINS = 3
+"""Of one connection: at the third one the session of the first is over."""
+
+
+def test_kafka_python_logs_in_and_again(secured, monkeypatch):
+    logins = Counter()
+    told = SaslReauthenticator.session_updated
+
+    def note(self, lifetime_ms):
+        logins[self] += 1
+        told(self, lifetime_ms)
+
+    monkeypatch.setattr(SaslReauthenticator, "session_updated", note)
     producer = KafkaProducer(**python(secured))
-    for number in range(4):
-        assert producer.send("python", b"x").get(10).offset == number
-        time.sleep(1)  # longer than a session, all in all
+    assert producer.send("python", b"x").get(10).offset == 0
+    wait_until(lambda: max(logins.values()) >= LOGINS, "it has logged in again", 60)
+    assert producer.send("python", b"x").get(10).offset == 1
     consumer = KafkaConsumer("python", auto_offset_reset="earliest", consumer_timeout_ms=5000, **python(secured))
-    assert len([next(consumer) for _ in range(4)]) == 4
+    assert len([next(consumer) for _ in range(2)]) == 2
     producer.close()
     consumer.close()
 
@@ -89,15 +103,28 @@ def test_aiokafka_logs_in(secured):
 
 
 def test_librdkafka_logs_in_and_again(secured):
-    failures = []
-    producer = Producer(librdkafka(secured) | {"error_cb": failures.append})
-    for _ in range(4):
+    failures, logins = [], [0]
+
+    def count(statistics):
+        told = json.loads(statistics)["brokers"].values()
+        logins.append(max(each.get("req", {}).get("SaslAuthenticate", 0) for each in told))
+
+    config = {"error_cb": failures.append, "stats_cb": count, "statistics.interval.ms": 100}
+    producer = Producer(librdkafka(secured) | config)
+
+    def produce():
         producer.produce(
             "confluent", b"x", on_delivery=lambda error, message: failures.append(error) if error else None
         )
-        producer.flush(10)
-        time.sleep(1)
-    assert failures == []
+        return producer.flush(10)
+
+    def has_logged_in_again():
+        producer.poll(0.1)
+        return logins[-1] >= LOGINS
+
+    assert produce() == 0
+    wait_until(has_logged_in_again, "it has logged in again", 60)
+    assert produce() == 0 and failures == []
 
 
 def test_librdkafka_hears_why_it_is_refused(secured):
