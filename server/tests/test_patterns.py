@@ -36,11 +36,14 @@ DIVIDED_BY_COMMAS = {
 }
 # Its alternatives exclude each other, which the look at a pattern does not see. The broker's operator wrote what it reads.
 OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
-# Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times.
+# Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times. So it does
+# with strings of JSON: what begins as one is one, to its end or that of the text.
 OF_FEW_CHARACTERS = {
     "ottla.server.asking.escaping._HARMFUL",
     "ottla.server.http.clients.names._OTHERS",
     "ottla.server.http.conversation._EMPTY_LINE",
+    "ottla.wire.foreign_json._BRACKET",
+    "ottla.wire.foreign_json._STRING",
 }
 # One is compiled and one imports what is; neither has a pattern.
 NOT_EVERYWHERE = {"ottla.wire._native", "ottla.server.auth.kerberos.library"}
