@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compat_tests.history.clients import NO_PROGRESS_S, QUICK, REFUSALS, Client, consumer_of
+from compat_tests.history.clients import QUICK, REFUSALS, Client, consumer_of
 from compat_tests.history.history import (
     UNKNOWN_OFFSET,
     Acknowledged,
@@ -42,6 +42,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 TIMEOUT_MS = 10_000
 CALL_S = 5.0
+PATIENCE_S = 180.0
+"""Several outages of all brokers may follow one another, and each ends what a new producer has reached."""
 PAUSE_S = 0.03
 STUCK_S = 2 * CALL_S
 MODULE, ONE, ALARM = "compat_tests.history.processors", "--one", -signal.SIGALRM
@@ -98,7 +100,7 @@ class RecordedProcessor(Client):
             self._close(self._producer)
         before, self._incarnation = self._incarnation, f"{self.name}/{next(self._incarnations)}"
         self.add(ProducerBegan, self._incarnation, True, -1)
-        deadline = time.monotonic() + NO_PROGRESS_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             self._producer = Producer(
                 QUICK
@@ -113,7 +115,7 @@ class RecordedProcessor(Client):
                 self._insist(lambda producer: producer.init_transactions(CALL_S))
                 break
             self._close(self._producer)
-            assert time.monotonic() < deadline, f"{self.name} gets no producer id in {NO_PROGRESS_S} s"
+            assert time.monotonic() < deadline, f"{self.name} gets no producer id in {PATIENCE_S} s"
         if before:
             self.add(Fenced, before)
         self._fetch(self._stable)
@@ -121,7 +123,7 @@ class RecordedProcessor(Client):
     def _insist(self, call: Callable[[Producer], None]) -> None:
         """Until the client says that it is done, or that it can't be."""
         assert self._producer is not None
-        deadline = time.monotonic() + NO_PROGRESS_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 call(self._producer)
@@ -132,7 +134,7 @@ class RecordedProcessor(Client):
                 self._note()
                 if not error.retriable():
                     raise
-                assert time.monotonic() < deadline, f"{self.name}: {error} for {NO_PROGRESS_S} s"
+                assert time.monotonic() < deadline, f"{self.name}: {error} for {PATIENCE_S} s"
 
     def _close(self, producer: Producer) -> None:
         """Not when its memory is cleared away, which may be in the middle of anything."""
@@ -274,7 +276,7 @@ class Processor:
     def _output(self) -> tuple[str, str]:
         assert self._process is not None
         try:
-            return self._process.communicate(timeout=2 * NO_PROGRESS_S)
+            return self._process.communicate(timeout=2 * PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
