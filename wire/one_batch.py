@@ -1,0 +1,90 @@
+"""The produce request that nearly every client sends, and its answer, without objects for their parts.
+
+One topic, one partition, records, no transactional id, no tagged fields: such a request of v9 to v13 is
+
+    transactional id (null)  acks  timeout  |  one topic  its name, or its id since v13  one partition  its index  |
+    size of the records  records  |  three empty sections of tagged fields
+
+The part in the middle stands in the answer just as it does in the request. The codecs that are generated of
+`messages/produce.py` read and write the same bytes, and whatever is of another shape is theirs; the tests hold these two to them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+FIRST_VERSION, LAST_VERSION = 9, 13
+TOPIC_IDS_SINCE = 13
+
+_ONE = 2  # a compact array says one more than it holds
+_NAME_BYTES_MAX = 126  # what a length of one byte can say
+_TOPIC_AT = 8
+"""Where a topic begins that is alone: behind the transactional id, acks, the timeout and the number of topics."""
+_ID_BYTES = 16
+
+_front = struct.Struct(">BhiBB").unpack_from  # transactional id, acks, timeout, topics, the first byte of the topic
+_partition = struct.Struct(">BiB").unpack_from  # partitions, index, the first byte of the size of the records
+_NO_TAGS = bytes(3)  # of the partition, of the topic, of the request
+# Error code, base offset, log append time, log start offset, no record errors; then eight zeros: no message, no tagged fields of
+# the partition and of the topic, no throttle time, no tagged fields of the response.
+_accepted = struct.Struct(">hqqqB8x").pack
+_NO_ERROR, _NO_RECORD_ERRORS = 0, 1
+_new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
+
+class OneBatch(NamedTuple):
+    """What such a request says. `topic`: the bytes of a name, or of an id. `front`: the part that the answer repeats."""
+
+    acks: int
+    topic: bytes | bytearray
+    partition: int
+    front: bytes | bytearray
+    records: memoryview
+
+
+def decode_one_batch(buffer: Any, position: int, end: int, *, has_id: bool) -> OneBatch | None:
+    """The request in `buffer[position:end]`, behind which others may follow; None if it is of another shape."""
+    try:
+        transactional_id, acks, _, topics, size = _front(buffer, position)
+        topic_end = position + _TOPIC_AT + (_ID_BYTES if has_id else size)
+        partitions, index, size_of_records = _partition(buffer, topic_end)
+        records_at = topic_end + 6
+        # A batch of more than a few records has a size of two or three bytes. It is no matter whether there are more than it needs.
+        if size_of_records > 127:
+            second = buffer[records_at]
+            size_of_records += (second << 7) - 128
+            records_at += 1
+            if second > 127:
+                third = buffer[records_at]
+                if third > 127:
+                    return None
+                size_of_records += (third << 14) - (1 << 14)
+                records_at += 1
+    except (IndexError, struct.error):
+        return None
+    records_end = records_at + size_of_records - 1
+    # The last three bytes prove that all that was read is before the end: no position ever went back.
+    if (
+        transactional_id
+        or topics != _ONE
+        or partitions != _ONE
+        or size_of_records < 1
+        or buffer[records_end:end] != _NO_TAGS
+    ):
+        return None
+    topic_at = position + _TOPIC_AT
+    if not has_id:
+        if not 1 <= size <= _NAME_BYTES_MAX + 1:
+            return None
+        topic_at += 1
+    topic = buffer[topic_at:topic_end]
+    front = buffer[position + _TOPIC_AT - 1 : topic_end + 5]
+    return _new_tuple(OneBatch, (acks, topic, index, front, memoryview(buffer)[records_at:records_end]))
+
+
+def encode_one_answer(
+    front: bytes | bytearray, base_offset: int, log_append_time_ms: int, log_start_offset: int
+) -> list[bytes | bytearray]:
+    """The response to a batch that was appended, in pieces. `front`: that of its request."""
+    return [front, _accepted(_NO_ERROR, base_offset, log_append_time_ms, log_start_offset, _NO_RECORD_ERRORS)]
