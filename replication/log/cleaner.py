@@ -93,7 +93,7 @@ def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, n
 
 def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
     # Records without a time are not overdue. With the default lag none is, and no file has to be read for that.
-    return now_ms > lag_ms and any(0 < segment.first_batch_timestamp < now_ms - lag_ms for segment in dirty)
+    return now_ms > lag_ms and any(0 < segment.first_batch_timestamp() < now_ms - lag_ms for segment in dirty)
 
 
 class _Pause(NamedTuple):

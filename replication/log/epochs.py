@@ -43,7 +43,6 @@ class LeaderEpochs:
         """The file has to be written again."""
         self.version += 1
 
-    @property
     def latest_epoch(self) -> int:
         """The last epoch, or -1."""
         return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
@@ -72,7 +71,7 @@ class LeaderEpochs:
         # The batches are the truth: the file may be older or newer than what a crash has left of the log.
         if epoch < (self.epoch_for_offset(offset) or 0):
             self._truncate(bisect_right(self._epochs, epoch))
-        if epoch > self.latest_epoch:
+        if epoch > self.latest_epoch():
             self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

@@ -85,12 +85,15 @@ def check_ordinary(
     except ValueError:
         return None
     base_timestamp, max_timestamp = header[7], header[8]
+    min_timestamp = base_timestamp + walked[0]
     if (
         # The long way corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and
         # sums that may leave 64 bits, go that way, too.
         base_timestamp + walked[1] != max_timestamp
-        or base_timestamp + walked[0] < max(now_ms - rules.timestamp_before_max_ms, NO_TIMESTAMP)
-        or max_timestamp > min(now_ms + rules.timestamp_after_max_ms, FAR)
+        or min_timestamp < NO_TIMESTAMP
+        or min_timestamp < now_ms - rules.timestamp_before_max_ms
+        or max_timestamp > FAR
+        or max_timestamp > now_ms + rules.timestamp_after_max_ms
     ):
         return None
     return new_tuple(CheckedRecords, (records, header, max_timestamp, NO_TIMESTAMP))

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.verification import VerificationGuard
 
 SEGMENTS_MAX = 2**31
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendInfo(NamedTuple):
@@ -177,7 +178,7 @@ class PartitionLog(DurableLog):
     @property
     def latest_leader_epoch(self) -> int:
         """The epoch of the last record, or of the leader elected since; -1 before the first."""
-        return self._epochs.latest_epoch
+        return self._epochs.latest_epoch()
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -211,10 +212,11 @@ class PartitionLog(DurableLog):
         # The offset is taken here and used up in `_write`, without a wait in between. So no other append can get the
         # same one.
         validated = checked.assign(self.log_end_offset, leader_epoch)
-        batches = validated.batches
+        # Taken apart at once: the names of a tuple are looked up more slowly than other attributes.
+        buffer, batches, first, last, max_timestamp, _, append_time_ms = validated
         # Without a producer id there is no sequence to check and no transaction to note.
         if batches[0].producer_id < 0 and len(batches) == 1:
-            rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+            rolled = self._write(buffer, batches, max_timestamp, now_ms)
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
             if isinstance(appended, BatchMetadata):
@@ -225,10 +227,10 @@ class PartitionLog(DurableLog):
             rolled = appended
         epochs = self._epochs
         # The leader notes its epoch when it is elected, so this rarely finds news.
-        if leader_epoch != epochs.latest_epoch:
-            epochs.assign(leader_epoch, validated.first_offset)
-        first, last, append_time_ms = validated.first_offset, validated.last_offset, validated.log_append_time_ms
-        return AppendInfo(first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled)
+        if leader_epoch != epochs.latest_epoch():
+            epochs.assign(leader_epoch, first)
+        info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled
+        return new_tuple(AppendInfo, info)
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
@@ -323,9 +325,7 @@ class PartitionLog(DurableLog):
         last_offset = last.base_offset + last.last_offset_delta
         rolled = False
         try:
-            if should_roll(
-                segment, config, size_bytes=size_bytes, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
-            ):
+            if should_roll(segment, config, size_bytes, max_timestamp, last_offset, now_ms):
                 rolled = self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
             segment.append(buffer, batches, config)

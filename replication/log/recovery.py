@@ -376,7 +376,7 @@ class _Loader:
                     _ = last.max_timestamp
                 # The first append needs this. The event loop would have to read it from the disk.
                 with contextlib.suppress(CorruptSegment):  # a read or an append there will raise it again
-                    _ = last.first_batch_timestamp
+                    last.first_batch_timestamp()
                 return log_end_offset
             logger.warning("The log in %s ends at %d, below its start %d", self._directory, log_end_offset, start)
             # The log goes on at its start offset. Nothing below that may be read, and it would leave a gap.

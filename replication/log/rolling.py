@@ -13,24 +13,27 @@ if TYPE_CHECKING:
 
 
 def should_roll(
-    segment: Segment, config: LogConfig, *, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+    segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
     """Whether an append of this size, time and offset begins a new segment. This may read the first batch."""
     size = segment.size
     return (
         size > config.segment_bytes - size_bytes
         # An empty segment cannot be too old: rolling it would only make another empty one.
-        or (size > 0 and _time_waited_ms(segment, now_ms, max_timestamp) > _age_max_ms(segment, config))
+        or (size > 0 and _is_too_old(segment, config, max_timestamp, now_ms))
         # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.
         or segment.indexes_are_full
         or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
     )
 
 
-def _time_waited_ms(segment: Segment, now_ms: int, max_timestamp: int) -> int:
+def _is_too_old(segment: Segment, config: LogConfig, max_timestamp: int, now_ms: int) -> bool:
     # Measured in the records' own time where they have one, so that replicas roll alike.
-    first = segment.first_batch_timestamp
-    return max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+    first = segment.first_batch_timestamp()
+    waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+    # Every append asks. Only here and there is it near enough to the limit that the limit has to be known exactly.
+    may_be = waited_ms > config.segment_ms or waited_ms > config.max_compaction_lag_ms or config.segment_jitter_ms > 0
+    return may_be and waited_ms > _age_max_ms(segment, config)
 
 
 def _age_max_ms(segment: Segment, config: LogConfig) -> int:

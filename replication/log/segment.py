@@ -37,7 +37,7 @@ from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_ba
 from ottla.replication.log.segment_files import SegmentCut, give_up_files, remove_unfinished, rename_files
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import BatchHeader
+from ottla.wire.records import LOG_OVERHEAD, BatchHeader
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -278,7 +278,6 @@ class Segment:
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
-    @property
     def first_batch_timestamp(self) -> int:
         """Largest timestamp of the first batch, or -1; the age of the segment is counted from it."""
         if not self.size:
@@ -317,8 +316,9 @@ class Segment:
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
                 self._check_full(config)
-            self._note_recent(batch.last_offset, position)
-            position += batch.size_in_bytes
+            # Not `last_offset` and `size_in_bytes`: these are properties, and every append asks for both.
+            self._note_recent(batch[0] + batch[6], position)
+            position += batch[1] + LOG_OVERHEAD
 
     def _make_ready(self, next_offset: int) -> None:
         """Read what index entries of batches from `next_offset` on depend on."""
@@ -351,8 +351,8 @@ class Segment:
         if max_timestamp is None:
             max_timestamp = self.max_timestamp
         # Only a later time counts: the first batch with the largest time stays the one that the index names.
-        if batch.max_timestamp > max_timestamp:
-            self._max_timestamp = max_timestamp = batch.max_timestamp
+        if batch[8] > max_timestamp:
+            self._max_timestamp = max_timestamp = batch[8]
             self.offset_of_max_timestamp = batch.last_offset
         waited = self.bytes_since_last_index_entry
         # INDEX_INTERVAL_MAX bounds a setting that is too large: a look-up reads so many bytes on the event loop.
@@ -364,7 +364,7 @@ class Segment:
             self.offset_index.append(batch.last_offset, position)
             self.bytes_since_last_index_entry = batch.size_in_bytes
             return True
-        self.bytes_since_last_index_entry += batch.size_in_bytes
+        self.bytes_since_last_index_entry = waited + batch[1] + LOG_OVERHEAD
         return False
 
     def _note_recent(self, last_offset: int, position: int) -> None:

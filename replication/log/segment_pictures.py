@@ -69,4 +69,4 @@ class Survey(PictureJob):
     """Opens indexes, makes them anew if they are damaged, and learns the times of segments, the first ones if many."""
 
     def work(self, picture: Segment) -> None:
-        _ = picture.offset_index, picture.max_timestamp, picture.first_batch_timestamp
+        _ = picture.offset_index, picture.max_timestamp, picture.first_batch_timestamp()

@@ -186,6 +186,10 @@ class CheckedRecords(NamedTuple):
             (buffer, [header], next_offset, last_offset, max_timestamp, last_offset, log_append_time_ms),
         )
 
+    def take_back(self) -> None:
+        """After `assign`: the batch is not appended, and stands in its buffer as it came."""
+        _FRONT.pack_into(self.buffer, 0, *self.header[:3])
+
 
 def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
     """What a Produce request of this version may hold per partition, before its partition is asked."""
