@@ -50,7 +50,7 @@ class ReceiveBuffers:
 
     def take(self, wanted: int, minimum: int) -> ReceiveBuffer:
         """A buffer of `wanted` bytes if one is at hand and there is room for it, else one of `minimum` bytes."""
-        found = self._from_pool(wanted if self.memory.has_room else minimum) or writable(minimum)
+        found = self._from_pool(wanted if self.memory.has_room() else minimum) or writable(minimum)
         self.memory.take(len(found))
         return found
 
@@ -127,7 +127,7 @@ class Inbox:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
             # What is left of a read needs a buffer of its own. Without room no more is read than a small frame may
             # take: a crowd whose large frames begin at once would go far beyond the limit.
-            self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room else FREE_BUFFER_BYTES)
+            self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
             return self.end
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
         received = self._receive_own(transport)

@@ -58,9 +58,9 @@ class MemoryBudget:
         """Whether somebody waits."""
         return bool(self._line)
 
-    @property
     def has_room(self) -> bool:
         """Whether there is room for somebody who does not stand in line."""
+        # No property: every read asks, and a method is called for a third of what a property costs.
         # Those in line come first, or else a stream of newcomers would take whatever becomes free.
         return self.used < self._total and not self._line
 

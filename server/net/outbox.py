@@ -32,6 +32,9 @@ class Progress(enum.Enum):
     COLD = "the next piece of a file has to come from the disk: call `warm` in a thread"
 
 
+DONE, BLOCKED, COLD = Progress  # a member is looked up in its class by name, which costs more than a global
+
+
 class Outbox:
     """Parts of answers in order; a part is a buffer or a file region."""
 
@@ -51,14 +54,25 @@ class Outbox:
     def send(self, transport: Transport) -> Progress:
         """Send as much as the transport takes without waiting."""
         parts = self.parts
+        # Nearly all that is sent: one answer without records.
+        if len(parts) == 1 and type(data := parts[0]) is bytes:
+            try:
+                sent = transport.send(data)
+            except BlockingIOError:
+                return BLOCKED
+            if sent == len(data):
+                parts.clear()
+                return DONE
+            parts[0] = memoryview(data)[sent:]
+            return BLOCKED
         while parts:
             if count := self._buffers_in_front(transport):
                 if not self._send_buffers(transport, count):
-                    return Progress.BLOCKED
+                    return BLOCKED
             # A region is in front: a large one, one that was begun, or one that the disk may be needed for.
-            elif (progress := self._send_region(transport, parts[0])) is not Progress.DONE:
+            elif (progress := self._send_region(transport, parts[0])) is not DONE:
                 return progress
-        return Progress.DONE
+        return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
         """How many parts in a row are buffers, after reading the small regions among them that need no disk."""
@@ -104,17 +118,17 @@ class Outbox:
                 chunk = min(rest, SENDFILE_CHUNK_BYTES)
                 # sendfile waits for the disk if a page is missing, and the event loop with it.
                 if not transport.is_in_memory(region, position, chunk):
-                    return Progress.COLD
+                    return COLD
                 self._region_looked_at = self._region_sent + chunk
             chunk = self._region_looked_at - self._region_sent
             try:
                 sent = transport.send_region(region, position, chunk)
             except BlockingIOError:
-                return Progress.BLOCKED
+                return BLOCKED
             # The system has taken the page back since it was looked for.
             except PageMissing:
                 self._region_looked_at = self._region_sent
-                return Progress.COLD
+                return COLD
             except OSError as error:
                 raise _blame(region, position, error) from error
             # The length is promised in what was sent already, so the answer can be neither finished nor taken back.
@@ -124,7 +138,7 @@ class Outbox:
         self._region_sent = self._region_looked_at = 0
         # It goes at once, because a region keeps its file open.
         del self.parts[0]
-        return Progress.DONE
+        return DONE
 
     def warm(self) -> None:
         """Bring the next piece of the first region into the page cache; blocks, so it belongs in a thread.
