@@ -18,7 +18,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.gate import route_index
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
 
 Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
+AtOnce = Callable[[Any, int, int, "RequestContext[Any]"], "list[Any] | None"]
+"""What answers the ordinary requests of an API from the bytes of their bodies: `(buffer, position, end, context)`. It gives the
+body of the answer in pieces, or None: nothing was done, and the request is to be decoded and handled."""
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
 
@@ -67,6 +71,8 @@ class Code(NamedTuple):
     request_class: type[Message]
     response_class: type[Message]
     handler: Handler
+    at_once: Mapping[int, AtOnce] = MappingProxyType({})
+    """By the version of the request, for the few APIs that are asked all the time."""
 
 
 class Route:
@@ -131,13 +137,14 @@ class Route:
         versions: VersionRange,
         handler: Handler,
         prepare: Callable[[], object] = lambda: None,
+        at_once: Mapping[int, AtOnce] = MappingProxyType({}),
         **options: bool,
     ) -> Route:
         """The route of a handler that is loaded; `prepare` may load what that needs."""
 
         def load() -> Code:
             prepare()
-            return Code(request_class, response_class_of(request_class), handler)
+            return Code(request_class, response_class_of(request_class), handler, at_once)
 
         chosen = [name for name, is_set in options.items() if is_set]
         name = request_class.__name__.removesuffix("Request")
@@ -203,6 +210,7 @@ def handles(
     abandonable: bool = False,
     alone_only: bool = False,
     answers_at_length: bool = False,
+    at_once: Mapping[int, AtOnce] = MappingProxyType({}),
     between_brokers: bool = False,
     feature: str | None = None,
     few_at_once: bool = False,
@@ -222,6 +230,7 @@ def handles(
                        changes nothing before it has waited
     reads_only         may be cancelled in the same way: it works for long if it is asked for much, and changes nothing
     answers_at_length  its answer is encoded in a thread, if it had to be awaited
+    at_once            what is asked first, by version: see `AtOnce`
     few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for a long answer,
                        and the work on it waits for nobody
     alone_only         neither served nor advertised by a member of a cluster
@@ -245,6 +254,7 @@ def handles(
             request_class.versions if versions is None else VersionRange.parse(versions),
             handler if feature is None else _with_level(handler, feature, turned_off),
             prepare,
+            at_once,
             abandonable=abandonable,
             alone_only=alone_only,
             answers_at_length=answers_at_length,
@@ -335,4 +345,4 @@ def _refusing(route: Route) -> Route:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
-    return Route(route.name, route.api_key, route.versions, (), lambda: route.code._replace(handler=refuse))
+    return Route(route.name, route.api_key, route.versions, (), lambda: route.code._replace(handler=refuse, at_once={}))

@@ -24,6 +24,8 @@ Behaviour
   added it (`server/produce/verification.py`). A request with transactions of two producers is
   INVALID_PRODUCER_ID_MAPPING for all partitions.
 
+Nearly all requests are answered by `server/produce/at_once.py`, in the same way. Those that it leaves alone come here.
+
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
 request of several megabytes or many partitions gives way between partitions. Meanwhile the receive buffer serves other
 connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/net/inbox.py`). The
@@ -35,6 +37,7 @@ from __future__ import annotations
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.produce.appending import Appending, Port
+from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.produce.requests import has_a_buffer
 from ottla.wire.answers import Answer
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -43,7 +46,7 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 PARTITIONS_AT_ONCE = 500
 
 
-@handles(ProduceRequest, pipelined=True)
+@handles(ProduceRequest, pipelined=True, at_once=AT_ONCE)
 def produce(request: ProduceRequest, context: RequestContext[Port]) -> Answer[ProduceResponse]:
     appending = Appending(request, context)
     # A list, because a generator costs more than these few steps. Nearly every request takes this way.

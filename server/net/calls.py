@@ -24,6 +24,7 @@ class Call:
     """What serving one (api key, version) needs, resolved once for the whole process."""
 
     __slots__ = (
+        "at_once",
         "decode",
         "encode",
         "envelope",
@@ -45,6 +46,7 @@ class Call:
         self.route = route
         self.version = version
         self.handler = route.handler
+        self.at_once = route.code.at_once.get(version)
         self.response_class = route.response_class
         self.decode = route.request_class.decoder(version)
         self.encode = route.response_class.encoder(version)

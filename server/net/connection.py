@@ -41,7 +41,7 @@ from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
-from ottla.server.net.outbox import Outbox, Progress, unreadable
+from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.throttling import Throttling, Timed
@@ -260,11 +260,11 @@ class Connection:
         # Every frame is handled by now, so the receive buffer is free for the next connection.
         self._inbox.detach()
         progress = self._outbox.send(self._transport)
-        if progress is Progress.DONE:
+        if progress is DONE:
             if self._holdings.unread_bytes:
                 self._holdings.count_unread(0)
             return WAIT_READABLE
-        if progress is Progress.BLOCKED:
+        if progress is BLOCKED:
             # Only buffers count. Regions of files are the page cache's, which the kernel can take back.
             self._holdings.count_unread(self._outbox.buffered_bytes)
             return WAIT_WRITABLE
@@ -293,6 +293,9 @@ class Connection:
             if not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
             since = now
+            # Nearly always one frame was all that came.
+            if inbox.start == inbox.end:
+                break
             if now > self._turn_end:
                 return END_OF_TURN
         # Without epoll nobody can poke a connection that waits for its socket, so its task waits for the answers.
@@ -345,19 +348,24 @@ class Connection:
         if self._quotas.is_on:
             charge = self._throttling.begin(call, self._context, end - start)
             return self._handle_charged(call, correlation_id, charge, buffer, position, end)
+        # One context serves the whole connection: to make one for every request would cost more than to refresh it.
+        self._context.api_version = version
+        # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
+        if (at_once := call.at_once) is not None and not self._pending:
+            parts = at_once(buffer, position, end, self._context)
+            if parts is not None:
+                self._hand_over(call, correlation_id, parts)
+                return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
-        context = self._context
-        # One context serves the whole connection: to make one for every request would cost more than to refresh it.
-        context.api_version = call.version
         try:
-            result = call.handler(request, context)
+            result = call.handler(request, self._context)
         except KafkaError as error:
             result = error_answer(call, error)
         # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
-            self._answer(call, correlation_id, result)
+            self._hand_over(call, correlation_id, call.encoded(result))
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
             return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent))
@@ -400,9 +408,6 @@ class Connection:
             self._client_id_raw = bytes(raw)
             self._context.client_id = raw.decode("utf-8", JAVA_REPLACE)
         return position + length
-
-    def _answer(self, call: Call, correlation_id: int, response: Any) -> None:
-        self._hand_over(call, correlation_id, call.encoded(response))
 
     def _hand_over(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
         out = self._outbox.parts
@@ -576,7 +581,7 @@ class Connection:
         elif type(answer) is EncodedAnswer:
             self._hand_over_encoded(call, correlation_id, answer.body)
         else:
-            self._answer(call, correlation_id, answer)
+            self._hand_over(call, correlation_id, call.encoded(answer))
 
     def _note_ready(self) -> None:
         """A pending answer has become ready: send it soon if it is its turn."""
@@ -604,7 +609,7 @@ class Connection:
             if type(response) is EncodedAnswer:
                 self._hand_over_encoded(call, correlation_id, response.body)
             elif response is not None:
-                self._answer(call, correlation_id, response)
+                self._hand_over(call, correlation_id, call.encoded(response))
             # One commit may make a hundred answers ready, each about thousands of partitions.
             if pending and time.monotonic() > self._turn_end:
                 self._note_ready()
@@ -642,11 +647,11 @@ class Connection:
         outbox = self._outbox
         while outbox.parts:
             progress = outbox.send(self._transport)
-            if progress is Progress.DONE:
+            if progress is DONE:
                 break
             # From here on others run, and receive into the shared buffer.
             self._inbox.detach()
-            if progress is Progress.BLOCKED:
+            if progress is BLOCKED:
                 self._holdings.count_unread(outbox.buffered_bytes)
                 await self._transport.until_sendable()
                 while self._readiness.is_spent():  # many may have become writable at once

@@ -31,7 +31,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
-from ottla.server.produce import appending, thread_checks
+from ottla.server.produce import appending, at_once, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.surroundings import Surroundings
 from ottla.wire.answers import PendingAnswer
@@ -47,6 +47,7 @@ VERSION = 10
 PARTITIONS = 4
 FOLLOWER = 2
 PARKED = 8
+BOTH_WAYS = 2  # a request that is refused asks for its partition by the short way, then by the one that says why
 
 
 class Leader:
@@ -195,7 +196,9 @@ async def producer(
         return HeartbeatResponse(error_code=0)
 
     routes = {
-        0: Route.of(ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True),
+        0: Route.of(
+            ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True, at_once=at_once.AT_ONCE
+        ),
         12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
     }
     ours, theirs = socket.socketpair()
@@ -465,6 +468,17 @@ async def test_what_needs_no_commit_still_waits_for_its_turn(producer: Producer,
     assert await producer.acknowledged() == (3, 0, 1)
 
 
+async def test_what_is_answered_at_once_waits_for_its_turn_too(producer: Producer, leader: Leader) -> None:
+    alone = leader.partitions[3]
+    alone.make_leader(leader_epoch=3, partition_epoch=1, replicas=(1,), isr=(1,))
+    await producer.send(producer.produce(3), producer.produce(0), producer.produce(3))
+    assert await producer.acknowledged() == (1, 0, 0)
+    assert await producer.hears_nothing()
+    assert alone.log_end_offset == 2
+    leader.commit(0, 1)
+    assert [await producer.acknowledged() for _ in range(2)] == [(2, 0, 0), (3, 0, 1)]
+
+
 async def test_not_more_than_so_many_are_pending(producer: Producer, leader: Leader) -> None:
     total = 2 * PENDING_MAX
     await producer.send(*[producer.produce(0) for _ in range(total)])
@@ -518,7 +532,7 @@ async def test_batches_behind_one_that_a_fenced_broker_refused_are_not_taken(pro
     await appended(leader, 1)
     leader.commit(0, 1)
     assert await producer.acknowledged() == (1, 0, 0)
-    leader.fences = 1
+    leader.fences = BOTH_WAYS
     await producer.send(*[producer.number(0, sequence) for sequence in (1, 2, 3)])
     for number in (2, 3, 4):
         assert await producer.acknowledged() == (number, REFUSED, -1)
@@ -639,7 +653,7 @@ async def test_a_broker_that_is_alone_had_no_leader_before_it(producer: Producer
 
 
 async def test_what_was_refused_once_and_given_up_is_a_gap(producer: Producer, leader: Leader) -> None:
-    leader.fences = 1
+    leader.fences = BOTH_WAYS
     await producer.send(producer.number(0, 0, epoch=1), producer.number(0, 1, epoch=1), producer.number(0, 1, epoch=1))
     assert await producer.acknowledged() == (1, REFUSED, -1)
     assert await producer.acknowledged() == (2, REFUSED, -1)

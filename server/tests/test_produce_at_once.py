@@ -1,0 +1,214 @@
+"""The short way of ordinary produce requests: the same answers and the same logs as by the way that knows all requests."""
+
+import random
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.log.tests.logs import batch, contents, idempotent
+from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.gate.context import RequestContext
+from ottla.server.handlers.produce import produce
+from ottla.server.net.calls import Call
+from ottla.server.produce.at_once import AT_ONCE
+from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.test_topic_handlers import creatable, create
+from ottla.wire.compression import Compression
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+NOW_MS = 2_000_000_000_000
+KINDS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "compacted": {"cleanup_policy": "compact"},
+    "appended": {"message_timestamp_type": "LogAppendTime"},
+    "squeezed": {"compression_type": "zstd"},
+    "small": {"max_message_bytes": "200"},
+    "flushed": {"flush_messages": "1"},
+    "rolled": {"segment_ms": "1"},
+    "strict": {"message_timestamp_before_max_ms": "1000"},
+}
+
+
+def good(chance: random.Random) -> memoryview:
+    return batch(*(NOW_MS - chance.randrange(3) for _ in range(chance.randint(1, 4))), value=bytes(chance.choice((5, 90, 300))))
+
+
+def numbered(chance: random.Random) -> memoryview:
+    """Sometimes the next batch of a producer, sometimes one that came before, sometimes one after a gap."""
+    return idempotent(chance.randrange(6), producer_id=chance.randrange(3), epoch=chance.choice((0, 0, 0, 1)))
+
+
+def changed(chance: random.Random) -> memoryview:
+    """A batch that is damaged in one byte."""
+    records = good(chance)
+    records[chance.randrange(len(records))] ^= 1 << chance.randrange(8)
+    return records
+
+
+def transactional(chance: random.Random) -> memoryview:
+    return idempotent(0, is_transactional=True)
+
+
+def squeezed(chance: random.Random) -> memoryview:
+    return batch(NOW_MS, value=bytes(500), compression=Compression.GZIP)
+
+
+def doubled(chance: random.Random) -> memoryview:
+    return memoryview(bytearray(bytes(good(chance)) * 2))
+
+
+def ahead(chance: random.Random) -> memoryview:
+    return batch(NOW_MS + 10_000_000)
+
+
+def nothing(chance: random.Random) -> memoryview:
+    return memoryview(bytearray(chance.randrange(70)))
+
+
+BATCHES = [good, good, good, good, numbered, numbered, changed, transactional, squeezed, doubled, ahead, nothing]
+
+
+def request(
+    broker: AdministeredBroker, topic: str, version: int, records: memoryview, *, index: int = 0, acks: int = -1
+) -> ProduceRequest:
+    state = broker.cluster.topics.get(topic)
+    topic_id = bytes(15) + b"\1" if state is None else state.topic_id
+    name, topic_id = (topic, bytes(16)) if version < 13 else ("", topic_id)
+    data = PartitionProduceData(index=index, records=memoryview(bytearray(records)))
+    topics = [TopicProduceData(name=name, topic_id=topic_id, partition_data=[data])]
+    return ProduceRequest(acks=acks, timeout_ms=9_999_999, topic_data=topics)
+
+
+def context_of(broker: AdministeredBroker, version: int) -> RequestContext[Any]:
+    context: RequestContext[Any] = broker.context(version)
+    context.now_ms = NOW_MS
+    return context
+
+
+def at_once(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse | ProduceRequest:
+    """The answer by the short way; if that leaves the request alone, the request as it is decoded after that."""
+    encoded = asked.encode(version)
+    buffer = bytearray(b"ab" + encoded + b"cd")
+    parts = AT_ONCE[version](buffer, 2, len(buffer) - 2, context_of(broker, version))
+    if parts is not None:
+        return ProduceResponse.decode(b"".join(parts), version)
+    assert buffer == b"ab" + encoded + b"cd"
+    decoded: ProduceRequest = ProduceRequest.decoder(version)(buffer, 2, len(buffer) - 2)
+    return decoded
+
+
+async def step_by_step(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse:
+    answer: Any = produce(asked, context_of(broker, version))
+    if isawaitable(answer):
+        answer = await answer
+    response: ProduceResponse = await finished(answer)
+    return response
+
+
+def told(response: ProduceResponse) -> list[Any]:
+    """All that an answer says, but for the name of the topic."""
+    [topic] = response.responses
+    [each] = topic.partition_responses
+    texts = [(error.batch_index, error.batch_index_error_message) for error in each.record_errors]
+    hint = (each.current_leader.leader_id, response.throttle_time_ms, response.node_endpoints)
+    offsets = (each.base_offset, each.log_append_time_ms, each.log_start_offset)
+    return [each.index, each.error_code, offsets, texts, each.error_message, hint]
+
+
+def held(broker: AdministeredBroker, topic: str) -> tuple[bytes, list[int]]:
+    """What a topic's log has, and what was counted of it."""
+    partition = broker.partition(topic, 0)
+    log, offset, data = partition.log, 0, b""
+    while offset < log.log_end_offset:
+        read = log.read(offset, 1 << 30, upper_bound=log.log_end_offset)
+        data += contents(read.region)
+        offset = read.end_offset
+    traffic = partition.traffic
+    counts = [traffic.messages_in, traffic.bytes_in, traffic.produce_requests, traffic.failed_produce_requests]
+    return data, [*counts, log.log_end_offset, partition.high_watermark, len(log.segments)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_both_ways_answer_alike_and_leave_the_same_logs(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    broker = await opened(tmp_path)
+    for kind, settings in KINDS.items():
+        made = await create(broker, creatable(f"short-{kind}", **settings), creatable(f"long-{kind}", **settings))
+        assert [each.error_code for each in made] == [0, 0]
+    taken = 0
+    for _ in range(300):
+        kind = chance.choice([*KINDS, *["plain"] * 8, "unknown"])
+        records, version = chance.choice(BATCHES)(chance), chance.randint(9, 13)
+        options = {"index": chance.choice((0, 0, 0, 0, 0, 0, 1, -1)), "acks": chance.choice((-1, -1, 1, 2))}
+        asked = request(broker, f"short-{kind}", version, records, **options)
+        # As the connection does it.
+        answer = at_once(broker, asked, version)
+        taken += isinstance(answer, ProduceResponse)
+        if isinstance(answer, ProduceRequest):
+            answer = await step_by_step(broker, answer, version)
+        twin = request(broker, f"long-{kind}", version, records, **options)
+        assert told(answer) == told(await step_by_step(broker, twin, version))
+    for kind in KINDS:
+        assert held(broker, f"short-{kind}") == held(broker, f"long-{kind}")
+    assert taken > 20
+
+
+async def left_alone(broker: AdministeredBroker, topic: str = "t", records: memoryview | None = None, **options: Any) -> bool:
+    """Whether a request that would be good else is left to the other way, with nothing done."""
+    before = held(broker, "t")
+    asked = request(broker, topic, 12, batch(NOW_MS) if records is None else records, **options)
+    is_left = isinstance(at_once(broker, asked, 12), ProduceRequest)
+    assert (held(broker, "t") == before) == is_left
+    return is_left
+
+
+async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    await create(broker, creatable("t"))
+    partition = broker.partition("t", 0)
+    assert not await left_alone(broker)
+    assert not await left_alone(broker, acks=1)
+    assert await left_alone(broker, acks=0)
+    assert await left_alone(broker, acks=3)
+    assert await left_alone(broker, index=1)
+    assert await left_alone(broker, topic="__consumer_offsets")
+    # A batch of some producer was refused and has to come again before those behind it.
+    header = idempotent(0)
+    await step_by_step(broker, request(broker, "t", 12, header, acks=1), 12)
+    broker.replicas.refused_sequences.by_producer[7] = {}
+    assert await left_alone(broker, records=idempotent(1))
+    assert not await left_alone(broker, records=idempotent(0, producer_id=8))
+    broker.replicas.refused_sequences.by_producer.clear()
+    # A new leader, to whom the batches before may be unknown.
+    partition.doubts_unknown_until_ms = NOW_MS + 1
+    assert await left_alone(broker)
+    partition.doubts_unknown_until_ms = 0
+    # A transaction that is open in the partition: the log would take more of it, but the request names nobody's.
+    mine = idempotent(0, producer_id=9, is_transactional=True)
+    partition.append_as_leader(mine, required_acks=1, now_ms=NOW_MS, guard=NOT_REQUIRED)
+    assert await left_alone(broker, records=idempotent(1, producer_id=9, is_transactional=True))
+    # Followers are waited for.
+    partition.make_leader(leader_epoch=partition.leader_epoch, partition_epoch=9, replicas=(1, 2), isr=(1, 2))
+    assert await left_alone(broker)
+    partition.make_follower(leader_id=2, leader_epoch=9, partition_epoch=10, replicas=(1, 2))
+    assert await left_alone(broker)
+
+
+async def test_a_client_that_may_not_write_is_refused_by_the_way_that_says_so(tmp_path: Path) -> None:
+    broker = await opened(tmp_path, {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+    await create(broker, creatable("t"))
+    asked = request(broker, "t", 12, batch(NOW_MS))
+    assert isinstance(at_once(broker, asked, 12), ProduceRequest)
+    assert told(await step_by_step(broker, asked, 12))[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_all_flexible_versions_of_produce_have_the_short_way() -> None:
+    from ottla.server.gate.dispatch import all_routes
+
+    route = all_routes()[0]
+    assert [version for version in range(14) if Call(route, version).at_once is not None] == [9, 10, 11, 12, 13]
+    assert Call(all_routes()[18], 3).at_once is None
