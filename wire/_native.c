@@ -16,12 +16,16 @@
  * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
  * not wholly there, and is given what it answered last time.
  *
+ * `walk_compressed_records` does both for whole batches in the plainest form of a codec, and knows nothing of all the others:
+ * decompression.py and compressed_walk.py are its twins.
+ *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
  */
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include "_blocks.h"
 
 /* Below this a walk takes some microseconds and handing over the lock would cost more than it gives. */
 #define UNLOCK_BYTES (256 * 1024)
@@ -255,9 +259,297 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
                          PyBool_FromLong(summary.has_null_key), PyBool_FromLong(summary.offsets_are_consecutive));
 }
 
+/* --- compressed records --------------------------------------------------------------------------------------------- */
+
+/* Below this, decompressing is quickly over even where a byte becomes as many as it can. */
+#define UNLOCK_COMPRESSED_BYTES (16 * 1024)
+
+enum { SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
+
+/* Where the records go: through the front of `memory`, where only the beginning of one that is cut off stays. */
+typedef struct {
+    uint8_t *memory;
+    size_t capacity, written;
+    size_t left;        /* bytes at the front that are not walked over */
+    size_t size, limit; /* how many have come, and may come */
+    const uint8_t *in, *in_end; /* the compressed bytes */
+    int32_t index, count;
+    Summary summary;
+} Records;
+
+/* All below return 0 or -1. */
+
+/* Where a block of at most `size` bytes may be written; NULL: there is no room. */
+static uint8_t *room_for(Records *to, size_t size)
+{
+    if (size > to->capacity || to->left + SLACK > to->capacity - size)
+        return NULL;
+    if (to->left + size + SLACK > to->written)
+        to->written = to->left + size + SLACK;
+    return to->memory + to->left;
+}
+
+static int count_bytes(Records *to, size_t size)
+{
+    to->size += size;
+    return to->size > to->limit ? -1 : 0;
+}
+
+/* So many bytes have been written there. */
+static int took(Records *to, size_t size)
+{
+    Cursor area = {to->memory, to->memory + to->left + size};
+    if (count_bytes(to, size) < 0 || walk_piece(&area, &to->index, to->count, &to->summary) < 0)
+        return -1;
+    to->left = (size_t)(area.end - area.next);
+    if (area.next != to->memory)
+        memmove(to->memory, area.next, to->left);
+    /* Whatever comes now is behind the last record. */
+    return to->left && to->index == to->count ? -1 : 0;
+}
+
+/* Whether what is behind `in` would lead beyond the limit if it were like what is before it. So little work is done in vain. */
+static int seems_too_long(const Records *of, const uint8_t *in)
+{
+    double share = (double)(in - of->in) / (double)(of->in_end - of->in);
+    return (double)of->size > (double)of->limit * 1.25 * share;
+}
+
+/* How many bytes the record at the front lacks, or at least so many. */
+static size_t lacking(const Records *of)
+{
+    Cursor record = {of->memory, of->memory + of->left};
+    int32_t length;
+    if (read_varint(&record, &length) < 0)
+        return 1;
+    size_t whole = (size_t)(record.next - of->memory) + (length > 0 ? (size_t)length : 0);
+    return whole > of->left ? whole - of->left : 1;
+}
+
+/* Bytes that are not compressed. They are walked over where they are, but for records that do not end there. */
+static int put(Records *to, const uint8_t *data, size_t size)
+{
+    if (count_bytes(to, size) < 0)
+        return -1;
+    while (to->left && size) {
+        size_t part = lacking(to);
+        if (part > size)
+            part = size;
+        uint8_t *room = room_for(to, part);
+        if (room == NULL)
+            return -1;
+        memcpy(room, data, part);
+        data += part;
+        size -= part;
+        to->size -= part;
+        if (took(to, part) < 0)
+            return -1;
+    }
+    Cursor area = {data, data + size};
+    if (walk_piece(&area, &to->index, to->count, &to->summary) < 0)
+        return -1;
+    size_t rest = (size_t)(area.end - area.next);
+    if (rest) {
+        uint8_t *room = room_for(to, rest);
+        if (room == NULL || to->index == to->count)
+            return -1;
+        memcpy(room, area.next, rest);
+        to->left += rest;
+    }
+    return 0;
+}
+
+static int snappy_records(Records *to)
+{
+    const uint8_t *in = to->in, *end = to->in_end;
+    static const uint8_t magic[8] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0};
+    int is_framed = end - in >= 16 && memcmp(in, magic, sizeof magic) == 0;
+    if (is_framed)
+        in += 16;
+    while (in < end) {
+        const uint8_t *block_end = end;
+        if (is_framed) {
+            if (end - in < 4)
+                return -1;
+            uint32_t size = (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
+            in += 4;
+            if (size == 0 || size > (size_t)(end - in))
+                return -1;
+            block_end = in + size;
+        }
+        int32_t size = snappy_length(&in, block_end);
+        uint8_t *room = size < 1 ? NULL : room_for(to, (size_t)size);
+        if (room == NULL || (size_t)size > to->limit - to->size || snappy_block(in, block_end, room, (size_t)size) < 0 ||
+            took(to, (size_t)size) < 0 || seems_too_long(to, block_end))
+            return -1;
+        in = block_end;
+    }
+    return 0;
+}
+
+static uint32_t rotated(uint32_t value, int bits)
+{
+    return value << bits | value >> (32 - bits);
+}
+
+/* The second byte of XXH32 with seed 0, for fewer than 16 bytes. */
+static uint8_t lz4_header_checksum(const uint8_t *data, int size)
+{
+    const uint32_t prime_1 = 2654435761u, prime_2 = 2246822519u, prime_3 = 3266489917u, prime_4 = 668265263u,
+                   prime_5 = 374761393u;
+    uint32_t digest = prime_5 + (uint32_t)size;
+    for (; size >= 4; size -= 4, data += 4)
+        digest = rotated(digest + little_endian(data, 4) * prime_3, 17) * prime_4;
+    for (; size > 0; size--, data++)
+        digest = rotated(digest + *data * prime_5, 11) * prime_1;
+    digest = (digest ^ digest >> 15) * prime_2;
+    digest = (digest ^ digest >> 13) * prime_3;
+    return (uint8_t)((digest ^ digest >> 16) >> 8);
+}
+
+static uint64_t little_endian_64(const uint8_t *in)
+{
+    return little_endian(in, 4) | (uint64_t)little_endian(in + 4, 4) << 32;
+}
+
+/* One frame of blocks that are not linked, without checksums but that of its header. What follows it is not looked at. */
+static int lz4_records(Records *to)
+{
+    const uint8_t *in = to->in, *end = to->in_end;
+    if (end - in < 15 || little_endian(in, 4) != 0x184d2204)
+        return -1;
+    int flags = in[4], sizes = in[5], has_size = flags & 0x08, described = has_size ? 10 : 2;
+    /* Version 1, independent blocks, nothing else but the size of the contents. */
+    if ((flags & ~0x08) != 0x60 || (sizes & 0x8f) != 0 || sizes >> 4 < 4)
+        return -1;
+    uint64_t told_size = has_size ? little_endian_64(in + 6) : 0;
+    size_t block_max = (size_t)1 << (8 + 2 * (sizes >> 4));
+    if (in[4 + described] != lz4_header_checksum(in + 4, described))
+        return -1;
+    in += 4 + described + 1;
+    while (end - in >= 4) {
+        uint32_t head = little_endian(in, 4), size = head & 0x7fffffff;
+        in += 4;
+        if (head == 0)
+            return has_size && told_size != to->size ? -1 : 0;
+        if (size > block_max || size > (size_t)(end - in))
+            return -1;
+        if (head >> 31) {
+            if (put(to, in, size) < 0)
+                return -1;
+        } else {
+            uint8_t *room = room_for(to, block_max);
+            ptrdiff_t became = room == NULL ? -1 : lz4_block(in, in + size, room, block_max);
+            if (became < 0 || took(to, (size_t)became) < 0)
+                return -1;
+        }
+        in += size;
+        if (seems_too_long(to, in))
+            return -1;
+    }
+    return -1;
+}
+
+/* One frame of stored blocks without a checksum: of what cannot be compressed. */
+static int zstd_records(Records *to)
+{
+    const uint8_t *in = to->in, *end = to->in_end;
+    if (end - in < 15 || little_endian(in, 4) != 0xfd2fb528)
+        return -1;
+    int descriptor = in[4], is_single = descriptor >> 5 & 1;
+    in += 5;
+    /* A reserved bit, a checksum, a dictionary. */
+    if (descriptor & 0x0f)
+        return -1;
+    uint64_t window = UINT64_MAX, told_size = UINT64_MAX;
+    if (!is_single) {
+        int exponent = *in >> 3, mantissa = *in & 7;
+        /* Windows of 128 MiB and more need a decoder that is told to allow them. */
+        if (exponent >= 17)
+            return -1;
+        window = ((uint64_t)1 << (10 + exponent)) / 8 * (uint64_t)(8 + mantissa);
+        in++;
+    }
+    switch (descriptor >> 6) {
+    case 0:
+        if (is_single)
+            told_size = *in++;
+        break;
+    case 1:
+        told_size = little_endian(in, 2) + 256u;
+        in += 2;
+        break;
+    case 2:
+        told_size = little_endian(in, 4);
+        in += 4;
+        break;
+    default:
+        told_size = little_endian_64(in);
+        in += 8;
+    }
+    if (is_single)
+        window = told_size;
+    size_t block_max = window < 128 * 1024 ? (size_t)window : 128 * 1024;
+    for (;;) {
+        if (end - in < 3)
+            return -1;
+        uint32_t head = little_endian(in, 3);
+        size_t size = head >> 3;
+        in += 3;
+        if ((head >> 1 & 3) != 0 || size > block_max || size > (size_t)(end - in) || put(to, in, size) < 0)
+            return -1;
+        in += size;
+        if (head & 1)
+            return in != end || (told_size != UINT64_MAX && told_size != to->size) ? -1 : 0;
+    }
+}
+
+static int decompressed_walk(Records *to, int codec)
+{
+    int result = codec == SNAPPY ? snappy_records(to) : codec == LZ4 ? lz4_records(to) : codec == ZSTD ? zstd_records(to) : -1;
+    return result == 0 && to->index == to->count && to->left == 0 ? 0 : -1;
+}
+
+PyDoc_STRVAR(walk_compressed_records_doc,
+             "walk_compressed_records(codec, data, limit, count, memory, /)\n--\n\n"
+             "Decompress data and walk over the records, which go through `memory` and are forgotten.\n"
+             "Returns (bytes of memory that were written to at most, what walk_records says). The second is None where they are\n"
+             "not exactly count good records of at most limit bytes, and where a codec is used in any but its plainest form.");
+
+static PyObject *walk_compressed_records(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data, memory;
+    int codec, count;
+    Py_ssize_t limit;
+    if (!PyArg_ParseTuple(args, "iy*niw*", &codec, &data, &limit, &count, &memory))
+        return NULL;
+    Records records = {.memory = memory.buf, .capacity = (size_t)memory.len, .limit = limit < 0 ? 0 : (size_t)limit,
+                       .count = count, .summary = {0, 0, -1, 0, 1}, .in = data.buf};
+    records.in_end = records.in + data.len;
+    int result;
+    if (data.len > UNLOCK_COMPRESSED_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        result = decompressed_walk(&records, codec);
+        Py_END_ALLOW_THREADS
+    } else {
+        result = decompressed_walk(&records, codec);
+    }
+    PyBuffer_Release(&memory);
+    PyBuffer_Release(&data);
+
+    Py_ssize_t written = (Py_ssize_t)records.written;
+    if (result < 0)
+        return Py_BuildValue("nO", written, Py_None);
+    Summary *found = &records.summary;
+    return Py_BuildValue("n(LLiNN)", written, (long long)found->min_timestamp_delta, (long long)found->max_timestamp_delta,
+                         (int)found->max_timestamp_offset_delta, PyBool_FromLong(found->has_null_key),
+                         PyBool_FromLong(found->offsets_are_consecutive));
+}
+
 static PyMethodDef methods[] = {
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
     {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
+    {"walk_compressed_records", walk_compressed_records, METH_VARARGS, walk_compressed_records_doc},
     {NULL, NULL, 0, NULL},
 };
 

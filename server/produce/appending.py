@@ -19,6 +19,7 @@ import trio
 
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
+from ottla.replication.log.ordinary_compressed import check_ordinary_compressed
 from ottla.replication.log.record_errors import InvalidRecords
 from ottla.replication.log.validator import (
     TooManyForTheLoop,
@@ -291,6 +292,8 @@ class Appending(PendingAnswer[ProduceResponse]):
             rules = partition.log.validation_rules()
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
+            elif time.monotonic() <= self._turn_end:
+                checked = check_ordinary_compressed(records, rules, now_ms=now_ms)
             # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, or if the request
             # has used up its turn: many small batches would hold the event loop together.
             if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
