@@ -34,6 +34,8 @@ def meanwhile(codec: Compression, data: bytes, count: int, piece: int, limit: in
     twin = patch("ottla.wire.compressed_walk.walk_whole_records", walk_whole_records_python) if python else nullcontext()
     with (
         twin,
+        # That way has tests of its own (test_plain_walk.py).
+        patch("ottla.wire.compressed_walk._walk_natively", None),
         patch("ottla.wire.compressed_walk.PIECE_BYTES", piece),
         patch("ottla.wire.decompression._CHUNK_BYTES", piece),
         patch("ottla.wire.decompression._ZSTD_AT_ONCE_BYTES", 0),

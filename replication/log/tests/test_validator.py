@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log import ordinary_batches, validator
 from ottla.replication.log.ordinary_batches import check_ordinary, check_own, ordinary_header
+from ottla.replication.log.ordinary_compressed import check_ordinary_compressed
 from ottla.replication.log.record_errors import InvalidRecords
 from ottla.replication.log.validator import (
     AppendOrigin,
@@ -95,7 +96,9 @@ def batch(
 def checked_in_one_go(records: bytes, rules: ValidationRules = ValidationRules()) -> CheckedRecords | None:  # noqa: B008
     view = memoryview(bytearray(records))
     header = ordinary_header(view)
-    return None if header is None else check_ordinary(view, header, rules, now_ms=NOW)
+    if header is not None:
+        return check_ordinary(view, header, rules, now_ms=NOW)
+    return check_ordinary_compressed(view, rules, now_ms=NOW)
 
 
 def validate(records: bytes, rules: ValidationRules = ValidationRules(), **options):  # noqa: B008

@@ -1,0 +1,241 @@
+"""Batches in the plainest form of their codec, walked in C: never another answer than decompressing them and walking afterwards."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.wire.compressed_walk import walk_plain
+from ottla.wire.compression import XERIAL_HEADER, Compression, compress, lz4_header_checksum
+from ottla.wire.decompression import decompress
+from ottla.wire.errors import KafkaError
+from ottla.wire.record_walk import walk_records
+from ottla.wire.records import encode_record
+
+native = pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
+if not hasattr(native, "walk_compressed_records"):
+    pytest.skip("built before it had the walk", allow_module_level=True)
+
+LIMIT = 1 << 22
+NOISE = random.Random(11).randbytes(200_000)
+
+
+def lz4(area: bytes, block_size: int = 4, **options: bool) -> bytes:
+    from lz4 import frame
+
+    return bytes(frame.compress(area, block_size=block_size, block_linked=False, **({"store_size": False} | options)))
+
+
+def bare_snappy(area: bytes) -> bytes:
+    from cramjam import snappy
+
+    return bytes(snappy.compress_raw(area))
+
+
+def two_zstd_frames(area: bytes) -> bytes:
+    return compress(Compression.ZSTD, area[:9]) + compress(Compression.ZSTD, area[9:])
+
+
+def streamed_zstd(area: bytes) -> bytes:
+    from zstandard import ZstdCompressor
+
+    stream = ZstdCompressor().compressobj()
+    return stream.compress(area) + stream.flush()
+
+
+FORMS = {
+    "snappy": (Compression.SNAPPY, lambda area: compress(Compression.SNAPPY, area)),
+    "bare snappy": (Compression.SNAPPY, bare_snappy),
+    "two snappy streams": (Compression.SNAPPY, lambda area: 2 * compress(Compression.SNAPPY, area[: len(area) // 2])),
+    "lz4": (Compression.LZ4, lambda area: compress(Compression.LZ4, area)),
+    "lz4 of its size": (Compression.LZ4, lambda area: lz4(area, store_size=True)),
+    "lz4 in large blocks": (Compression.LZ4, lambda area: lz4(area, 6)),
+    "lz4 with checksums": (Compression.LZ4, lambda area: lz4(area, content_checksum=True, block_checksum=True)),
+    "zstd": (Compression.ZSTD, lambda area: compress(Compression.ZSTD, area)),
+    "streamed zstd": (Compression.ZSTD, streamed_zstd),
+    "two zstd frames": (Compression.ZSTD, two_zstd_frames),
+}
+PLAIN = ("snappy", "bare snappy", "lz4", "lz4 of its size", "lz4 in large blocks")
+
+
+def afterwards(codec: Compression, data: bytes, count: int, limit: int = LIMIT) -> object:
+    try:
+        area = bytes(decompress(codec, data, limit))
+        return walk_records(area, 0, len(area), count)
+    except (ValueError, KafkaError):
+        return None
+
+
+def value(size: int, period: int) -> bytes:
+    """Noise, or noise of a few bytes over and over: copies from every distance."""
+    return NOISE[:size] if not period else (NOISE[:period] * (size // period + 1))[:size]
+
+
+sizes = st.sampled_from([0, 1, 5, 60, 63, 64, 127, 128, 1000, 8191, 8192, 40_000, 70_000])
+records = st.lists(
+    st.builds(
+        encode_record,
+        st.integers(-(2**31), 2**31 - 1) | st.integers(0, 3),
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100),
+        st.none() | st.binary(max_size=5),
+        st.none() | st.builds(value, sizes, st.integers(0, 20) | st.just(0)),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(parts=records, more=st.sampled_from([0, 0, 1, -1]))
+@settings(max_examples=20, deadline=None)
+def test_good_records_in_every_form(form: str, parts: list[bytes], more: int) -> None:
+    codec, compressed = FORMS[form]
+    data, count = compressed(b"".join(parts)), len(parts) + more
+    found = walk_plain(codec, data, LIMIT, count)
+    if form in PLAIN or found is not None:
+        assert found == afterwards(codec, data, count)
+
+
+def test_what_zstd_cannot_compress_is_plain() -> None:
+    dice = random.Random(12)
+    area = b"".join(encode_record(index, 0, None, dice.randbytes(10_000)) for index in range(90))
+    for compressed in (compress(Compression.ZSTD, area), streamed_zstd(area)):
+        assert walk_plain(Compression.ZSTD, compressed, LIMIT, 90) == (0, 0, 0, True, True)
+        assert walk_plain(Compression.ZSTD, compressed, len(area), 90) is not None
+        assert walk_plain(Compression.ZSTD, compressed, len(area) - 1, 90) is None
+        assert walk_plain(Compression.ZSTD, compressed + b"\0", LIMIT, 90) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_damaged_bytes(form: str, data: st.DataObject) -> None:
+    codec, compress_ = FORMS[form]
+    parts = data.draw(records)
+    compressed = bytearray(compress_(b"".join(parts)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, min(40, len(compressed) - 1)) | st.integers(0, len(compressed) - 1))
+        compressed[position] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]) | st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del compressed[data.draw(st.integers(0, len(compressed))) :]
+    assert_nothing_else_is_said(codec, bytes(compressed), len(parts))
+
+
+def assert_nothing_else_is_said(codec: Compression, data: bytes, count: int) -> None:
+    memory = bytearray(b"\xa5" * (1 << 18))
+    written, found = native.walk_compressed_records(codec, data, 1 << 20, count, memoryview(memory))
+    # Nothing is written where it does not say so.
+    assert not memory[written:].strip(b"\xa5")
+    if found is not None:
+        assert found == afterwards(codec, data, count)
+
+
+def small(number: int) -> st.SearchStrategy[int]:
+    return st.integers(0, min(number, 20)) | st.integers(0, number)
+
+
+def _more(length: int) -> bytes:
+    return bytes([255] * ((length - 15) // 255) + [(length - 15) % 255]) if length >= 15 else b""
+
+
+@st.composite
+def lz4_blocks(draw: st.DrawFn, are_good: bool) -> bytes:
+    """Sequences as LZ4 has them; if they need not be good, some have lengths and distances that cannot be."""
+    block, size = bytearray(), 0
+    for _ in range(draw(st.integers(1, 6))):
+        literals, match, distance = draw(small(300)), draw(small(600)), draw(small(400))
+        if are_good:
+            literals = max(literals, not size)
+            distance = 1 + distance % (size + literals)
+        block.append(min(literals, 15) << 4 | min(match, 15))
+        block += _more(literals) + NOISE[:literals] + distance.to_bytes(2, "little") + _more(match)
+        size += literals + match + 4
+    return bytes(block) + bytes([5 << 4]) + bytes(5) if are_good or draw(st.booleans()) else bytes(block)
+
+
+@st.composite
+def snappy_blocks(draw: st.DrawFn, are_good: bool) -> bytes:
+    """The same of snappy, with the length in front."""
+    block, size = bytearray(), 0
+    for _ in range(draw(st.integers(1, 8))):
+        kind, length, distance = draw(st.integers(0, 3)), draw(st.integers(1, 64)), draw(small(2047))
+        if are_good:
+            kind = kind if size else 0
+            distance = 1 + distance % max(1, size)
+        if kind == 0:
+            block += bytes([length - 1 << 2]) if length <= 60 else bytes([60 << 2, length - 1])
+            block += NOISE[:length]
+        elif kind == 1:
+            length = 4 + length % 8
+            block += bytes([distance >> 8 << 5 | length - 4 << 2 | 1, distance & 255])
+        else:
+            block += bytes([length - 1 << 2 | kind]) + distance.to_bytes(2 * kind - 2, "little")
+        size += length
+    size = size if are_good else max(0, size + draw(st.sampled_from([0, 0, 0, 1, -1])))
+    return encoded_length(size) + bytes(block)
+
+
+def encoded_length(size: int) -> bytes:
+    return bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+
+
+def lz4_frame(*blocks: tuple[bytes, bool]) -> bytes:
+    """Of blocks, and whether they are stored."""
+    descriptor = b"\x60\x40"
+    head = b"\x04\x22\x4d\x18" + descriptor + bytes([lz4_header_checksum(descriptor)])
+    parts = ((len(block) | is_stored << 31).to_bytes(4, "little") + block for block, is_stored in blocks)
+    return head + b"".join(parts) + bytes(4)
+
+
+def snappy_stream(*blocks: tuple[bytes, bool]) -> bytes:
+    stream = XERIAL_HEADER
+    for block, is_stored in blocks:
+        whole = encoded_length(len(block)) + bytes([len(block) - 1 << 2]) + block if is_stored else block
+        stream += len(whole).to_bytes(4, "big") + whole
+    return stream
+
+
+MADE = {Compression.LZ4: (lz4_blocks, lz4_frame), Compression.SNAPPY: (snappy_blocks, snappy_stream)}
+
+
+@pytest.mark.parametrize("are_good", [True, False])
+@pytest.mark.parametrize("codec", MADE)
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_made_up_blocks_are_what_the_library_makes_of_them(
+    codec: Compression, are_good: bool, data: st.DataObject
+) -> None:
+    blocks, framed = MADE[codec]
+    block = data.draw(blocks(are_good))
+    try:
+        made: bytes | None = bytes(decompress(codec, framed((block, False)), 1 << 16))
+    except KafkaError:
+        made = None
+    # They are the value of one record, which begins before them and ends behind them.
+    record = encode_record(0, 0, None, made or b"1234567890")
+    front = record[: len(record) - 1 - len(made or b"1234567890")]
+    whole = framed((front, True), (block, False), (b"\0", True))
+    memory = bytearray(1 << 18)
+    _, found = native.walk_compressed_records(codec, whole, 1 << 17, 1, memoryview(memory))
+    assert found == (0, 0, 0, True, True) if are_good else made is not None or found is None
+    if found is not None and made:
+        assert memory[: len(record)] == record
+
+
+@pytest.mark.parametrize("form", PLAIN)
+def test_no_more_than_the_limit(form: str) -> None:
+    codec, compressed = FORMS[form]
+    area = encode_record(0, 0, None, bytes(900)) * 300
+    data = compressed(area)
+    assert walk_plain(codec, data, len(area), 300) is not None
+    assert walk_plain(codec, data, len(area) - 1, 300) is None
+
+
+def test_what_seems_too_long_is_given_up_early() -> None:
+    """A frame may become very long: of one that does, no more than the limit is written, whatever comes of it."""
+    area = encode_record(0, 0, None, bytes(900)) * 40_000
+    memory = memoryview(bytearray(1 << 23))
+    written, found = native.walk_compressed_records(Compression.LZ4, lz4(area, 7), 1 << 20, 40_000, memory)
+    assert found is None
+    assert written <= (4 << 20) + 1000
