@@ -546,9 +546,31 @@ static PyObject *walk_compressed_records(PyObject *Py_UNUSED(module), PyObject *
                          PyBool_FromLong(found->offsets_are_consecutive));
 }
 
+PyDoc_STRVAR(has_gzip_header_doc,
+             "has_gzip_header(data, start, /)\n--\n\n"
+             "Whether anything behind `start` looks like the beginning of a gzip member.");
+
+static PyObject *has_gzip_header(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer data;
+    Py_ssize_t start;
+    if (!PyArg_ParseTuple(args, "y*n", &data, &start))
+        return NULL;
+    int found = 0;
+    const uint8_t *next = (const uint8_t *)data.buf + (start < 0 || start > data.len ? data.len : start);
+    const uint8_t *end = (const uint8_t *)data.buf + data.len;
+    while (!found && end - next >= 3 && (next = memchr(next, 0x1f, (size_t)(end - next) - 2)) != NULL) {
+        found = next[1] == 0x8b && next[2] == 8;
+        next++;
+    }
+    PyBuffer_Release(&data);
+    return PyBool_FromLong(found);
+}
+
 static PyMethodDef methods[] = {
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
     {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
+    {"has_gzip_header", has_gzip_header, METH_VARARGS, has_gzip_header_doc},
     {"walk_compressed_records", walk_compressed_records, METH_VARARGS, walk_compressed_records_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -7,9 +7,9 @@ is (`walk_plain`). It says yes or nothing, and nothing is done in a new way wher
 from collections.abc import Callable
 
 from ottla.wire.compression import Buffer, Compression
-from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into
-from ottla.wire.record_walk import IS_NATIVE, NOTHING_WALKED, walk_whole_records
-from ottla.wire.scratch import Scratch, lent
+from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into, gunzipped
+from ottla.wire.record_walk import IS_NATIVE, NOTHING_WALKED, walk_records, walk_whole_records
+from ottla.wire.scratch import KEPT_BYTES, Scratch, lent
 from ottla.wire.threads import let_others_run
 
 Found = tuple[int, int, int, bool, bool]
@@ -89,12 +89,22 @@ _walk_natively = _native_walk()
 
 def walk_plain(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
     """The same as `walk_compressed`, quickly; None is no verdict."""
+    if codec == Compression.GZIP:
+        return _walk_gzip(memoryview(data), min(limit, KEPT_BYTES), count)
     if _walk_natively is None:
         return None
     with lent() as memory:
         written, found = _walk_natively(codec, data, limit, count, memory.view)
         memory.written = max(memory.written, written)
         return found
+
+
+def _walk_gzip(data: memoryview, limit: int, count: int) -> Found | None:
+    area = gunzipped(data, limit)
+    try:
+        return None if area is None else walk_records(area, 0, len(area), count)
+    except ValueError:
+        return None
 
 
 def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int) -> Found | None:

@@ -7,9 +7,10 @@ changed. The tests hold both to the same verdicts.
 from __future__ import annotations
 
 from ottla.replication.log.ordinary_batches import new_tuple
-from ottla.replication.log.validator import FAR, INLINE_RECORDS_MAX, CheckedRecords, ValidationRules
+from ottla.replication.log.validator import FAR, INLINE_RECORDS_MAX, CheckedRecords, ValidationRules, is_long_gzip
 from ottla.wire.checksum import crc32c
 from ottla.wire.compressed_walk import walk_plain
+from ottla.wire.compression import Compression
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -58,7 +59,10 @@ def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, no
         or size > rules.max_message_bytes
     ):
         return None
-    found = walk_plain(codec, records[RECORDS_OFFSET:], min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max), count)
+    area = records[RECORDS_OFFSET:]
+    if codec == Compression.GZIP and is_long_gzip(area):
+        return None
+    found = walk_plain(codec, area, min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max), count)
     if found is None:
         return None
     minimum, maximum, _, has_null_key, are_consecutive = found
