@@ -10,3 +10,9 @@ def walk_whole_records(
     walked: tuple[int, int, int, int, int, bool, bool],
     /,
 ) -> tuple[int, int, int, int, int, bool, bool]: ...
+
+def walk_compressed_records(
+    codec: int, data: bytes | bytearray | memoryview, limit: int, count: int, memory: memoryview, /
+) -> tuple[int, tuple[int, int, int, bool, bool] | None]: ...
+
+def has_gzip_header(data: bytes | bytearray | memoryview, start: int, /) -> bool: ...

@@ -239,3 +239,59 @@ def test_what_seems_too_long_is_given_up_early() -> None:
     written, found = native.walk_compressed_records(Compression.LZ4, lz4(area, 7), 1 << 20, 40_000, memory)
     assert found is None
     assert written <= (4 << 20) + 1000
+
+
+# --- gzip, which libdeflate inflates ----------------------------------------------------------------------------------
+
+
+def member(area: bytes, level: int = 6) -> bytes:
+    return compress(Compression.GZIP, area, level)
+
+
+def walked_gzip(data: bytes, count: int, limit: int = LIMIT) -> object:
+    pytest.importorskip("deflate")
+    return walk_plain(Compression.GZIP, data, limit, count)
+
+
+@given(parts=records, level=st.integers(0, 9), more=st.sampled_from([0, 0, 1, -1]))
+@settings(max_examples=30, deadline=None)
+def test_good_gzip_members(parts: list[bytes], level: int, more: int) -> None:
+    data, count = member(b"".join(parts), level), len(parts) + more
+    assert walked_gzip(data, count) in (None, afterwards(Compression.GZIP, data, count))
+
+
+def test_records_in_gzip_are_walked() -> None:
+    area = encode_record(0, 0, None, NOISE[:5000]) + encode_record(1, 7, b"k", bytes(9000))
+    for level in (0, 6):
+        assert walked_gzip(member(area, level), 2) == (0, 7, 1, True, True)
+    assert walked_gzip(member(area), 1) is None
+    assert walked_gzip(member(area), 2, len(area)) is not None
+    assert walked_gzip(member(area), 2, len(area) - 1) is None
+
+
+def test_more_gzip_members_are_left_to_the_other_way() -> None:
+    """libdeflate ends with the first one: the end of the last says what the first may say, too."""
+    record = encode_record(0, 0, None, b"v")
+    assert walked_gzip(member(record), 1) == (0, 0, 0, True, True)
+    assert walked_gzip(member(record) * 2, 1) is None
+    assert walked_gzip(member(record) + b"\x1f\x8b\x08", 1) is None
+    assert walked_gzip(member(record) + b"\x1f\x8b", 1) is None
+    assert walked_gzip(member(record)[:-1], 1) is None
+    assert walked_gzip(b"", 1) is walked_gzip(b"\x1f", 1) is None
+
+
+@given(data=st.binary(max_size=40), start=st.integers(-1, 45), cut=st.integers(0, 40))
+def test_the_look_for_a_header_is_a_search(data: bytes, start: int, cut: int) -> None:
+    data = data[:cut] + b"\x1f\x8b\x08" + data[cut:] if start % 2 else data
+    assert native.has_gzip_header(data, start) == (start >= 0 and data.find(b"\x1f\x8b\x08", start) >= 0)
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_damaged_gzip(data: st.DataObject) -> None:
+    parts = data.draw(records)
+    compressed = bytearray(member(b"".join(parts)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        compressed[data.draw(st.integers(0, len(compressed) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(compressed)
+    assert walked_gzip(damaged, len(parts)) in (None, afterwards(Compression.GZIP, damaged, len(parts)))

@@ -768,6 +768,41 @@ def test_batches_that_may_take_long_are_for_a_thread():
     assert is_expensive(encode_message_set([Record(0, NOW, None, bytes(100_000))], 1))
 
 
+def test_much_gzip_is_for_a_thread_unless_it_is_only_stored():
+    text = b" ".join(random.Random(3).choices([b"word%d" % number for number in range(400)], k=60_000))
+    noise = random.Random(3).randbytes(300_000)
+    for value, level, takes_long in ((text, 6, True), (noise, 0, False), (bytes(300_000), 6, False)):
+        sent = memoryview(bytearray(encode_batch([Record(0, NOW, None, value)], compression=Compression.GZIP, compression_level=level)))
+        assert is_expensive(sent) == takes_long
+        if takes_long:
+            assert check_ordinary_compressed(sent, ValidationRules(), now_ms=NOW) is None
+        assert check_produced(sent, ValidationRules(), now_ms=NOW).header.records_count == 1
+
+
+@pytest.mark.parametrize("codec", [Compression.SNAPPY, Compression.LZ4])
+def test_an_ordinary_compressed_batch_is_checked_in_one_go(codec):
+    pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
+    records = [Record(index, NOW + index, None, b"v" * 100) for index in range(100)]
+    sent = encode_batch(records, compression=codec)
+    assert checked_in_one_go(sent) is not None
+    assert checked_in_one_go(sent, ValidationRules(compression=codec)) is not None
+    for rules in (
+        COMPACTED,
+        LOG_APPEND_TIME,
+        ValidationRules(compression=Compression.ZSTD),
+        ValidationRules(max_message_bytes=100),
+        ValidationRules(record_bytes_max=1000),
+        ValidationRules(decompressed_bytes_max=5000),
+    ):
+        assert checked_in_one_go(sent, rules) is None
+    late = encode_batch([Record(0, NOW + 2 * HOUR, None, b"v")], compression=codec)
+    assert checked_in_one_go(late) is None
+    # What becomes long is not for the event loop, and neither are very many records.
+    assert checked_in_one_go(encode_batch([Record(0, NOW, None, bytes(3_000_000))], compression=codec)) is None
+    assert checked_in_one_go(encode_batch([Record(0, NOW, None, b"")] * 30_000, compression=codec)) is None
+    validate(sent)
+
+
 def test_a_gzip_batch_that_lies_about_its_size_is_given_up_at_once_and_checked_in_a_thread():
     sent = bytearray(encode_batch([Record(0, NOW, None, bytes(4_000_000))], compression=Compression.GZIP))
     sent[-4:] = (1000).to_bytes(4, "little")
