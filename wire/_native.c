@@ -506,6 +506,9 @@ static int zstd_records(Records *to)
 
 static int decompressed_walk(Records *to, int codec)
 {
+    /* What is hardly longer than its records cannot hold very many empty blocks, which would take time and count for nothing. */
+    if ((size_t)(to->in_end - to->in) > to->limit + to->limit / 8 + 1024)
+        return -1;
     int result = codec == SNAPPY ? snappy_records(to) : codec == LZ4 ? lz4_records(to) : codec == ZSTD ? zstd_records(to) : -1;
     return result == 0 && to->index == to->count && to->left == 0 ? 0 : -1;
 }

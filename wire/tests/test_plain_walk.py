@@ -241,6 +241,16 @@ def test_what_seems_too_long_is_given_up_early() -> None:
     assert written <= (4 << 20) + 1000
 
 
+def test_very_many_empty_blocks_are_left_to_the_other_way() -> None:
+    """They count for nothing, and whoever sends them could hold the event loop with them."""
+    record = encode_record(0, 0, None, b"v")
+    plain = lz4_frame((record, True))
+    assert walk_plain(Compression.LZ4, plain, LIMIT, 1) is not None
+    for empty in (1000, 10_000):
+        data = plain[:7] + b"\0\0\0\x80" * empty + plain[7:]
+        assert (walk_plain(Compression.LZ4, data, 20_000, 1) is not None) == (empty == 1000)
+
+
 # --- gzip, which libdeflate inflates ----------------------------------------------------------------------------------
 
 

@@ -779,6 +779,13 @@ def test_much_gzip_is_for_a_thread_unless_it_is_only_stored():
         assert check_produced(sent, ValidationRules(), now_ms=NOW).header.records_count == 1
 
 
+def test_stored_gzip_that_is_longer_than_it_says_is_for_a_thread():
+    empty_block = b"\0\0\0\xff\xff"
+    member = compress(Compression.GZIP, RECORD, 0)
+    assert not is_expensive(batch(member[:10] + empty_block * 1000 + member[10:], attributes=1))
+    assert is_expensive(batch(member[:10] + empty_block * 300_000 + member[10:], attributes=1))
+
+
 @pytest.mark.parametrize("codec", [Compression.SNAPPY, Compression.LZ4])
 def test_an_ordinary_compressed_batch_is_checked_in_one_go(codec):
     pytest.importorskip("ottla.wire._native", reason="installed without a compiler")
