@@ -269,7 +269,8 @@ enum { SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
 /* Where the records go: through the front of `memory`, where only the beginning of one that is cut off stays. */
 typedef struct {
     uint8_t *memory;
-    size_t capacity, written;
+    size_t capacity;
+    size_t written, lent; /* up to where it was written, and may have been written since */
     size_t left;        /* bytes at the front that are not walked over */
     size_t size, limit; /* how many have come, and may come */
     const uint8_t *in, *in_end; /* the compressed bytes */
@@ -284,9 +285,16 @@ static uint8_t *room_for(Records *to, size_t size)
 {
     if (size > to->capacity || to->left + SLACK > to->capacity - size)
         return NULL;
-    if (to->left + size + SLACK > to->written)
-        to->written = to->left + size + SLACK;
+    to->lent = to->left + size + SLACK;
     return to->memory + to->left;
+}
+
+/* Nothing is written behind that until there is room again. */
+static void count_written(Records *to, size_t end)
+{
+    if (end > to->written)
+        to->written = end;
+    to->lent = 0;
 }
 
 static int count_bytes(Records *to, size_t size)
@@ -299,6 +307,7 @@ static int count_bytes(Records *to, size_t size)
 static int took(Records *to, size_t size)
 {
     Cursor area = {to->memory, to->memory + to->left + size};
+    count_written(to, to->left + size + SLACK);
     if (count_bytes(to, size) < 0 || walk_piece(&area, &to->index, to->count, &to->summary) < 0)
         return -1;
     to->left = (size_t)(area.end - area.next);
@@ -355,6 +364,7 @@ static int put(Records *to, const uint8_t *data, size_t size)
             return -1;
         memcpy(room, area.next, rest);
         to->left += rest;
+        count_written(to, to->left);
     }
     return 0;
 }
@@ -540,6 +550,7 @@ static PyObject *walk_compressed_records(PyObject *Py_UNUSED(module), PyObject *
     PyBuffer_Release(&memory);
     PyBuffer_Release(&data);
 
+    count_written(&records, records.lent);
     Py_ssize_t written = (Py_ssize_t)records.written;
     if (result < 0)
         return Py_BuildValue("nO", written, Py_None);

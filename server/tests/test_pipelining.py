@@ -292,6 +292,7 @@ async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
 ) -> None:
     monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     values = [random.Random(index).randbytes(200_000) for index in range(PARTITIONS)]
     data = [
         PartitionProduceData(index=index, records=batch(1, value=value, compression=Compression.GZIP))
@@ -323,6 +324,7 @@ async def test_a_request_that_waits_holds_none_of_its_records(
     """Twenty requests of ten megabytes that wait for a disk or a follower would be 200 MB."""
     if compression:
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     data = PartitionProduceData(index=0, records=batch(1, compression=compression))
     topics = [TopicProduceData(name="t", partition_data=[data])]
     received = bytearray(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics).encode(VERSION))
@@ -588,6 +590,7 @@ async def test_a_new_leader_waits_for_what_the_old_one_refused(
     if is_checked_in_thread:
         monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     partition = leader.partitions[0]
     await producer.send(producer.number(0, 0))
     await appended(leader, 1)
@@ -614,6 +617,7 @@ async def test_a_new_leader_takes_a_producer_that_it_does_not_know_from_the_star
     if is_checked_in_thread:
         monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     partition = leader.partitions[0]
     now_ms = time.time_ns() // 1_000_000
     partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
@@ -695,6 +699,7 @@ async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     partition = leader.partitions[0]
     if is_refused:
         partition.min_isr = 3
@@ -717,6 +722,7 @@ async def test_a_broker_that_is_fenced_while_a_thread_checks_records_does_not_ta
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     check = thread_checks.check_produced
 
     def check_for_long(*arguments: Any, **options: Any) -> Any:
@@ -761,6 +767,7 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
     release, check = threading.Event(), type(checked.log).check_produced
     monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
 
     def check_slowly(log: Any, records: memoryview, **options: Any) -> Any:
         if log is checked.log:
@@ -795,6 +802,7 @@ async def test_records_checked_in_a_thread_keep_their_place(
 ) -> None:
     monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     counts = [1, 40, 1, 50, 1]
     await producer.send(*[producer.produce(0, count=count) for count in counts])
     await appended(leader, sum(counts))
@@ -811,6 +819,7 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
     """Three kilobytes that become a hundred megabytes, eight at once, took 400 MB."""
     monkeypatch.setattr(thread_checks, "SMALL_CHECK_BYTES_MAX", 10_000)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     at_once, most = 0, 0
     lock = threading.Lock()
     check = thread_checks.check_produced

@@ -379,6 +379,7 @@ async def test_a_batch_that_is_checked_in_a_thread_is_verified_as_well(
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda records: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
+    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
     verifier = Scripted(ErrorCode.NONE)
     broker = await with_topic(tmp_path, verifier)
     assert await sent(broker, data()) == [ErrorCode.NONE]

@@ -232,6 +232,16 @@ def test_no_more_than_the_limit(form: str) -> None:
     assert walk_plain(codec, data, len(area) - 1, 300) is None
 
 
+def test_large_blocks_with_little_in_them_take_little_memory() -> None:
+    """A scratch in which much was written is not used again."""
+    memory = memoryview(bytearray(1 << 23))
+    written, found = native.walk_compressed_records(
+        Compression.LZ4, lz4(encode_record(0, 0, None, bytes(900)), 7), LIMIT, 1, memory
+    )
+    assert found is not None
+    assert written < 2000
+
+
 def test_what_seems_too_long_is_given_up_early() -> None:
     """A frame may become very long: of one that does, no more than the limit is written, whatever comes of it."""
     area = encode_record(0, 0, None, bytes(900)) * 40_000
