@@ -16,8 +16,8 @@
  * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
  * not wholly there, and is given what it answered last time.
  *
- * `walk_compressed_records` does both for whole batches in the plainest form of a codec, and knows nothing of all the others:
- * decompression.py and compressed_walk.py are its twins.
+ * `walk_stored_records` walks over records that a codec could not compress and has stored in frames as they are. It knows of
+ * nothing else: decompression.py and compressed_walk.py are its twins.
  *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
  */
@@ -25,7 +25,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
-#include "_blocks.h"
+#include <string.h>
 
 /* Below this a walk takes some microseconds and handing over the lock would cost more than it gives. */
 #define UNLOCK_BYTES (256 * 1024)
@@ -259,69 +259,35 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
                          PyBool_FromLong(summary.has_null_key), PyBool_FromLong(summary.offsets_are_consecutive));
 }
 
-/* --- compressed records --------------------------------------------------------------------------------------------- */
+/* --- stored records ------------------------------------------------------------------------------------------------- */
 
-/* Below this, decompressing is quickly over even where a byte becomes as many as it can. */
-#define UNLOCK_COMPRESSED_BYTES (16 * 1024)
+/* Below this a walk is quickly over, however short the records are. */
+#define UNLOCK_STORED_BYTES (16 * 1024)
 
-enum { SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
+enum { LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
 
-/* Where the records go: through the front of `memory`, where only the beginning of one that is cut off stays. */
+/* The records of all blocks. One that is cut off by the end of its block is put together at the front of `memory`. */
 typedef struct {
     uint8_t *memory;
     size_t capacity;
-    size_t written, lent; /* up to where it was written, and may have been written since */
+    size_t written;     /* up to where */
     size_t left;        /* bytes at the front that are not walked over */
     size_t size, limit; /* how many have come, and may come */
-    const uint8_t *in, *in_end; /* the compressed bytes */
     int32_t index, count;
     Summary summary;
 } Records;
 
 /* All below return 0 or -1. */
 
-/* Where a block of at most `size` bytes may be written; NULL: there is no room. */
-static uint8_t *room_for(Records *to, size_t size)
+static int keep(Records *to, const uint8_t *data, size_t size)
 {
-    if (size > to->capacity || to->left + SLACK > to->capacity - size)
-        return NULL;
-    to->lent = to->left + size + SLACK;
-    return to->memory + to->left;
-}
-
-/* Nothing is written behind that until there is room again. */
-static void count_written(Records *to, size_t end)
-{
-    if (end > to->written)
-        to->written = end;
-    to->lent = 0;
-}
-
-static int count_bytes(Records *to, size_t size)
-{
-    to->size += size;
-    return to->size > to->limit ? -1 : 0;
-}
-
-/* So many bytes have been written there. */
-static int took(Records *to, size_t size)
-{
-    Cursor area = {to->memory, to->memory + to->left + size};
-    count_written(to, to->left + size + SLACK);
-    if (count_bytes(to, size) < 0 || walk_piece(&area, &to->index, to->count, &to->summary) < 0)
+    if (size > to->capacity - to->left)
         return -1;
-    to->left = (size_t)(area.end - area.next);
-    if (area.next != to->memory)
-        memmove(to->memory, area.next, to->left);
-    /* Whatever comes now is behind the last record. */
-    return to->left && to->index == to->count ? -1 : 0;
-}
-
-/* Whether what is behind `in` would lead beyond the limit if it were like what is before it. So little work is done in vain. */
-static int seems_too_long(const Records *of, const uint8_t *in)
-{
-    double share = (double)(in - of->in) / (double)(of->in_end - of->in);
-    return (double)of->size > (double)of->limit * 1.25 * share;
+    memcpy(to->memory + to->left, data, size);
+    to->left += size;
+    if (to->left > to->written)
+        to->written = to->left;
+    return 0;
 }
 
 /* How many bytes the record at the front lacks, or at least so many. */
@@ -335,66 +301,49 @@ static size_t lacking(const Records *of)
     return whole > of->left ? whole - of->left : 1;
 }
 
-/* Bytes that are not compressed. They are walked over where they are, but for records that do not end there. */
+/* A block. It is walked over where it is, but for records that do not end or begin there. */
 static int put(Records *to, const uint8_t *data, size_t size)
 {
-    if (count_bytes(to, size) < 0)
+    to->size += size;
+    if (to->size > to->limit)
         return -1;
     while (to->left && size) {
         size_t part = lacking(to);
         if (part > size)
             part = size;
-        uint8_t *room = room_for(to, part);
-        if (room == NULL)
+        if (keep(to, data, part) < 0)
             return -1;
-        memcpy(room, data, part);
         data += part;
         size -= part;
-        to->size -= part;
-        if (took(to, part) < 0)
+        Cursor record = {to->memory, to->memory + to->left};
+        if (walk_piece(&record, &to->index, to->count, &to->summary) < 0)
+            return -1;
+        /* All of it, or nothing: no more than the record lacked was added. */
+        if (record.next == record.end)
+            to->left = 0;
+        else if (record.next != to->memory)
             return -1;
     }
     Cursor area = {data, data + size};
     if (walk_piece(&area, &to->index, to->count, &to->summary) < 0)
         return -1;
-    size_t rest = (size_t)(area.end - area.next);
-    if (rest) {
-        uint8_t *room = room_for(to, rest);
-        if (room == NULL || to->index == to->count)
-            return -1;
-        memcpy(room, area.next, rest);
-        to->left += rest;
-        count_written(to, to->left);
-    }
-    return 0;
+    /* Whatever comes now is behind the last record. */
+    if (area.next != area.end && to->index == to->count)
+        return -1;
+    return keep(to, area.next, (size_t)(area.end - area.next));
 }
 
-static int snappy_records(Records *to)
+static uint32_t little_endian(const uint8_t *in, int bytes)
 {
-    const uint8_t *in = to->in, *end = to->in_end;
-    static const uint8_t magic[8] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0};
-    int is_framed = end - in >= 16 && memcmp(in, magic, sizeof magic) == 0;
-    if (is_framed)
-        in += 16;
-    while (in < end) {
-        const uint8_t *block_end = end;
-        if (is_framed) {
-            if (end - in < 4)
-                return -1;
-            uint32_t size = (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
-            in += 4;
-            if (size == 0 || size > (size_t)(end - in))
-                return -1;
-            block_end = in + size;
-        }
-        int32_t size = snappy_length(&in, block_end);
-        uint8_t *room = size < 1 ? NULL : room_for(to, (size_t)size);
-        if (room == NULL || (size_t)size > to->limit - to->size || snappy_block(in, block_end, room, (size_t)size) < 0 ||
-            took(to, (size_t)size) < 0 || seems_too_long(to, block_end))
-            return -1;
-        in = block_end;
-    }
-    return 0;
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint32_t)in[i] << 8 * i;
+    return value;
+}
+
+static uint64_t little_endian_64(const uint8_t *in)
+{
+    return little_endian(in, 4) | (uint64_t)little_endian(in + 4, 4) << 32;
 }
 
 static uint32_t rotated(uint32_t value, int bits)
@@ -417,15 +366,9 @@ static uint8_t lz4_header_checksum(const uint8_t *data, int size)
     return (uint8_t)((digest ^ digest >> 16) >> 8);
 }
 
-static uint64_t little_endian_64(const uint8_t *in)
+/* One frame of stored blocks, without checksums but that of its header. What follows it is not looked at. */
+static int lz4_records(Records *to, const uint8_t *in, const uint8_t *end)
 {
-    return little_endian(in, 4) | (uint64_t)little_endian(in + 4, 4) << 32;
-}
-
-/* One frame of blocks that are not linked, without checksums but that of its header. What follows it is not looked at. */
-static int lz4_records(Records *to)
-{
-    const uint8_t *in = to->in, *end = to->in_end;
     if (end - in < 15 || little_endian(in, 4) != 0x184d2204)
         return -1;
     int flags = in[4], sizes = in[5], has_size = flags & 0x08, described = has_size ? 10 : 2;
@@ -442,28 +385,16 @@ static int lz4_records(Records *to)
         in += 4;
         if (head == 0)
             return has_size && told_size != to->size ? -1 : 0;
-        if (size > block_max || size > (size_t)(end - in))
+        if (!(head >> 31) || size > block_max || size > (size_t)(end - in) || put(to, in, size) < 0)
             return -1;
-        if (head >> 31) {
-            if (put(to, in, size) < 0)
-                return -1;
-        } else {
-            uint8_t *room = room_for(to, block_max);
-            ptrdiff_t became = room == NULL ? -1 : lz4_block(in, in + size, room, block_max);
-            if (became < 0 || took(to, (size_t)became) < 0)
-                return -1;
-        }
         in += size;
-        if (seems_too_long(to, in))
-            return -1;
     }
     return -1;
 }
 
-/* One frame of stored blocks without a checksum: of what cannot be compressed. */
-static int zstd_records(Records *to)
+/* One frame of stored blocks, without a checksum. */
+static int zstd_records(Records *to, const uint8_t *in, const uint8_t *end)
 {
-    const uint8_t *in = to->in, *end = to->in_end;
     if (end - in < 15 || little_endian(in, 4) != 0xfd2fb528)
         return -1;
     int descriptor = in[4], is_single = descriptor >> 5 & 1;
@@ -514,22 +445,22 @@ static int zstd_records(Records *to)
     }
 }
 
-static int decompressed_walk(Records *to, int codec)
+static int stored_walk(Records *to, int codec, const uint8_t *in, const uint8_t *end)
 {
     /* What is hardly longer than its records cannot hold very many empty blocks, which would take time and count for nothing. */
-    if ((size_t)(to->in_end - to->in) > to->limit + to->limit / 8 + 1024)
+    if ((size_t)(end - in) > to->limit + to->limit / 8 + 1024)
         return -1;
-    int result = codec == SNAPPY ? snappy_records(to) : codec == LZ4 ? lz4_records(to) : codec == ZSTD ? zstd_records(to) : -1;
+    int result = codec == LZ4 ? lz4_records(to, in, end) : codec == ZSTD ? zstd_records(to, in, end) : -1;
     return result == 0 && to->index == to->count && to->left == 0 ? 0 : -1;
 }
 
-PyDoc_STRVAR(walk_compressed_records_doc,
-             "walk_compressed_records(codec, data, limit, count, memory, /)\n--\n\n"
-             "Decompress data and walk over the records, which go through `memory` and are forgotten.\n"
-             "Returns (bytes of memory that were written to at most, what walk_records says). The second is None where they are\n"
-             "not exactly count good records of at most limit bytes, and where a codec is used in any but its plainest form.");
+PyDoc_STRVAR(walk_stored_records_doc,
+             "walk_stored_records(codec, data, limit, count, memory, /)\n--\n\n"
+             "Walk over the records in data, which a codec has stored as they are; those that two blocks share go through `memory`.\n"
+             "Returns (bytes of memory that were written to, what walk_records says). The second is None where they are not\n"
+             "exactly count good records of at most limit bytes, and where anything is compressed or unusual.");
 
-static PyObject *walk_compressed_records(PyObject *Py_UNUSED(module), PyObject *args)
+static PyObject *walk_stored_records(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer data, memory;
     int codec, count;
@@ -537,20 +468,19 @@ static PyObject *walk_compressed_records(PyObject *Py_UNUSED(module), PyObject *
     if (!PyArg_ParseTuple(args, "iy*niw*", &codec, &data, &limit, &count, &memory))
         return NULL;
     Records records = {.memory = memory.buf, .capacity = (size_t)memory.len, .limit = limit < 0 ? 0 : (size_t)limit,
-                       .count = count, .summary = {0, 0, -1, 0, 1}, .in = data.buf};
-    records.in_end = records.in + data.len;
+                       .count = count, .summary = {0, 0, -1, 0, 1}};
+    const uint8_t *in = data.buf;
     int result;
-    if (data.len > UNLOCK_COMPRESSED_BYTES) {
+    if (data.len > UNLOCK_STORED_BYTES) {
         Py_BEGIN_ALLOW_THREADS
-        result = decompressed_walk(&records, codec);
+        result = stored_walk(&records, codec, in, in + data.len);
         Py_END_ALLOW_THREADS
     } else {
-        result = decompressed_walk(&records, codec);
+        result = stored_walk(&records, codec, in, in + data.len);
     }
     PyBuffer_Release(&memory);
     PyBuffer_Release(&data);
 
-    count_written(&records, records.lent);
     Py_ssize_t written = (Py_ssize_t)records.written;
     if (result < 0)
         return Py_BuildValue("nO", written, Py_None);
@@ -585,7 +515,7 @@ static PyMethodDef methods[] = {
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
     {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
     {"has_gzip_header", has_gzip_header, METH_VARARGS, has_gzip_header_doc},
-    {"walk_compressed_records", walk_compressed_records, METH_VARARGS, walk_compressed_records_doc},
+    {"walk_stored_records", walk_stored_records, METH_VARARGS, walk_stored_records_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -11,7 +11,7 @@ def walk_whole_records(
     /,
 ) -> tuple[int, int, int, int, int, bool, bool]: ...
 
-def walk_compressed_records(
+def walk_stored_records(
     codec: int, data: bytes | bytearray | memoryview, limit: int, count: int, memory: memoryview, /
 ) -> tuple[int, tuple[int, int, int, bool, bool] | None]: ...
 

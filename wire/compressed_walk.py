@@ -1,7 +1,8 @@
 """The walk over the records of a compressed batch, while they are decompressed: little of them is in memory at a time.
 
-What nearly all producers make of their batches, in the plainest form of a codec, is done by one call into C where the native module
-is (`walk_plain`). It says yes or nothing, and nothing is done in a new way where it says nothing.
+Records that a codec could not compress, and has stored as they are, are walked where they are by one call into C (`walk_plain`);
+gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and where they say nothing all is
+done piece by piece.
 """
 
 from collections.abc import Callable
@@ -76,9 +77,9 @@ def _native_walk() -> Callable[[int, Buffer, int, int, memoryview], tuple[int, F
     if IS_NATIVE:
         # A module that an older release has left there does not know it.
         try:
-            from ottla.wire._native import walk_compressed_records
+            from ottla.wire._native import walk_stored_records
 
-            return walk_compressed_records
+            return walk_stored_records
         except ImportError:
             pass
     return None

@@ -1,4 +1,4 @@
-"""The compressed batch that nearly all producers send, checked in one go: `ordinary_batches.py` for batches with a codec.
+"""A batch whose codec has stored the records, or gzip of ordinary length, checked in one go: `ordinary_batches.py` with a codec.
 
 This says yes or nothing, too. `validator.py` has the last word wherever anything is out of the ordinary, takes long or is to be
 changed. The tests hold both to the same verdicts.
