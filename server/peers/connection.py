@@ -236,7 +236,9 @@ class PeerConnection:
             return WAIT_READABLE
         if not received:
             raise ConnectionResetError("the broker hung up")
-        return self._buffer.next_frame() or WAIT_READABLE
+        frame = self._buffer.next_frame()
+        self._transport.expect(0 if frame else self._buffer.missing())
+        return frame or WAIT_READABLE
 
     def _decoded(self, exchange: Exchange, correlation_id: int, frame: tuple[int, int]) -> Any:
         buffer = self._buffer
@@ -340,6 +342,11 @@ class FrameBuffer:
         self._start = frame_end
         self._note_size(size)
         return start + _size.size, frame_end
+
+    def missing(self) -> int:
+        """How many bytes the first frame still needs, as far as its length is known."""
+        rest = self._end - self._start
+        return self._frame_size() + _size.size - rest if rest >= _size.size else 0
 
     def receive(self, receive_into: Callable[[Any], int]) -> int:
         """Read once into the room behind the bytes; 0 at the end of the stream."""

@@ -86,6 +86,9 @@ class TlsPeerTransport:
         self._has_received = False
         self._write_end: int | None = None
 
+    def expect(self, count: int) -> None:
+        """OpenSSL has a part of what came, so the socket cannot tell."""
+
     def receive_into(self, buffer: Any) -> int:
         """Decrypt into the buffer what is there, up to RECEIVED_AT_ONCE_MAX bytes."""
         try:

@@ -14,6 +14,8 @@ from ottla.server.net.readiness import Step
 Serve = Callable[[socket.socket, Step], Awaitable[Any]]
 """`Readiness.serve`, or what does the same."""
 
+EXPECTED_BYTES_MAX = 256 * 1024
+
 
 class PeerTransport(Protocol):
     """One connection's way of bytes. One task is served at a time; others may send meanwhile."""
@@ -29,6 +31,12 @@ class PeerTransport(Protocol):
     @property
     def serve(self) -> Callable[[Step], Awaitable[Any]]:
         """Call a step whenever there is something to receive, until it returns what is no `Wait`."""
+
+    def expect(self, count: int) -> None:
+        """So many bytes are missing: until there are that many, as far as the system can wait for them, `serve` need not call.
+
+        0: any byte is news again.
+        """
 
     @property
     def is_refused(self) -> bool:
@@ -54,7 +62,15 @@ class PlainPeerTransport:
         self.send: Callable[[Any], int] = sock.send
         self.serve: Callable[[Step], Awaitable[Any]] = partial(serve, sock)
         self._socket = sock
+        self._expected = 1
         self._write_end: socket.socket | None = None  # of the same connection, while the other waits to be readable
+
+    def expect(self, count: int) -> None:
+        # Each time that a part of a long answer comes a wake-up costs more than the copy of its bytes.
+        expected = max(1, min(count, EXPECTED_BYTES_MAX))
+        if expected != self._expected:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+            self._expected = expected
 
     async def until_sendable(self) -> None:
         """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""
