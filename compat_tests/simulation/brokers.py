@@ -53,6 +53,9 @@ class SimTransport:
     def serving(self, readiness: SimReadiness, missing: Callable[[], int] | None = None) -> Callable[[Any], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
+    def expect(self, count: int) -> None:
+        """Its sockets tell of every byte."""
+
     async def until_sendable(self) -> None:
         await trio.lowlevel.wait_writable(self.socket)
 

@@ -387,6 +387,9 @@ class Segment:
             position = self._cursors.get(offset)
             if position is not None:
                 return position if position < self.size else None
+        # The first batch, which a reader that comes from the segment before wants.
+        if offset == self.base_offset:
+            return 0 if self.size else None
         recent = self._recent_last_offsets
         if recent is not None and self._recent_positions is not None:
             # Way 2: the tail, where most consumers and all followers that keep pace are.

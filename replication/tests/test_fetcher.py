@@ -287,6 +287,18 @@ async def test_large_answers_are_appended_in_pieces(autojump_clock, leader, lead
     assert content(following) == content(leading)
 
 
+async def test_batches_longer_than_a_turn_are_appended_one_by_one(autojump_clock, leader, leading, follower, following):
+    follower.config = replace(follower.config, replica_fetch_max_bytes=10 << 20)
+    write(leading, 6, b"x" * 300_000)
+    seen: list[int] = []
+    following.watchers.add(lambda: seen.append(following.log_end_offset))
+    follower.fetchers.follow(following)
+    await until(lambda: following.log_end_offset == 6)
+    assert len(leader.fetches) <= 2
+    assert sorted(set(seen)) == [1, 2, 3, 4, 5, 6]
+    assert content(following) == content(leading)
+
+
 @given(sizes=st.lists(st.integers(0, 300), max_size=8), rest=st.integers(0, 80), limit=st.integers(1, 1000))
 @settings(max_examples=60, deadline=None)
 def test_pieces_are_cut_between_batches(sizes: list[int], rest: int, limit: int) -> None:

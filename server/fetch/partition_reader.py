@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.partition.committed_reads import ABORTED_MAX
+from ottla.replication.partition.fetch_session import INITIAL_EPOCH
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.replica_selector import in_same_rack
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
 from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.fetch.rights import FetchRights
+from ottla.server.net.send_buffers import widen_for_replica
 from ottla.server.ports import (
     HasAuthorizer,
     HasCluster,
@@ -76,6 +78,7 @@ class PartitionReader(KeepsFewFilesOpen):
 
     __slots__ = (
         "_aborted_left",
+        "_new_follower",
         "broker",
         "is_committed_only",
         "is_follower",
@@ -114,6 +117,9 @@ class PartitionReader(KeepsFewFilesOpen):
         authorizer = broker.authorizer
         self.rights = None if authorizer is None else FetchRights(context, authorizer, is_follower=self.is_follower)
         self._aborted_left = ABORTED_MAX
+        # The first fetch of a follower's session: once one partition shows that it is one, its answers may be long.
+        is_first = self.is_follower and request.session_epoch == INITIAL_EPOCH
+        self._new_follower = context.socket if is_first else None
 
     def take_share_of_regions(self) -> None:
         super().take_share_of_regions()
@@ -224,6 +230,9 @@ class PartitionReader(KeepsFewFilesOpen):
         """Note what a follower holds; what it gets now, which is nothing while it is throttled."""
         broker, follower = self.broker, self.replica_id
         member = broker.member
+        if self._new_follower is not None:
+            widen_for_replica(self._new_follower, broker.config.server.socket_send_buffer_bytes)
+            self._new_follower = None
         # A follower whose log has left this one will cut its log. Its offset does not say that it holds our records.
         if self.notes_progress and read.diverging_epoch is None:
             partition.on_follower_fetch(

@@ -39,6 +39,8 @@ class HasPeer(Protocol):
 
     def getpeername(self) -> Any: ...
 
+    def setsockopt(self, level: int, option: int, value: int, /) -> Any: ...
+
 
 class TakesComplaints(Protocol):
     """Where a connection's handlers leave what the log should say of its client; `server/net/reports.py` has it."""
@@ -71,7 +73,6 @@ class RequestContext(Generic[PortT_co]):
     __slots__ = (
         "_complaints",
         "_on_close",
-        "_socket",
         "api_version",
         "broker",
         "charge",
@@ -83,6 +84,7 @@ class RequestContext(Generic[PortT_co]):
         "now_ms",
         "principal",
         "security_protocol",
+        "socket",
     )
 
     def __init__(
@@ -111,7 +113,7 @@ class RequestContext(Generic[PortT_co]):
         self.security_protocol = security_protocol
         self.now_ms = now_ms
         self._complaints = complaints
-        self._socket = socket
+        self.socket = socket
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
         self._on_close: dict[Callable[[object], None], None] = {}
@@ -120,7 +122,7 @@ class RequestContext(Generic[PortT_co]):
     def client_port(self) -> int | None:
         """The port that the client speaks from; None where nobody can tell. It is asked for when it is needed, which is seldom."""
         try:
-            address = None if self._socket is None else self._socket.getpeername()
+            address = None if self.socket is None else self.socket.getpeername()
         except OSError:
             return None
         return int(address[1]) if isinstance(address, tuple) else None

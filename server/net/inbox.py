@@ -36,6 +36,8 @@ POOLED_BUFFERS_MAX = 32
 POOLED_BYTES_MAX = 32 * 1024 * 1024
 # Larger ones end where their frame ends: a request may look at its records there after its handler has returned.
 POOLED_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+# A peer whose reads bring so much is quick, and the system may wait for more of its frame. A slow one must not look idle.
+QUICK_BYTES = 32 * 1024
 
 _frame_size = struct.Struct(">i").unpack_from
 
@@ -61,6 +63,13 @@ class ReceiveBuffers:
                 # A few bytes of a small frame must not keep a large buffer.
                 return self._pool.pop(index) if len(buffer) <= max(2 * wanted, FREE_BUFFER_BYTES) else None
         return None
+
+    def take_kept(self, wanted: int) -> ReceiveBuffer | None:
+        """A buffer of `wanted` bytes if one is at hand and there is room for it."""
+        found = self._from_pool(wanted) if self.memory.has_room else None
+        if found is not None:
+            self.memory.take(len(found))
+        return found
 
     def forget(self) -> None:
         """Keep no buffers for large frames."""
@@ -105,12 +114,13 @@ class NoRoom(Exception):
 class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
-    __slots__ = ("_buffers", "_own", "buffer", "end", "frame_bytes_max", "large_since", "memory", "start")
+    __slots__ = ("_buffers", "_own", "_series", "buffer", "end", "frame_bytes_max", "large_since", "memory", "start")
 
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
         self._buffers = buffers
         self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
+        self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
         self.memory = buffers.memory
         self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
         self.buffer: ReceiveBuffer = buffers.shared
@@ -122,16 +132,21 @@ class Inbox:
 
         BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
         """
-        # No frame has begun: one read into the shared buffer.
+        total = 0
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
+            if self._series:
+                total = self._receive_in_series(transport)
+        # No frame has begun: one read into the shared buffer.
+        if self._own is None:
+            if total:
+                return total
             # What is left of a read needs a buffer of its own. Without room no more is read than a small frame may
             # take: a crowd whose large frames begin at once would go far beyond the limit.
             self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
             return self.end
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
-        received = self._receive_own(transport)
-        total = received
+        received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
             try:
@@ -139,7 +154,36 @@ class Inbox:
             except BlockingIOError:
                 break
             total += received
+        # Each wake-up for a part of a large frame costs more than the copy of its bytes.
+        missing = self.missing()
+        transport.expect(missing if missing > FREE_BUFFER_BYTES and total >= QUICK_BYTES else 0)
         return total
+
+    def _receive_in_series(self, transport: Transport) -> int:
+        """Read what follows a large frame; if it is another one, into a buffer of its own. 0: nothing was read.
+
+        So the beginning of each need not be moved from the shared buffer, where it never has room.
+        """
+        kept = self._buffers.take_kept(self._series)
+        if kept is None:
+            self._series = 0
+            return 0
+        received = 0
+        try:
+            with memoryview(kept) as view:
+                # No more than the shared buffer takes, where it belongs if the series has ended.
+                received = transport.receive_into(view[:SHARED_BUFFER_BYTES])
+            if received >= 4 and _frame_size(kept, 0)[0] > SHARED_BUFFER_BYTES:
+                self._own = self.buffer = kept
+                self.large_since = time.monotonic()
+            else:
+                self._series = 0
+                self._buffers.shared[:received] = kept[:received]
+        finally:
+            if self._own is None:
+                self._buffers.give_back(kept)
+        self.end = received
+        return received
 
     @property
     def is_empty(self) -> bool:
@@ -195,6 +239,7 @@ class Inbox:
     def close(self) -> None:
         """Return the own buffer to the pool and forget its bytes."""
         if self._own is not None:
+            self._series = size if SHARED_BUFFER_BYTES < (size := len(self._own)) <= POOLED_BUFFER_BYTES_MAX else 0
             self._buffers.give_back(self._own)
             self.memory.release(self)
             self.large_since = math.inf

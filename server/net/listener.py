@@ -30,6 +30,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.memory_budget import STALLED_S
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.reports import Complaints
+from ottla.server.net.send_buffers import SYSTEM_DEFAULT, UNCHANGED, send_buffer_bytes
 from ottla.server.net.transport import PlainTransport
 from ottla.wire.decompression import give_back_idle
 
@@ -53,13 +54,6 @@ CONNECTIONS_PER_SLICE = 1000
 KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
 DELAYED_MAX = 32  # connections of peers that connect too often; their descriptors come out of the reserve
 CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
-
-# socket.send.buffer.bytes and socket.receive.buffer.bytes: in place of Kafka's defaults these suit this broker. More
-# in flight than this falls out of the processor's caches, less needs too many wake-ups (0.32 s of CPU per GB sent,
-# where the kernel's own choice needs 0.51 and 100 KiB need 0.39); for receiving the kernel's choice is the cheapest.
-UNCHANGED = 102_400
-SYSTEM_DEFAULT = -1
-SEND_BUFFER_BYTES = 256 * 1024
 
 
 def bind(
@@ -127,9 +121,7 @@ class Listener:
         self.frame_bytes_max = config.socket_request_max_bytes
         self.connections: set[Connection] = set()
         self._socket = sock
-        # Kafka's default is taken for no choice, because this broker does better with another size (above).
-        given = config.socket_send_buffer_bytes
-        self._send_buffer_bytes = SEND_BUFFER_BYTES if given == UNCHANGED else given
+        self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
         idle_ms = config.connections_max_idle_ms
         self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         self._delayed = 0

@@ -34,6 +34,9 @@ class TlsWaiting(ABC):
         # What is held while a receive waits for room to send would be asked for in vain, again and again.
         return self._receive_waits_for is WAIT_READABLE and self.holds_input
 
+    def expect(self, count: int) -> None:  # noqa: B027 - there is nothing to be done
+        """Encrypted bytes are more than those of the frame, and `serving` asks what is missing."""
+
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
         """Whoever receives has no use for fewer bytes than `count`."""
 

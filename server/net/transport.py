@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.replication import system
-from ottla.replication.system import RWF_NOWAIT, send_file
+from ottla.replication.system import IS_LINUX, RWF_NOWAIT, send_file
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
     from ottla.server.net.readiness import Readiness, Step
 
 _PAGE_BYTES = 4096
+EXPECTED_BYTES_MAX = 256 * 1024
 
 
 class Transport(Protocol):
@@ -59,6 +60,9 @@ class Transport(Protocol):
 
         Fewer than `missing()` bytes are of no use to the step; a transport may wait for as many.
         """
+
+    def expect(self, count: int) -> None:
+        """Whoever receives has no use for fewer bytes than these: the system may wait until there are so many. 0: any will do."""
 
     async def until_sendable(self) -> None:
         """Return when a send that was refused may go on."""
@@ -109,10 +113,11 @@ class PageCacheReader:
 class PlainTransport(PageCacheReader):
     """A TCP socket. Regions go from the page cache to the socket without a copy."""
 
-    __slots__ = ("close", "receive_into", "send", "socket")
+    __slots__ = ("_expected", "close", "receive_into", "send", "socket")
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self._expected = 1
         self.receive_into = sock.recv_into  # the socket's own methods, because every request needs both
         self.send = sock.send
         self.close = sock.close
@@ -123,6 +128,9 @@ class PlainTransport(PageCacheReader):
     def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
+    def expect(self, count: int) -> None:
+        self._expected = expected_by_system(self.socket, count, self._expected)
+
     async def until_sendable(self) -> None:
         await trio.lowlevel.wait_writable(self.socket)
 
@@ -131,6 +139,14 @@ class PlainTransport(PageCacheReader):
 
     def is_at_end(self) -> bool:
         return unread(self.socket, 1) == b""
+
+
+def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
+    """Have the system tell of input only from `count` bytes on, or from what it can wait for; it waited for `before`."""
+    expected = max(1, min(count, EXPECTED_BYTES_MAX))
+    if expected != before and IS_LINUX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+    return expected
 
 
 def has_left(sock: socket.socket) -> bool:

@@ -237,7 +237,9 @@ class PeerConnection:
         if not received:
             raise ConnectionResetError("the broker hung up")
         frame = self._buffer.next_frame()
-        self._transport.expect(0 if frame else self._buffer.missing())
+        # To wait for a few bytes more would take as many calls as to look for them.
+        missing = 0 if frame else self._buffer.missing()
+        self._transport.expect(missing if missing > BUFFER_BYTES else 0)
         return frame or WAIT_READABLE
 
     def _decoded(self, exchange: Exchange, correlation_id: int, frame: tuple[int, int]) -> Any:

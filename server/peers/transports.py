@@ -10,11 +10,10 @@ from typing import Any, Protocol
 import trio
 
 from ottla.server.net.readiness import Step
+from ottla.server.net.transport import expected_by_system
 
 Serve = Callable[[socket.socket, Step], Awaitable[Any]]
 """`Readiness.serve`, or what does the same."""
-
-EXPECTED_BYTES_MAX = 256 * 1024
 
 
 class PeerTransport(Protocol):
@@ -66,11 +65,8 @@ class PlainPeerTransport:
         self._write_end: socket.socket | None = None  # of the same connection, while the other waits to be readable
 
     def expect(self, count: int) -> None:
-        # Each time that a part of a long answer comes a wake-up costs more than the copy of its bytes.
-        expected = max(1, min(count, EXPECTED_BYTES_MAX))
-        if expected != self._expected:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
-            self._expected = expected
+        # A wake-up for each part of a long answer costs more than the copy of its bytes.
+        self._expected = expected_by_system(self._socket, count, self._expected)
 
     async def until_sendable(self) -> None:
         """By a descriptor of its own: the one that is served for reading cannot be waited for elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,6 +25,8 @@ from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
 from ottla.server.net.deadlines import Deadlines
+from ottla.server.net.send_buffers import REPLICA_SEND_BUFFER_BYTES, UNCHANGED, widen_for_replica
+from ottla.server.settings.broker_config import ServerConfig
 from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -64,7 +67,8 @@ class Leader:
         self.isr_changes = IsrChanges()
         self.is_in_cluster = True
         self.member: Any = SimpleNamespace(isr_changes=self.isr_changes, is_fenced=False)
-        self.config = SimpleNamespace(replication=ReplicationConfig())
+        self.config = SimpleNamespace(replication=ReplicationConfig(), server=ServerConfig())
+        self.socket: Any = None  # of the connection that asks
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
         self.deadlines = Deadlines()
         self.surroundings = Surroundings()
@@ -129,7 +133,7 @@ class Leader:
             session_epoch=session[1],
             topics=[FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=wishes)] if wishes else [],
         )
-        context = RequestContext(cast(Any, self), api_version=version, now_ms=self.time_ms)
+        context = RequestContext(cast(Any, self), api_version=version, now_ms=self.time_ms, socket=self.socket)
         return fetch(request, context)
 
 
@@ -148,6 +152,44 @@ def waiting(answer: Any) -> WaitingFetch:
 @pytest.fixture
 async def leader() -> Leader:
     return Leader()
+
+
+class Options:
+    """A socket that notes its options."""
+
+    def __init__(self) -> None:
+        self.set: list[tuple[int, int, int]] = []
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.set.append((level, option, value))
+
+
+WIDENED = [(socket.SOL_SOCKET, socket.SO_SNDBUF, REPLICA_SEND_BUFFER_BYTES)]
+
+
+async def test_long_answers_to_a_follower_have_room_in_its_socket(leader: Leader) -> None:
+    leader.append()
+    leader.socket = sock = Options()
+    told(leader.ask({0: 0, 1: 0}, session=(0, 0)))
+    assert sock.set == WIDENED
+    leader.ask({0: 1}, session=(77, 1))  # the session goes on, and nothing is left to be done
+    assert sock.set == WIDENED
+
+
+async def test_who_is_no_follower_gets_no_more_room(leader: Leader) -> None:
+    leader.append()
+    leader.socket = sock = Options()
+    told(leader.ask({0: 0}, broker=-1, session=(0, 0), max_wait_ms=0))
+    assert told(leader.ask({0: 0}, broker=9, session=(77, 0)))[0].error_code  # it is none of the replicas
+    leader.config.server = ServerConfig(socket_send_buffer_bytes=200_000)  # somebody has chosen
+    told(leader.ask({0: 0}, session=(77, 0)))
+    assert sock.set == []
+
+
+def test_a_connection_that_has_ended_needs_no_room() -> None:
+    ended = socket.socket()
+    ended.close()
+    widen_for_replica(ended, UNCHANGED)
 
 
 @pytest.mark.parametrize("version", [10, 12, 14, 17])

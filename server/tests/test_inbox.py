@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.replication.system import IS_LINUX
 from ottla.server.net.inbox import (
     FREE_BUFFER_BYTES,
     GROWN_AT_ONCE_BYTES,
@@ -17,7 +18,7 @@ from ottla.server.net.inbox import (
     ReceiveBuffers,
 )
 from ottla.server.net.memory_budget import MemoryBudget
-from ottla.server.net.transport import PlainTransport
+from ottla.server.net.transport import EXPECTED_BYTES_MAX, PlainTransport
 from ottla.wire.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 1_000_000
@@ -99,6 +100,87 @@ def test_a_crowd_whose_large_frames_begin_at_once_takes_little_beyond_the_limit(
     assert memory.used < 1_000_000 + FRAME_BYTES_MAX + len(crowd) * (FREE_BUFFER_BYTES + 4)
 
 
+class Noting(PlainTransport):
+    """Notes what it is to wait for."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.expected: list[int] = []
+
+    def expect(self, count: int) -> None:
+        self.expected.append(count)
+        super().expect(count)
+
+
+def receive_all(inbox: Inbox, transport: PlainTransport) -> list[bytes]:
+    """The frames that are complete with what is in the socket."""
+    found: list[bytes] = []
+    while True:
+        try:
+            inbox.receive(transport)
+        except BlockingIOError:
+            return found
+        found += frames_of(inbox)
+        inbox.detach()
+
+
+def test_the_rest_of_a_large_frame_is_waited_for_if_its_peer_is_quick(pair):
+    ours, peer = pair
+    transport, inbox = Noting(ours), Inbox(ReceiveBuffers(), FRAME_BYTES_MAX)
+    data = memoryview(frame(b"x" * 900_000))
+    for end in (1000, 2000):  # its own buffer begins with the second read, and little comes with it
+        peer.sendall(data[end - 1000 : end])
+        assert receive_all(inbox, transport) == []
+    assert transport.expected == [0]
+    peer.sendall(data[2000:102_000])
+    receive_all(inbox, transport)
+    assert transport.expected[-1] == 900_004 - 102_000
+    lowest = ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+    assert lowest == (EXPECTED_BYTES_MAX if IS_LINUX else 1)
+    data, found = data[102_000:], []
+    while data:
+        peer.sendall(data[:100_000])
+        data = data[100_000:]
+        found += receive_all(inbox, transport)
+    assert found == [b"x" * 900_000]
+    assert transport.expected[-1] == 0
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1  # or else a small frame would not be heard of
+
+
+def test_in_a_series_of_large_frames_each_begins_in_a_buffer_of_its_own(pair):
+    ours, peer = pair
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, FRAME_BYTES_MAX)
+    transport, buffers = PlainTransport(ours), ReceiveBuffers()
+    inbox, other = Inbox(buffers, FRAME_BYTES_MAX), Inbox(buffers, FRAME_BYTES_MAX)
+
+    def received(bodies: list[bytes]) -> tuple[list[bytes], bool]:
+        """The frames, and whether the beginning of the first one was received into the shared buffer."""
+        data, found, is_shared = memoryview(b"".join(map(frame, bodies))), [], None
+        while data:
+            peer.sendall(data[:50_000])
+            data = data[50_000:]
+            inbox.receive(transport)
+            is_shared = inbox.buffer is buffers.shared if is_shared is None else is_shared
+            found += frames_of(inbox)
+            inbox.detach()
+        return found, bool(is_shared)
+
+    large, small = b"l" * 600_000, b"s" * 100
+    assert received([large]) == ([large], True)
+    assert received([large]) == ([large], False)
+    assert received([small, small]) == ([small, small], True)
+    assert received([large]) == ([large], True)  # the small ones have ended the series
+    assert received([b"l" * 300_000]) == ([b"l" * 300_000], False)
+    # Nothing is there: the buffer goes back, and what others have in the shared one is not taken for ours.
+    buffers.shared[:8] = frame(b"????")
+    with pytest.raises(BlockingIOError):
+        inbox.receive(transport)
+    assert frames_of(inbox) == []
+    inbox.detach()
+    assert buffers.memory.used == 0
+    assert other.buffer is inbox.buffer is buffers.shared
+
+
 @pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, -(2**31), 2**31 - 1])
 def test_an_impossible_length_is_a_violation(pair, size):
     ours, peer = pair
@@ -111,7 +193,7 @@ def test_an_impossible_length_is_a_violation(pair, size):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    bodies=st.lists(st.integers(0, 3 * SHARED_BUFFER_BYTES // 2), max_size=3),
+    bodies=st.lists(st.integers(0, 3 * SHARED_BUFFER_BYTES // 2), max_size=4),
     cuts=st.lists(st.integers(500, SHARED_BUFFER_BYTES), min_size=1, max_size=8),
 )
 def test_any_cutting_of_the_stream_gives_the_same_frames(bodies, cuts):

@@ -16,8 +16,9 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES
-from ottla.server.net.listener import SEND_BUFFER_BYTES, Listener, bind
+from ottla.server.net.listener import Listener, bind
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.send_buffers import SEND_BUFFER_BYTES
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import ServerConfig
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic

@@ -18,6 +18,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import BrokerEndpoint, PartitionState
 from ottla.replication.control.control_batch import ControlBatch, Sender
 from ottla.replication.control.steps import at_once
+from ottla.replication.system import IS_LINUX
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.peers import connection as peer_connection
 from ottla.server.peers import tcp as peers
@@ -611,6 +612,37 @@ def test_a_large_buffer_is_given_up_after_many_small_frames(monkeypatch: pytest.
             sizes.append(len(buffer.data))
         assert sizes[0] > LARGE_BUFFER_BYTES
         assert sizes[-1] == BUFFER_BYTES
+
+
+async def test_the_rest_of_a_long_answer_is_waited_for() -> None:
+    """And after it every byte is heard of again."""
+    lowest: list[int] = []
+
+    def receive() -> object:
+        result = connection._receive()
+        lowest.append(ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+        return result
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    ours.setblocking(False)
+    connection = PeerConnection(PlainPeerTransport(ours, serve_in_task), "client", 10 << 20)
+    with theirs:
+        for size in (10, 3_000_000, 20):
+            data, lowest[:] = memoryview(frame(b"x" * size)), []
+
+            def send(data: memoryview = data) -> None:
+                for start in range(0, len(data), 100_000):
+                    theirs.sendall(data[start : start + 100_000])
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, send)
+                start, end = await serve_in_task(ours, receive)
+            assert connection._buffer.data[start:end] == b"x" * size
+            assert lowest[-1] == 1
+            assert (max(lowest) > 1) is (size > BUFFER_BYTES and IS_LINUX)
+        connection.close("done")
 
 
 @given(

@@ -96,6 +96,18 @@ def test_many_batches_are_found_at_the_tail_without_reading_the_file() -> None:
         assert filled.segment.locate(header.base_offset) == position
 
 
+def test_where_a_segment_begins_needs_no_lookup() -> None:
+    filled = Filled([(1, 100)] * 300)
+    segment = filled.reopened()
+    reads: list[str] = []
+    storage = filled.files.storage
+    assert isinstance(storage, MemoryStorage)
+    storage.fail = lambda operation, path: reads.append(path) if operation == "read" else None
+    assert segment.locate(BASE) == 0
+    assert reads == []
+    assert Segment.create(filled.files, "", 2 * BASE, created_ms=0).locate(2 * BASE) is None
+
+
 def test_a_reader_that_goes_on_needs_no_lookup() -> None:
     filled = Filled([(1, 100)] * 300)
     segment = filled.reopened()
