@@ -139,6 +139,9 @@ class SimSocket:
 
     # ------------------------------------------------------------------ as a socket
 
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Its buffers have room for everything, and every byte is told of."""
+
     def fileno(self) -> int:
         return self.number
 
