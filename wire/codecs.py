@@ -10,12 +10,9 @@ Otherwise, and where no file can be written, the codec is simply generated again
 
 from __future__ import annotations
 
-import marshal
-import os
 import sys
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.wire import runtime
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.kept_files import read_cached, write_cached
 
 if TYPE_CHECKING:
     from ottla.wire.schema import Struct
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 Codec = Callable[..., Any]
 
 _GENERATOR_FILES = ("generator.py", "generator_decode.py", "generator_encode.py", "runtime.py", "types.py")
-_LENGTH_BYTES = 4
 
 _codecs: dict[tuple[type[Struct], int, str], Codec] = {}
 
@@ -98,42 +95,3 @@ def cache_key(cls: type[Struct], version: int, kind: str) -> bytes:
 def _generator_checksums() -> list[int]:
     folder = Path(__file__).parent
     return [zlib.crc32((folder / name).read_bytes()) for name in _GENERATOR_FILES]
-
-
-def read_cached(path: Path, key: bytes) -> Any:
-    """What `write_cached` has kept in `path`, if it is whole and was written under the same key; else None."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    checksum, body = content[:_LENGTH_BYTES], content[_LENGTH_BYTES:]
-    start = _LENGTH_BYTES + len(key)
-    if checksum != _checksum(body) or body[:start] != len(key).to_bytes(_LENGTH_BYTES, "big") + key:
-        return None
-    try:
-        return marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
-    except (EOFError, ValueError, TypeError):
-        return None
-
-
-def write_cached(path: Path, key: bytes, value: Any) -> None:
-    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible.
-
-    The value is code, or what else Python keeps in compiled modules.
-    """
-    if sys.dont_write_bytecode:
-        return
-    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
-    # Two processes may write the same file, so each has a name of its own for the unfinished one.
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(_checksum(body) + body)
-        unfinished.replace(path)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def _checksum(body: bytes) -> bytes:
-    return zlib.crc32(body).to_bytes(_LENGTH_BYTES, "big")

@@ -7,9 +7,7 @@ The broker is imported after the settings are read, so that a wrong setting is r
 from __future__ import annotations
 
 import argparse
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +15,14 @@ from typing import TYPE_CHECKING
 from ottla import __version__
 from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.process.importing import importing
+from ottla.server.process.light_trio import import_lightly
 
 if TYPE_CHECKING:
     from ottla.server.auth.first_users import FirstUser
     from ottla.server.broker import Broker
     from ottla.server.settings.broker_config import BrokerConfig
 
-YOUNG_AT_START = 50_000  # objects, before a collection of the young ones
 LOG_FORMATS = ("text", "json")
 
 DESCRIPTION = """\
@@ -101,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a broker until it is told to stop."""
-    with _importing():
+    with importing():
         from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
@@ -148,7 +147,8 @@ def _lines(path: str) -> list[str]:
 
 
 def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
-    with _importing():
+    with importing():
+        import_lightly()
         import trio
 
         from ottla.server.process import log_lines
@@ -170,7 +170,8 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
 
 
 def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
-    with _importing():
+    with importing():
+        import_lightly()
         from ottla.server.process import log_lines
         from ottla.server.process.workers_command import run_workers
         from ottla.server.serving import StartupError
@@ -184,18 +185,6 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
     except StartupError as error:
         return fail(str(error), EXIT_FAILED)
     return EXIT_OK
-
-
-@contextmanager
-def _importing() -> Iterator[None]:
-    """What is imported stays: collections of garbage would look at it again and again, for nothing."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        # Nearly all that a start reads stays, too; `settle_interpreter` looks at it once.
-        gc.set_threshold(YOUNG_AT_START)
-        gc.enable()
 
 
 def announce(broker: Broker) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import ottla
 from ottla.server import gate
 from ottla.wire import messages, schema
-from ottla.wire.codecs import read_cached, write_cached
+from ottla.wire.kept_files import read_cached, write_cached
 
 
 def index(package: str, declared_in: Callable[[str], Any]) -> dict[str, Any]:

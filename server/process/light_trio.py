@@ -1,0 +1,143 @@
+"""Trio without what a broker needs late or never.
+
+`import trio` loads TLS and DTLS with OpenSSL, files, processes and streams: a third of its time, and some MB of memory. After
+`import_lightly` the packages `trio` and `trio.lowlevel` are there and have not run. The names in `PLACES` are taken from the
+modules that they are in. Whoever asks for any other name gets it, too: then the package runs, as `import trio` would have had it.
+A release of trio that has a name elsewhere is therefore loaded whole, and works all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from threading import RLock
+from types import ModuleType
+from typing import Any, Final
+
+_CORE, _SYNC, _TIMEOUTS = "trio._core", "trio._sync", "trio._timeouts"
+
+PLACES: Final[Mapping[str, Mapping[str, str]]] = {
+    "trio": {
+        **dict.fromkeys(("TASK_STATUS_IGNORED", "CancelScope", "Cancelled", "Nursery", "TaskStatus"), _CORE),
+        **dict.fromkeys(("BrokenResourceError", "ClosedResourceError", "RunFinishedError", "WouldBlock"), _CORE),
+        **dict.fromkeys(("current_time", "open_nursery", "run"), _CORE),
+        **dict.fromkeys(("CapacityLimiter", "Event", "Lock", "Semaphore"), _SYNC),
+        **dict.fromkeys(("TooSlowError", "fail_after", "move_on_after", "move_on_at"), _TIMEOUTS),
+        **dict.fromkeys(("sleep", "sleep_forever", "sleep_until"), _TIMEOUTS),
+        "__version__": "trio._version",
+        "open_memory_channel": "trio._channel",
+        "open_signal_receiver": "trio._signals",
+    },
+    "trio.lowlevel": dict.fromkeys(
+        (
+            "Abort",
+            "Task",
+            "TrioToken",
+            "cancel_shielded_checkpoint",
+            "checkpoint",
+            "current_task",
+            "current_trio_token",
+            "notify_closing",
+            "reschedule",
+            "wait_readable",
+            "wait_task_rescheduled",
+            "wait_writable",
+        ),
+        _CORE,
+    ),
+}
+"""Package -> name -> the module that has it."""
+
+SUBMODULES: Final = {"trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
+
+_running = RLock()
+
+
+def import_lightly() -> None:
+    """See the module's docstring. Does nothing if somebody has imported trio already."""
+    if "trio" in sys.modules:
+        return
+    for name in PLACES:
+        _add(name)
+    with _known_pthread():
+        # As in trio's own package this comes first, because its modules need each other.
+        import_module(_CORE)
+
+
+def _add(name: str) -> None:
+    """Put a package into `sys.modules` that has not run yet."""
+    spec = find_spec(name)
+    assert spec is not None, f"{name} is not installed"
+    module = module_from_spec(spec)
+    vars(module)["__getattr__"] = partial(_find, module)
+    sys.modules[name] = module
+    above, _, last = name.rpartition(".")
+    if above:
+        setattr(sys.modules[above], last, module)
+
+
+def _find(module: ModuleType, name: str) -> Any:
+    """What a module that has not run has by this name; AttributeError."""
+    package = module.__name__
+    if name in SUBMODULES.get(package, ()):
+        return import_module(f"{package}.{name}")
+    place = PLACES[package].get(name)
+    if place is not None and hasattr(found := import_module(place), name):
+        value = getattr(found, name)
+    elif name.startswith("_"):  # a module of trio's, which Python finds by itself, or what Python itself asks for
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    else:
+        _run_whole(module)
+        value = getattr(module, name)
+    setattr(module, name, value)
+    return value
+
+
+def _run_whole(module: ModuleType) -> None:
+    with _running:
+        if vars(module).pop("__getattr__", None) is not None:
+            assert module.__spec__ is not None and module.__spec__.loader is not None
+            module.__spec__.loader.exec_module(module)
+
+
+@contextmanager
+def _known_pthread() -> Iterator[None]:
+    """Meanwhile trio hears where the library of threads is, which has one name wherever glibc is.
+
+    `ctypes.util` would start another program to look for it. Trio names its threads with it.
+    """
+    if "ctypes.util" in sys.modules or not _has_glibc():
+        yield
+        return
+    known = ModuleType("ctypes.util")
+    vars(known)["find_library"] = _find_library
+    sys.modules["ctypes.util"] = known
+    setattr(ctypes, "util", known)  # noqa: B010
+    try:
+        yield
+    finally:
+        if sys.modules.get("ctypes.util") is known:
+            del sys.modules["ctypes.util"]
+            delattr(ctypes, "util")
+
+
+def _has_glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, OSError, ValueError):  # another C library, or no Unix
+        return False
+
+
+def _find_library(name: str) -> str | None:
+    if name == "pthread":
+        return "libpthread.so.0"
+    # Somebody else asks: the library's own module answers.
+    sys.modules.pop("ctypes.util", None)
+    found: str | None = import_module("ctypes.util").find_library(name)
+    return found

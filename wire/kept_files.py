@@ -1,0 +1,55 @@
+"""Files beside Python's own compiled modules, for what a start would otherwise work out again. None of them is ever needed.
+
+A file spells out the key that it was written under. It is used only under the same key, and if its checksum is right.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_LENGTH_BYTES = 4
+
+
+def read_cached(path: Path, key: bytes) -> Any:
+    """What `write_cached` has kept in `path`, if it is whole and was written under the same key; else None."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    checksum, body = content[:_LENGTH_BYTES], content[_LENGTH_BYTES:]
+    start = _LENGTH_BYTES + len(key)
+    if checksum != _checksum(body) or body[:start] != len(key).to_bytes(_LENGTH_BYTES, "big") + key:
+        return None
+    try:
+        return marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
+    except (EOFError, ValueError, TypeError):
+        return None
+
+
+def write_cached(path: Path, key: bytes, value: Any) -> None:
+    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible.
+
+    The value is code, or what else Python keeps in compiled modules.
+    """
+    if sys.dont_write_bytecode:
+        return
+    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
+    # Two processes may write the same file, so each has a name of its own for the unfinished one.
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(_checksum(body) + body)
+        unfinished.replace(path)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _checksum(body: bytes) -> bytes:
+    return zlib.crc32(body).to_bytes(_LENGTH_BYTES, "big")
