@@ -18,6 +18,9 @@ sys.exit(status)
 ALL_HANDLERS = "from ottla.server.gate.dispatch import all_routes; all_routes()"
 
 NOT_ASKED_FOR = (
+    "_hashlib",
+    "_ssl",
+    "ctypes.util",
     "h11",
     "joserfc",
     "kazoo",
@@ -60,6 +63,9 @@ NOT_ASKED_FOR = (
     "ottla.wire.messages.consumer_group_",
     "ottla.wire.messages.share_",
     "ottla.wire.messages.streams_",
+    "subprocess",
+    "trio._dtls",
+    "trio._subprocess",
 )
 """Modules and beginnings of names of modules."""
 

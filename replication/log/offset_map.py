@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from ottla.wire.pages import COPIED_BYTES_MAX
@@ -48,4 +47,8 @@ class OffsetMap:
 def _mapped(key: bytes) -> bytes:
     """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
     # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
-    return bytes(key) if len(key) <= COPIED_BYTES_MAX else hashlib.blake2b(key).digest()
+    if len(key) <= COPIED_BYTES_MAX:
+        return bytes(key)
+    import hashlib  # here, because it loads OpenSSL, and hardly anybody has such keys
+
+    return hashlib.blake2b(key).digest()

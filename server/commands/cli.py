@@ -108,7 +108,8 @@ def _parser(chosen: str | None, command: ModuleType | None) -> argparse.Argument
     plain = argparse.RawDescriptionHelpFormatter
     parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command")
+    # With a name argparse need not make one, for which it would measure the terminal.
+    commands = parser.add_subparsers(dest="command", metavar="command", prog="ottla")
     for name, what in COMMANDS.items():
         each = commands.add_parser(name, help=what, formatter_class=plain)
         if name == chosen and command is not None:

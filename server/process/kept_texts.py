@@ -43,7 +43,7 @@ class KeptTexts:
         kept = self._kept.get(key)
         if kept is not None:
             self._used[key] = kept
-            code: CodeType = marshal.loads(kept)  # noqa: S302 - as trustworthy as the .pyc files beside it
+            code: CodeType = marshal.loads(kept)
             return code
         code = compile(text, filename, mode, flags, dont_inherit=True)
         self._used[key] = self._kept[key] = marshal.dumps(code)

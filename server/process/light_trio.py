@@ -20,37 +20,29 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, Final
 
-_CORE, _SYNC, _TIMEOUTS = "trio._core", "trio._sync", "trio._timeouts"
+_OF_CORE = (
+    "TASK_STATUS_IGNORED BrokenResourceError BusyResourceError CancelScope Cancelled ClosedResourceError EndOfChannel Nursery"
+    " RunFinishedError TaskStatus TrioInternalError WouldBlock current_effective_deadline current_time open_nursery run"
+)
+_OF_SYNC = "CapacityLimiter Condition Event Lock Semaphore StrictFIFOLock"
+_OF_TIMEOUTS = "TooSlowError fail_after fail_at move_on_after move_on_at sleep sleep_forever sleep_until"
+_LOW_LEVEL = (
+    "Abort ParkingLot RaiseCancelT RunVar RunVarToken Task TrioToken cancel_shielded_checkpoint checkpoint"
+    " checkpoint_if_cancelled current_root_task current_task current_trio_token currently_ki_protected disable_ki_protection"
+    " enable_ki_protection in_trio_run in_trio_task notify_closing reschedule spawn_system_task start_thread_soon"
+    " wait_readable wait_task_rescheduled wait_writable"
+)
 
 PLACES: Final[Mapping[str, Mapping[str, str]]] = {
     "trio": {
-        **dict.fromkeys(("TASK_STATUS_IGNORED", "CancelScope", "Cancelled", "Nursery", "TaskStatus"), _CORE),
-        **dict.fromkeys(("BrokenResourceError", "ClosedResourceError", "RunFinishedError", "WouldBlock"), _CORE),
-        **dict.fromkeys(("current_time", "open_nursery", "run"), _CORE),
-        **dict.fromkeys(("CapacityLimiter", "Event", "Lock", "Semaphore"), _SYNC),
-        **dict.fromkeys(("TooSlowError", "fail_after", "move_on_after", "move_on_at"), _TIMEOUTS),
-        **dict.fromkeys(("sleep", "sleep_forever", "sleep_until"), _TIMEOUTS),
+        **dict.fromkeys(_OF_CORE.split(), "trio._core"),
+        **dict.fromkeys(_OF_SYNC.split(), "trio._sync"),
+        **dict.fromkeys(_OF_TIMEOUTS.split(), "trio._timeouts"),
         "__version__": "trio._version",
         "open_memory_channel": "trio._channel",
         "open_signal_receiver": "trio._signals",
     },
-    "trio.lowlevel": dict.fromkeys(
-        (
-            "Abort",
-            "Task",
-            "TrioToken",
-            "cancel_shielded_checkpoint",
-            "checkpoint",
-            "current_task",
-            "current_trio_token",
-            "notify_closing",
-            "reschedule",
-            "wait_readable",
-            "wait_task_rescheduled",
-            "wait_writable",
-        ),
-        _CORE,
-    ),
+    "trio.lowlevel": dict.fromkeys(_LOW_LEVEL.split(), "trio._core"),
 }
 """Package -> name -> the module that has it."""
 
@@ -67,7 +59,7 @@ def import_lightly() -> None:
         _add(name)
     with _known_pthread():
         # As in trio's own package this comes first, because its modules need each other.
-        import_module(_CORE)
+        import_module("trio._core")
 
 
 def _add(name: str) -> None:

@@ -7,7 +7,6 @@ long name is kept as its digest.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections import OrderedDict
@@ -49,6 +48,8 @@ def _forget(meters: OrderedDict[Sharers, _Meter[UseT]], now_ms: int) -> None:
 
 
 def _digests(sharers: Sharers) -> Sharers:
+    import hashlib  # here, because it loads OpenSSL, and hardly anybody has such names
+
     user, client_id = (hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest() for each in sharers)
     return user, client_id
 

@@ -10,7 +10,6 @@ Deriving a key takes milliseconds. Every function here is called in a thread.
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 
@@ -88,6 +87,8 @@ class PasswordEncoder:
         return password
 
     def _key(self, digest: str, salt: bytes, iterations: int, bits: int) -> bytes:
+        import hashlib  # here, because it loads OpenSSL, and most brokers encrypt nothing
+
         return hashlib.pbkdf2_hmac(digest, self.secret, salt, iterations, bits // 8)
 
 

@@ -1,0 +1,80 @@
+"""Trio that is loaded lightly has all that trio has, and loads what a broker needs late or never when it is asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ottla.server.process.light_trio import PLACES
+
+LIGHTLY = """
+import sys
+from ottla.server.process.light_trio import PLACES, SUBMODULES, import_lightly
+import_lightly()
+import trio
+"""
+SERVES = LIGHTLY + """
+from importlib import import_module
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        done = trio.Event()
+        nursery.start_soon(trio.to_thread.run_sync, lambda: trio.from_thread.run_sync(done.set))
+        with trio.fail_after(60):
+            await done.wait()
+        await trio.lowlevel.checkpoint()
+
+for package, places in PLACES.items():
+    for name in places:
+        getattr(import_module(package), name)
+trio.run(main)
+print(*sys.modules)
+"""
+WHOLE = LIGHTLY + """
+lightly = {(package, name): getattr(sys.modules[package], name) for package, places in PLACES.items() for name in places}
+assert "ssl" not in sys.modules
+from trio import SSLStream, lowlevel, open_tcp_stream
+from trio.lowlevel import FdStream
+assert "ssl" in sys.modules
+assert all(getattr(sys.modules[package], name) is value for (package, name), value in lightly.items())
+try:
+    trio.what_nobody_has
+except AttributeError:
+    pass
+else:
+    raise AssertionError
+assert not hasattr(lowlevel, "what_nobody_has")
+print(*(name for name in dir(trio) if not name.startswith("_")))
+"""
+PLAIN = "import trio; print(*(name for name in dir(trio) if not name.startswith('_')))"
+
+
+def run(program: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_what_a_broker_uses_needs_neither_tls_nor_processes() -> None:
+    modules = run(SERVES)
+    assert {"trio", "trio._core._run", "trio._threads"} <= modules
+    assert not {"ssl", "subprocess", "trio._dtls", "trio._ssl", "trio._subprocess", "ctypes.util"} & modules
+
+
+def test_all_other_names_are_there_and_the_same_objects() -> None:
+    assert run(PLAIN) <= run(WHOLE)
+
+
+def test_trio_that_is_there_already_is_left_alone() -> None:
+    assert "ssl" in run("import trio; before = vars(trio).copy()" + LIGHTLY + "assert before == vars(trio); print(*sys.modules)")
+
+
+@pytest.mark.parametrize("package", PLACES)
+def test_each_name_is_where_the_table_says(package: str) -> None:
+    """Otherwise a start would load trio whole."""
+    wrong = f"""
+import importlib
+from ottla.server.process.light_trio import PLACES
+print(*(name for name, place in PLACES[{package!r}].items() if not hasattr(importlib.import_module(place), name)))
+"""
+    assert run(wrong) == set()
