@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trio
@@ -254,7 +256,7 @@ class TcpPeer:
 
 async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
     """Try the addresses of a host one after the other. OSError if none can be connected to."""
-    addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = await _addresses(host, port)
     error: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
@@ -271,6 +273,19 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
         else:
             return sock
     raise error
+
+
+async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
+    """As `socket.getaddrinfo` tells them. OSError."""
+    # Without a name server and a thread, for an address. Neither this nor an ordinary name needs the tables of international
+    # ones, which trio's function loads: a megabyte in each worker. As bytes, because Python has such tables, too.
+    name = host.encode("ascii", "replace")
+    with suppress(socket.gaierror):
+        return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    if not host.isascii():
+        return await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
+    return await trio.to_thread.run_sync(look_up, abandon_on_cancel=True)
 
 
 def _prepare(sock: socket.socket, receive_buffer_bytes: int) -> None:

@@ -123,11 +123,11 @@ def keeping_texts(path: Path | None, writers: Sequence[str] = WRITERS) -> Iterat
         if name in sys.modules:
             give(sys.modules[name])
     finder = _Finder(writers, give)
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(finder)
         for namespace, functions in given:
             for name, function in functions.items():
                 if namespace.get(name) is function:  # unless the module has one of its own by now

@@ -461,8 +461,27 @@ async def test_an_address_that_does_not_answer_is_passed_over(broker, monkeypatc
     async def both(*_: object, **__: object) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in (1, broker.port)]
 
-    monkeypatch.setattr(trio.socket, "getaddrinfo", both)
+    monkeypatch.setattr(peers, "_addresses", both)
     (await peers._connect_to_any("somewhere", broker.port, -1)).close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "no-such-host.invalid"])
+async def test_a_host_has_the_addresses_that_the_system_tells(host):
+    try:
+        known = await trio.socket.getaddrinfo(host, 9092, type=socket.SOCK_STREAM)
+    except OSError:
+        with pytest.raises(OSError, match="."):
+            await peers._addresses(host, 9092)
+    else:
+        assert await peers._addresses(host, 9092) == known
+
+
+async def test_an_international_name_is_looked_up_by_its_own_tables(monkeypatch):
+    async def asked(host: str, *_: object, **__: object) -> list[Any]:
+        return [host]
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", asked)
+    assert await peers._addresses("stra\u00dfe.invalid", 9092) == ["stra\u00dfe.invalid"]
 
 
 @pytest.mark.parametrize(
