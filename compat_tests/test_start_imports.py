@@ -18,7 +18,6 @@ sys.exit(status)
 ALL_HANDLERS = "from ottla.server.gate.dispatch import all_routes; all_routes()"
 
 NOT_ASKED_FOR = (
-    "_hashlib",
     "_ssl",
     "ctypes.util",
     "h11",
