@@ -21,6 +21,7 @@
     /proc               tells of memory and disks, and has short paths. Without it both are unknown, and long paths are refused.
     memfd_create        files in memory, by their names in /proc. Without it temporary files that only their user can read.
     kernel TLS          lets sendfile encrypt. Without it OpenSSL does.
+    glibc               has its threads in a library of one name. Elsewhere Python starts a program to look for it.
     connect to nobody   ends a TCP connection from any thread. Without it a peer that sends too much is noticed later.
 
 OTTLA_PORTABLE=1 takes away whatever only Linux has, so that the broker does on Linux what it does elsewhere. All other modules
@@ -41,7 +42,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -244,3 +246,40 @@ def dying_with_this_process() -> Callable[[], None]:
             os._exit(1)
 
     return die_with_parent
+
+
+@contextlib.contextmanager
+def knowing_thread_library() -> Iterator[None]:
+    """Meanwhile whoever looks for the library of threads, as trio does once, hears its name, where the system has glibc.
+
+    `ctypes.util` would start another program to look for it.
+    """
+    if "ctypes.util" in sys.modules or not _has_glibc():
+        yield
+        return
+    known = ModuleType("ctypes.util")
+    vars(known)["find_library"] = _find_library
+    sys.modules["ctypes.util"] = known
+    setattr(ctypes, "util", known)  # noqa: B010
+    try:
+        yield
+    finally:
+        if sys.modules.get("ctypes.util") is known:
+            del sys.modules["ctypes.util"]
+            delattr(ctypes, "util")
+
+
+def _has_glibc() -> bool:
+    try:
+        return IS_LINUX and (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (OSError, ValueError):  # another C library
+        return False
+
+
+def _find_library(name: str) -> str | None:
+    if name == "pthread":
+        return "libpthread.so.0"
+    # Somebody else asks: the library's own module answers.
+    sys.modules.pop("ctypes.util", None)
+    found: str | None = import_module("ctypes.util").find_library(name)
+    return found

@@ -8,17 +8,16 @@ A release of trio that has a name elsewhere is therefore loaded whole, and works
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any, Final
+
+from ottla.replication import system
 
 _OF_CORE = (
     "TASK_STATUS_IGNORED BrokenResourceError BusyResourceError CancelScope Cancelled ClosedResourceError EndOfChannel Nursery"
@@ -57,7 +56,7 @@ def import_lightly() -> None:
         return
     for name in PLACES:
         _add(name)
-    with _known_pthread():
+    with system.knowing_thread_library():
         # As in trio's own package this comes first, because its modules need each other.
         import_module("trio._core")
 
@@ -96,40 +95,3 @@ def _run_whole(module: ModuleType) -> None:
         if vars(module).pop("__getattr__", None) is not None:
             assert module.__spec__ is not None and module.__spec__.loader is not None
             module.__spec__.loader.exec_module(module)
-
-
-@contextmanager
-def _known_pthread() -> Iterator[None]:
-    """Meanwhile trio hears where the library of threads is, which has one name wherever glibc is.
-
-    `ctypes.util` would start another program to look for it. Trio names its threads with it.
-    """
-    if "ctypes.util" in sys.modules or not _has_glibc():
-        yield
-        return
-    known = ModuleType("ctypes.util")
-    vars(known)["find_library"] = _find_library
-    sys.modules["ctypes.util"] = known
-    setattr(ctypes, "util", known)  # noqa: B010
-    try:
-        yield
-    finally:
-        if sys.modules.get("ctypes.util") is known:
-            del sys.modules["ctypes.util"]
-            delattr(ctypes, "util")
-
-
-def _has_glibc() -> bool:
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (AttributeError, OSError, ValueError):  # another C library, or no Unix
-        return False
-
-
-def _find_library(name: str) -> str | None:
-    if name == "pthread":
-        return "libpthread.so.0"
-    # Somebody else asks: the library's own module answers.
-    sys.modules.pop("ctypes.util", None)
-    found: str | None = import_module("ctypes.util").find_library(name)
-    return found

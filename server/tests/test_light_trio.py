@@ -78,3 +78,19 @@ from ottla.server.process.light_trio import PLACES
 print(*(name for name, place in PLACES[{package!r}].items() if not hasattr(importlib.import_module(place), name)))
 """
     assert run(wrong) == set()
+
+
+def test_the_thread_library_is_the_one_that_a_search_finds() -> None:
+    program = """
+import ctypes, sys
+from ottla.replication import system
+with system.knowing_thread_library():
+    import ctypes.util
+    known = ctypes.util.find_library("pthread")
+    other = ctypes.util.find_library("no-such-library")
+assert other is None
+from importlib import import_module
+sys.modules.pop("ctypes.util", None)
+print(known == import_module("ctypes.util").find_library("pthread"))
+"""
+    assert run(program) == {"True"}
