@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from compat_tests.siege.bombs import bombs
-from compat_tests.siege.fillers import SHAPES, filled, framed, fullest, tag_section
+from compat_tests.siege.fillers import filled, framed, fullest, shapes, tag_section
 from compat_tests.siege.subjects import SUBJECTS, TOPIC, Subject
 from compat_tests.support import raw
 
@@ -111,7 +111,7 @@ def of_route(route: Route, versions: Sequence[int], sizes: Sequence[int] = SIZES
     for version in versions:
         for size_bytes in sizes:
             for subject in SUBJECTS:
-                for shape in SHAPES:
+                for shape in shapes(route.request_class, version):
                     yield _filled(route, version, subject, shape, size_bytes)
         if version in route.request_class.flexible:
             yield from _tags(route, version)
@@ -130,7 +130,7 @@ def _filled(route: Route, version: int, subject: Subject, shape: str, size_bytes
 def fullest_of_route(route: Route, version: int) -> Iterator[Attack]:
     """As many elements as the broker accepts, of every kind and in every shape."""
     for subject in SUBJECTS:
-        for shape in SHAPES:
+        for shape in shapes(route.request_class, version):
 
             def run(address: Address, subject: Subject = subject, shape: str = shape) -> None:
                 body = fullest(route.request_class, version, subject, shape)

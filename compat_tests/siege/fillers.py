@@ -21,6 +21,11 @@ COUNT_MAX = 300_000
 HEADER_ROOM_BYTES = 100
 
 
+def shapes(request: type[Message], version: int) -> tuple[str, ...]:
+    """The shapes that differ: where no array lies in another one, all of them are the same bytes."""
+    return SHAPES if _depth(request, version) > 1 else SHAPES[:1]
+
+
 def filled(request: type[Message], version: int, subject: Subject, shape: str, size_bytes: int) -> bytes:
     """The body of a request of about `size_bytes`, at least one element in every array."""
     return _body(request, version, subject, shape, _count_for(request, version, subject, shape, size_bytes))
