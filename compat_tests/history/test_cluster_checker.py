@@ -1,6 +1,7 @@
 """The checker notices what only a cluster can do wrong, by the small cluster of `broken_cluster.py`, whole and with each flaw."""
 
 import itertools
+from random import Random
 
 import pytest
 from compat_tests.history.broken_cluster import MIN_IN_SYNC, NODES, OFFSETS, RECORDS, Cluster, Entry, Flaw
@@ -206,6 +207,16 @@ def hold(steps, flaw=None):
     return {proof.violation.rule for proof in check(conversation.history, logs)}
 
 
+# Seeds of searches that find a flaw soon. Any other finds it too, later.
+SOON = {
+    Flaw.ACKNOWLEDGES_ALONE: 10,
+    Flaw.WATERMARK_SKIPS_THE_SLOWEST: 6,
+    Flaw.ELECTS_OUT_OF_SYNC: 3,
+    Flaw.DOES_NOT_TRUNCATE: 1,
+    Flaw.EPOCH_STAYS: 17,
+}
+
+
 @settings(max_examples=1000, deadline=None)
 @given(conversations)
 def test_where_all_is_well_it_is_silent(steps):
@@ -222,4 +233,5 @@ def test_each_flaw_is_called_by_its_name_and_by_what_comes_of_it(flaw):
     nothing_else()
     # The rarest flaw shows in one of 5,000 conversations: the search ends at the first, and must not end before it.
     many = settings(max_examples=200_000, deadline=None, phases=[Phase.generate])
-    assert find(conversations, lambda steps: flaw.rule in hold(steps, flaw), settings=many)
+    random = Random(SOON.get(flaw, 2))
+    assert find(conversations, lambda steps: flaw.rule in hold(steps, flaw), settings=many, random=random)
