@@ -3,8 +3,11 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("wire", "replication", "groupcoord", "server", "compat_tests", "spark_examples", "benchmarks")
@@ -29,6 +32,18 @@ FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "misc.py"}
 def python_files() -> Iterator[Path]:
     for folder in SOURCES:
         yield from (path for path in (ROOT / folder).rglob("*.py") if "node_modules" not in path.parts)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Parsed once for all tests of this module."""
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees() -> Iterator[None]:
+    yield
+    tree.cache_clear()
 
 
 def is_test(path: Path) -> bool:
@@ -67,10 +82,11 @@ def test_no_file_is_longer_than_a_reader_can_hold():
 def test_no_function_is_longer_than_a_screen():
     long = []
     for path in python_files():
-        text = path.read_text()
-        lines = text.splitlines()
-        for node in ast.walk(ast.parse(text)):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                if node.end_lineno - node.lineno < FUNCTION_LINES_MAX:
+                    continue
                 size = code_lines("\n".join(lines[node.lineno - 1 : node.end_lineno]))
                 if size > FUNCTION_LINES_MAX:
                     long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {size} lines")
@@ -81,7 +97,7 @@ def test_every_module_says_what_it_is():
     silent = [
         str(path.relative_to(ROOT))
         for path in python_files()
-        if not is_test(path) and path.name != "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+        if not is_test(path) and path.name != "__init__.py" and not ast.get_docstring(tree(path))
     ]
     assert silent == []
 
@@ -105,7 +121,7 @@ def test_no_modules_know_each_other_in_a_circle():
 
 
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
