@@ -83,6 +83,7 @@ setup: .venv/.ready-to-test packages
 	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) $(DIST_TOOLS) \
 	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(KGO)) || \
 	    echo "make: some clients could not be set up; their tests will be missing" >&2
+	@$(BIN)/python -m compat_tests.apache.class_sharing || echo "make: no classes are shared; JVMs will start later" >&2
 
 packages:
 	@sh compat_tests/setup/debian_packages.sh

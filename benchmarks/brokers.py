@@ -160,6 +160,7 @@ class Kafka(Broker):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._kafka = ApacheKafka4(directory, self.settings())
+        self._kafka.is_measured = True
         self._kafka.port = self.port
 
     @classmethod

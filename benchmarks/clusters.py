@@ -24,7 +24,9 @@ POLL_S = 0.005
 
 
 class FullSizeKafka(ApacheKafka3):
-    """With the heap of its start script, whatever a cluster for tests gives it."""
+    """With the heap of its start script and all else of it, whatever a cluster for tests gives it."""
+
+    is_measured = True
 
     def __init__(self, directory: Path, settings: dict[str, str], **_: Any) -> None:
         super().__init__(directory, settings, heap=HEAP)

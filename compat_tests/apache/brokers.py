@@ -1,4 +1,4 @@
-"""Apache Kafka itself, started as its own scripts start it: 4 with KRaft, and 3.9 with a ZooKeeper of its own.
+"""Apache Kafka itself: 4 with KRaft, and 3.9 with a ZooKeeper of its own.
 
 The jars come from Maven Central (`make setup`, once, into .cache/jars/); releases/pom.xml names their versions.
 Everything listens on free ports of the loopback interface, lives in the folder it is given, and dies with the process
@@ -7,6 +7,7 @@ that started it.
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compat_tests.apache.class_sharing import shared
 from compat_tests.support.brokers import BrokerProcess, free_port, wait_until
 from compat_tests.support.raw import Peer
 
@@ -26,6 +28,8 @@ TOOLS = {"kafka_4": "kafka_4_tools"}
 HEAP = ("-Xmx1G", "-Xms1G")
 COLLECTOR = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 JVM = ("-server", *COLLECTOR, "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true")
+# A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
 
 LOG4J = """\
 log4j.rootLogger=WARN, stdout
@@ -90,6 +94,8 @@ class ApacheKafka(BrokerProcess):
     start_timeout_s = 120.0  # two seconds on a machine that has nothing else to do
     stop_timeout_s = 90.0
     release: str
+    is_measured = False
+    """As its own scripts start it. Otherwise it starts with half of the work, and is slower later."""
 
     def __init__(self, directory: Path, settings: dict[str, str], *, heap: tuple[str, ...] = HEAP) -> None:
         super().__init__(directory, settings)
@@ -100,7 +106,8 @@ class ApacheKafka(BrokerProcess):
         log4j = self.directory / "log4j.properties"
         log4j.write_text(LOG4J)
         logging = f"-Dlog4j.configuration=file:{log4j}"
-        return [*bound_to_us(), "java", *self.heap, *JVM, *options, logging, "-cp", f"{self.jars}/*"]
+        jvm = JVM if self.is_measured else (*FAST_START, *shared("broker", self.jars))
+        return [*bound_to_us(), "java", *self.heap, *jvm, *options, logging, "-cp", f"{self.jars}/*"]
 
     def command(self) -> list[str]:
         self.port = self.port or free_port()
@@ -159,7 +166,7 @@ class ApacheKafka3(ApacheKafka):
         if "zookeeper.connect" in self.settings:
             return {}
         if self.zookeeper is None:
-            self.zookeeper = ZooKeeper(self.directory / "zookeeper", self.java)
+            self.zookeeper = ZooKeeper(self.directory / "zookeeper", small_java)
         self.zookeeper.start()
         return {"zookeeper.connect": self.zookeeper.address}
 
@@ -192,8 +199,8 @@ class ApacheKafka3(ApacheKafka):
 
 def small_java(*options: str) -> list[str]:
     """A JVM that starts fast and stays small, for what is not measured: the java command up to the class name."""
-    fast_start = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-    return [*bound_to_us(), "java", *fast_start, *options, "-cp", f"{jars('kafka_3')}/*"]
+    folder = jars("kafka_3")
+    return [*bound_to_us(), "java", *FAST_START, *shared("zookeeper", folder), *options, "-cp", f"{folder}/*"]
 
 
 class ZooKeeper:
@@ -237,8 +244,8 @@ class ZooKeeper:
         with (self.directory / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         if self.process is not None:
-            self.process.kill()
+            self.process.send_signal(how)
             self.process.wait()
             self.process = None

@@ -5,11 +5,12 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from compat_tests.apache import brokers
 from compat_tests.apache.brokers import bound_to_us, jars
+from compat_tests.apache.class_sharing import shared
 
 LAUNCHER = Path(__file__).parent / "Launcher.java"
-# A short-lived JVM is slowed down by its optimizing compiler and its parallel collector.
-FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+FAST_START = (*brokers.FAST_START, "-Xmx256m")
 
 _int = struct.Struct(">i")
 
@@ -31,7 +32,9 @@ class JavaTools:
     """A JVM with a release's tools: `tools("org.apache.kafka.tools.TopicCommand", "--list", ...)`."""
 
     def __init__(self, release: str, log: Path) -> None:
-        command = [*bound_to_us(), "java", *FAST_START, "-cp", f"{jars(release, tools=True)}/*", str(LAUNCHER)]
+        folder = jars(release, tools=True)
+        options = (*FAST_START, *shared("tools", folder))
+        command = [*bound_to_us(), "java", *options, "-cp", f"{folder}/*", str(LAUNCHER)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
 

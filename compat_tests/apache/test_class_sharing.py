@@ -1,0 +1,31 @@
+"""The JVMs of the tests map their classes, which `make setup` has recorded, and never those of other jars."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from compat_tests.apache.brokers import FAST_START, jars
+from compat_tests.apache.class_sharing import archive_of, shared
+
+
+@pytest.mark.parametrize("release", ["kafka_4", "kafka_3"])
+def test_a_broker_maps_the_classes_that_were_recorded(release: str) -> None:
+    folder = jars(release)
+    options = shared("broker", folder)
+    if not options:
+        pytest.skip("the classes are not recorded on this machine (`make setup` does)")
+    command = ["java", *FAST_START, *options, "-Xlog:class+load", "-cp", f"{folder}/*", "kafka.Kafka"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    loaded = [line for line in done.stdout.splitlines() if " kafka.Kafka$ source: " in line]
+    assert loaded and all("shared objects file (top)" in line for line in loaded), done.stdout[-2000:]
+
+
+def test_other_jars_have_other_files(tmp_path: Path) -> None:
+    jar = tmp_path / "one.jar"
+    jar.write_bytes(b"1")
+    first = archive_of("broker", tmp_path)
+    assert archive_of("broker", tmp_path) == first != archive_of("tools", tmp_path)
+    os.utime(jar, (1, 1))
+    assert archive_of("broker", tmp_path) != first
+    assert shared("broker", tmp_path) == []
