@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TextIO
 
@@ -24,14 +25,15 @@ Row = dict[str, str | int | float | None]
 TEXT = {"carrier", "tailnum", "origin", "dest", "time_hour"}
 
 
-def flights() -> Iterator[Row]:
+def flights(months: int = 12) -> Iterator[Row]:
+    """Those of the first so many months."""
     with zipfile.ZipFile(_folder() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        return _rows(io.TextIOWrapper(file, "utf-8"), by=_day)
+        return _until(months, _rows(io.TextIOWrapper(file, "utf-8"), by=_day))
 
 
-def weather() -> Iterator[Row]:
+def weather(months: int = 12) -> Iterator[Row]:
     with open(_folder() / "weather.csv", encoding="utf-8", newline="") as file:
-        return _rows(file, by=_hour)
+        return _until(months, _rows(file, by=_hour))
 
 
 def time_ms(row: Row) -> int:
@@ -50,6 +52,10 @@ def _rows(file: TextIO, by: Callable[[str], tuple[int, ...] | str]) -> Iterator[
     header, *lines = file.read().splitlines()
     lines.sort(key=by)
     return map(_typed, csv.DictReader([header, *lines]))
+
+
+def _until(months: int, rows: Iterator[Row]) -> Iterator[Row]:
+    return takewhile(lambda row: int(row["month"] or 0) <= months, rows)
 
 
 def _day(flight: str) -> tuple[int, ...]:

@@ -21,11 +21,11 @@ class Delays(NamedTuple):
     visib: float | None
 
 
-def delays() -> dict[tuple[str, str], Delays]:
-    """The result by hour ("2013-01-01T10:00:00Z") and airport."""
-    observed = {(row["time_hour"], row["origin"]): row for row in weather()}
+def delays(months: int = 12) -> dict[tuple[str, str], Delays]:
+    """The result by hour ("2013-01-01T10:00:00Z") and airport, of the first so many months."""
+    observed = {(row["time_hour"], row["origin"]): row for row in weather(months)}
     found: dict[tuple[str, str], list[Row]] = {}
-    for row in flights():
+    for row in flights(months):
         found.setdefault((str(row["time_hour"]), str(row["origin"])), []).append(row)
     return {key: Delays(*totals(rows), *_wind_and_view(observed.get(key, {}))) for key, rows in sorted(found.items())}
 

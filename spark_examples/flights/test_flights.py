@@ -161,13 +161,17 @@ def test_a_job_stopped_half_way_goes_on_from_its_checkpoint(spark, bootstrap, pr
     assert_at_least_once(topic_rows(bootstrap, prefix + "delays-resumed"), wanted)
 
 
-def test_killing_the_broker_loses_and_doubles_nothing(spark, killable, wanted, tmp_path):
-    prefix, bootstrap = f"killed-{token_hex(4)}-", killable.bootstrap
+@pytest.mark.parametrize("months", [pytest.param(12, marks=pytest.mark.long), 2])
+def test_killing_the_broker_loses_and_doubles_nothing(spark, killable, tmp_path, months, monkeypatch):
+    prefix, bootstrap, wanted = f"killed-{token_hex(4)}-", killable.bootstrap, expected.delays(months)
+    for name, count in stream.RECORDS_PER_BATCH.items():  # as many batches as the whole year has
+        monkeypatch.setitem(stream.RECORDS_PER_BATCH, name, count * months // 12)
     produce.create_topics(bootstrap, prefix)
-    produce.produce_weather(bootstrap, prefix)
-    rows = at_row({50_000: killable.kill, 52_000: killable.start, 150_000: killable.kill, 155_000: killable.start})
-    produce.produce(bootstrap, prefix + "flights", rows(dataset.flights()), ("carrier", "flight"))
-    assert record_count(bootstrap, prefix + "flights") == FLIGHTS + 1
+    produce.produce(bootstrap, prefix + "weather", dataset.weather(months), ("origin",))
+    moments = (50_000, killable.kill), (52_000, killable.start), (150_000, killable.kill), (155_000, killable.start)
+    rows = at_row({row * months // 12: event for row, event in moments})
+    produce.produce(bootstrap, prefix + "flights", rows(dataset.flights(months)), ("carrier", "flight"))
+    assert record_count(bootstrap, prefix + "flights") == sum(row.flights for row in wanted.values()) + 1
 
     queries = stream.start_queries(spark, bootstrap, tmp_path, prefix)
     for batches in (1, 3):
