@@ -25,7 +25,7 @@ def test_trio_has_what_has_no_public_name() -> None:
     assert (clock._virtual_base, callable(clock._autojump)) == (0.0, True)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, *map(long, range(4, 9))])
+@pytest.mark.parametrize("seed", [1, *map(long, range(2, 9))])
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     outcome = Simulation(Plan(seed, SECONDS)).run()
     assert (outcome.problems, outcome.proofs) == ([], [])
@@ -59,7 +59,7 @@ def test_what_hangs_at_a_stopped_leader_can_still_be_written_later() -> None:
 
 
 def test_a_seed_repeats_itself_in_another_process() -> None:
-    command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "20"]
+    command = [sys.executable, "-m", "compat_tests.simulation.run", "--seed", "3", "--seconds", "10"]
     runs = [subprocess.run(command, capture_output=True, text=True, check=False).stdout for _ in range(2)]
     traces = {run.partition("trace ")[2].split(",")[0] for run in runs}
     assert len(traces) == 1
