@@ -1,4 +1,10 @@
-"""How tests are named, wherever they stand."""
+"""How tests are named, wherever they stand, and which of them are run in one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -7,3 +13,17 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     Bytes may hold a time or a chance, as gzip's header does. Two workers of one run must call a test the same.
     """
     return argname if isinstance(val, (bytes, bytearray)) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """A process takes a file at a time, but all examples with Spark, which starts in more time than most files take."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark_examples" if nodeid.startswith("spark_examples/") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
