@@ -12,8 +12,17 @@ from compat_tests.applications.streams import StreamsApplication, class_path, ma
 
 KILLS = int(os.environ.get("OTTLA_STREAMS_KILLS", "2"))
 WORDS = ["kafka", "ottla", "franz", "milena", "felice", "dora", "max"]
-GUARANTEES = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-RELEASES = pytest.mark.parametrize("release", ["streams_4", "streams_3"])
+AT_LEAST_ONCE = pytest.param("at_least_once", marks=pytest.mark.long)  # asks for less of the same
+GUARANTEES = pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, "exactly_once_v2"])
+WORDS_COUNTED = pytest.mark.parametrize(
+    ("release", "guarantee"),
+    [
+        ("streams_4", "at_least_once"),
+        ("streams_4", "exactly_once_v2"),
+        pytest.param("streams_3", "at_least_once", marks=pytest.mark.long),
+        ("streams_3", "exactly_once_v2"),
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +58,7 @@ def counts_of(found):
     return counts
 
 
-@RELEASES
-@GUARANTEES
+@WORDS_COUNTED
 def test_words_are_counted(bootstrap, unique, start_application, release, guarantee):
     name = unique("words")
     make_topics(bootstrap, 2, f"{name}-lines", f"{name}-counts")
