@@ -44,7 +44,7 @@ def recorded(program: str, jars: Path) -> Iterator[None]:
 def archive_of(program: str, jars: Path) -> Path:
     """Named after all that has to be the same for the JVM to take it."""
     java = Path(shutil.which("java") or "java").resolve()
-    files = [java, *sorted(jars.glob("*.jar"))]
+    files = [java, *sorted(jars.resolve().glob("*.jar"))]
     found = [(str(path), *_size_and_time(path)) for path in files]
     return FOLDER / f"{jars.name}-{program}-{hashlib.sha256(repr(found).encode()).hexdigest()[:16]}.jsa"
 
