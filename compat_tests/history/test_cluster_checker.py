@@ -208,13 +208,7 @@ def hold(steps, flaw=None):
 
 
 # Seeds of searches that find a flaw soon. Any other finds it too, later.
-SOON = {
-    Flaw.ACKNOWLEDGES_ALONE: 10,
-    Flaw.WATERMARK_SKIPS_THE_SLOWEST: 6,
-    Flaw.ELECTS_OUT_OF_SYNC: 3,
-    Flaw.DOES_NOT_TRUNCATE: 1,
-    Flaw.EPOCH_STAYS: 17,
-}
+SOON = {Flaw.ACKNOWLEDGES_ALONE: 10, Flaw.ELECTS_OUT_OF_SYNC: 47}
 
 
 @settings(max_examples=1000, deadline=None)
@@ -233,5 +227,5 @@ def test_each_flaw_is_called_by_its_name_and_by_what_comes_of_it(flaw):
     nothing_else()
     # The rarest flaw shows in one of 5,000 conversations: the search ends at the first, and must not end before it.
     many = settings(max_examples=200_000, deadline=None, phases=[Phase.generate])
-    random = Random(SOON.get(flaw, 2))
+    random = Random(SOON[flaw]) if flaw in SOON else None
     assert find(conversations, lambda steps: flaw.rule in hold(steps, flaw), settings=many, random=random)
