@@ -66,7 +66,7 @@ class ReceiveBuffers:
 
     def take_kept(self, wanted: int) -> ReceiveBuffer | None:
         """A buffer of `wanted` bytes if one is at hand and there is room for it."""
-        found = self._from_pool(wanted) if self.memory.has_room else None
+        found = self._from_pool(wanted) if self.memory.has_room() else None
         if found is not None:
             self.memory.take(len(found))
         return found
