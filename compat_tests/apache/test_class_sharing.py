@@ -13,8 +13,9 @@ from compat_tests.apache.class_sharing import archive_of, shared
 def test_a_broker_maps_the_classes_that_were_recorded(release: str) -> None:
     folder = jars(release)
     options = shared("broker", folder)
-    if not options:
-        pytest.skip("the classes are not recorded on this machine (`make setup` does)")
+    if not archive_of("broker", folder).exists():  # `make setup` records it if it can; without it JVMs start later
+        assert options == []
+        return
     command = ["java", *FAST_START, *options, "-Xlog:class+load", "-cp", f"{folder}/*", "kafka.Kafka"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     loaded = [line for line in done.stdout.splitlines() if " kafka.Kafka$ source: " in line]
