@@ -62,7 +62,7 @@ def throughput_row(session: Session, clusters: list[Broker], workload: Produce) 
         produce(session, workload),
         (
             Metric("MB/s", "MB/s", at_least(1.0), more_is_better=True, digits=0),
-            Metric("s/GB", "s/GB", at_most(0.6), label="broker CPU"),
+            Metric("s/GB", "s/GB", at_most(0.5 if workload.batch == MIB else 0.6), label="broker CPU"),
         ),
         session.rounds,
         beside=[Metric("client s/GB", "s/GB", label="client CPU")],
