@@ -143,6 +143,9 @@ class _Patience:
         if not self._is_told:
             self._is_told = True
             logger.error("The coordination tree is away, and its members wait until there is room: %s", problem)
+        # They hold the calls that have failed, and these a file, perhaps one that is removed already: until somebody looks for
+        # cycles its room would not be free.
+        problem.__traceback__ = failure.__traceback__ = None
         await trio.sleep(self._delay_s)
         self._delay_s = min(self._delay_s * 2, RETRY_S_MAX)
 

@@ -1,6 +1,7 @@
 """Whoever holds the tree goes on when its disk had no room, and begins no new tree where its journal is missing."""
 
 import errno
+import gc
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, SessionExpired, WriteRefused
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.storage import OsFile
 from ottla.server.coordination import serving
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.coordination.journal import JOURNAL_NAME
+from ottla.server.coordination.journal import JOURNAL_NAME, TEMPORARY_NAME
 from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import hold_tree
 from ottla.server.process.supervisor import Report
@@ -143,6 +145,55 @@ async def test_an_older_journal_or_none_is_not_taken_for_the_one_before(disk: Me
     async with trio.open_nursery() as nursery:
         assert await nursery.start(partial(hold_tree, DIRECTORY, socket, last_era=era)) == era + 1
         nursery.cancel_scope.cancel()
+
+
+def removed_files(folder: Path) -> list[str]:
+    """Which files of a folder this process holds although they are gone, so that their room is not free."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # that of the listing
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [each for each in found if each.startswith(f"{folder}/") and each.endswith("(deleted)")]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="nothing tells which files are open")
+async def test_who_waits_for_room_holds_none_itself(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, held = set[str](), list[list[str]]()
+    sync, sleep = OsFile.sync, trio.sleep
+
+    def full(file: OsFile) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).name
+        if name in failing:
+            failing.discard(name)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    async def looked_at(seconds: float) -> None:
+        if seconds == rest_s:  # and not a member: meanwhile a journal is put in the place of another one
+            held.append(removed_files(tmp_path))
+        await sleep(seconds)
+
+    rest_s = 0.011
+    monkeypatch.setattr(serving, "RETRY_S", rest_s)
+    monkeypatch.setattr(serving, "RETRY_S_MAX", rest_s)
+    monkeypatch.setattr(OsFile, "sync", full)
+    monkeypatch.setattr(trio, "sleep", looked_at)
+    gc.collect()
+    gc.disable()  # a cycle of references would hold them until it runs
+    try:
+        await nursery.start(partial(hold_tree, tmp_path, tmp_path / "socket"))
+        for number, name in enumerate((JOURNAL_NAME, TEMPORARY_NAME, JOURNAL_NAME)):
+            found = await member(nursery, tmp_path / "socket")
+            failing |= {name, JOURNAL_NAME}
+            with suppress(CoordinationUnavailable, SessionExpired):
+                await found.multi([Create(f"/{number}")])
+        await member(nursery, tmp_path / "socket")
+        held.append(removed_files(tmp_path))
+    finally:
+        gc.enable()
+    assert len(held) == 5 and not any(held)
 
 
 # --- the keeper's process
