@@ -268,28 +268,40 @@ class PartitionStates(PartitionTable):
         # In the order of the answer: to sort ten thousand would take long.
         lost = dict.fromkeys(each for each, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
         new = lost.keys() - offline
-        # These logs could not be made for a passing reason, and are there after all.
-        found = offline.intersection(each for each, code in errors.items() if code == ErrorCode.NONE)
-        offline -= found
+        # Some of these logs could not be made for a passing reason, and are there after all.
+        there = [each for each, code in errors.items() if code == ErrorCode.NONE]
+        offline.difference_update(there)
         offline.update(lost)
-        return self._answered(lost, new, found)
+        return self._answered(lost, new, there)
 
     def _answered(
-        self, lost: Iterable[TopicPartition], new: Collection[TopicPartition], found: Collection[TopicPartition]
+        self, lost: Iterable[TopicPartition], new: Collection[TopicPartition], there: Iterable[TopicPartition]
     ) -> Steps[Decision]:
-        elected = yield from self.elect_offline({topic for topic, _ in found}) if found else nothing()
-        known = {change.partition for change in elected.changes if isinstance(change, StateChange)}
+        yield
+        # All that is there and has no leader, whether or not it counted as lost: as below, the same answer may come once more.
+        elected = yield from self._elections(there)
         affected = list[tuple[TopicPartition, PartitionState]]()
         for partition in lost:
             yield
             state = self.partition(partition)
-            if state is None or partition in known or partition[0] in self.deletions:
+            if state is None or partition[0] in self.deletions:
                 continue
             # Not only what is new: if the write of this decision failed, the same answer comes once more, and is known by
             # then.
             if partition in new or self._elected(partition, state) is not None:
                 affected.append((partition, state))
-        return (yield from self._losses(affected, elected.changes)) if affected else elected
+        return (yield from self._losses(affected, elected)) if affected else self.decision(elected)
+
+    def _elections(self, partitions: Iterable[TopicPartition]) -> Steps[list[Change]]:
+        """Of those among them that have no leader."""
+        changes = list[Change]()
+        for partition in partitions:
+            yield
+            state = self.partition(partition)
+            if state is not None and state.leader == NO_LEADER and partition[0] not in self.deletions:
+                change = self._elected(partition, state)
+                changes += [] if change is None else [change]
+        return changes
 
     # ------------------------------------------------------------------ topics
 

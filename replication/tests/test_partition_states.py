@@ -690,6 +690,18 @@ def test_what_a_broker_answered_is_decided_again_when_it_could_not_be_written() 
     assert not at_once(cluster.states.replicas_answered(1, answer)).batch  # no news
 
 
+def test_a_replica_that_is_there_after_all_is_elected_again_when_that_could_not_be_written() -> None:
+    cluster = Controlled(1, 2)
+    cluster.create((1,), (2,))
+    cluster.do(cluster.states.replicas_answered(1, {FIRST: ErrorCode.KAFKA_STORAGE_ERROR}))
+    answer = {FIRST: ErrorCode.NONE}
+    first = at_once(cluster.states.replicas_answered(1, answer))
+    assert at_once(cluster.states.replicas_answered(1, answer)).changes == first.changes != ()
+    cluster.do(cluster.states.replicas_answered(1, answer))
+    assert cluster.leadership()[0] == 1
+    assert not at_once(cluster.states.replicas_answered(1, answer)).changes  # it leads
+
+
 def test_nothing_is_left_of_a_topic_whose_nodes_are_gone() -> None:
     cluster = Controlled(1, 2, 3)
     cluster.create((1, 2))
