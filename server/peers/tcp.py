@@ -128,8 +128,8 @@ class TcpPeer:
             # Only the first request of a kind has anything to wait for.
             if exchange is None:
                 exchange = await self._exchange_of(type(request), version, scope)
-            # Before a connection is chosen: it may end meanwhile.
             body = await self._encoded(exchange, request, scope) if exchange.is_long(request) else None
+            # Chosen after that: it may have ended meanwhile.
             connection = self._usable_connection() or await self._connect(scope)
             answer = await connection.ask(exchange, request, scope, body)
             self._peers.note_answer(self.endpoint)
@@ -181,10 +181,19 @@ class TcpPeer:
             self._connecting_scopes.discard(scope)
 
     async def _encoded(self, exchange: Exchange, request: Message, scope: trio.CancelScope) -> bytes:
-        """In a thread, which gives way to the event loop every few milliseconds."""
+        """In a thread, which gives way to the event loop every few milliseconds.
+
+        Whoever asks meanwhile may be sent first: a controller asks each broker one thing after the other.
+        """
+        # For a broker that is not there nothing is encoded, however often it is tried: those that live wait for the thread.
+        if self._usable_connection() is None:
+            await self._connect(scope)
         self._connecting_scopes.add(scope)
         try:
-            return await trio.to_thread.run_sync(exchange.encoded, request, limiter=_long_encodings)
+            body = await trio.to_thread.run_sync(exchange.encoded, request, limiter=_long_encodings)
+            # The thread could not be called back. Of a controller that has resigned meanwhile nobody is to hear.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return body
         finally:
             self._connecting_scopes.discard(scope)
 

@@ -242,6 +242,17 @@ async def test_codecs_are_loaded_in_a_thread(peer, broker, nursery, monkeypatch)
     assert len(loaded) == 2 and loop_thread not in loaded
 
 
+def update_metadata(count: int) -> UpdateMetadataRequest:
+    """What a controller says of so many partitions."""
+    batch = ControlBatch()
+    for index in range(count):
+        batch.announce([7], ("t", index), PartitionState(leader=2, leader_epoch=3, replicas=(2,), isr=(2,)), ())
+    sender = Sender(controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers={}, topic_ids={})
+    [request] = at_once(sender.requests(batch, 7))
+    assert isinstance(request, UpdateMetadataRequest)
+    return request
+
+
 async def test_a_request_about_very_many_partitions_is_encoded_in_a_thread(peer, broker, nursery, monkeypatch):
     threads = []
 
@@ -252,11 +263,7 @@ async def test_a_request_about_very_many_partitions_is_encoded_in_a_thread(peer,
     before = Exchange.encoded
     monkeypatch.setattr(Exchange, "encoded", encoded)
     for count in (3, LONG_PARTITIONS + 1):
-        batch = ControlBatch()
-        for index in range(count):
-            batch.announce([7], ("t", index), PartitionState(leader=2, leader_epoch=3, replicas=(2,), isr=(2,)), ())
-        sender = Sender(controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers={}, topic_ids={})
-        [request] = at_once(sender.requests(batch, 7))
+        request = update_metadata(count)
         asked = await started(nursery, peer.ask, request, 8)
         if count == 3:
             caller = await broker.accept()
@@ -266,6 +273,47 @@ async def test_a_request_about_very_many_partitions_is_encoded_in_a_thread(peer,
         assert await asked.result() == UpdateMetadataResponse(error_code=0)
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
+
+
+async def test_for_a_broker_that_is_not_there_nothing_is_encoded(peer, broker, monkeypatch):
+    encoded = []
+    monkeypatch.setattr(Exchange, "encoded", lambda exchange, request: encoded.append(request) or b"")
+    await broker.aclose()
+    for _ in range(3):
+        with pytest.raises(PeerUnavailable, match="cannot connect"):
+            await peer.ask(update_metadata(LONG_PARTITIONS + 1), 8, timeout_s=LONG)
+    assert not encoded
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_what_is_abandoned_while_a_thread_encodes_it_is_not_sent(peer, broker, nursery, monkeypatch, is_closed):
+    begun, may_end, before = threading.Event(), threading.Event(), Exchange.encoded
+
+    def encoded(exchange, request):
+        begun.set()
+        may_end.wait(LONG)
+        return before(exchange, request)
+
+    monkeypatch.setattr(Exchange, "encoded", encoded)
+    asked = await started(nursery, peer.ask, update_metadata(LONG_PARTITIONS + 1), 8)
+    with trio.fail_after(LONG):
+        caller = await broker.accept()
+    while not begun.is_set():
+        await trio.sleep(0.01)
+    if is_closed:
+        await peer.aclose()
+    else:
+        asked.scope.cancel()
+    may_end.set()
+    outcome = await asked.result()
+    assert isinstance(outcome, PeerUnavailable) if is_closed else outcome is None
+    if not is_closed:
+        # The connection is as good as before, and this is the first that comes on it.
+        other = await started(nursery, peer.ask, heartbeat(1), 4)
+        header, found = await caller.receive()
+        assert found == heartbeat(1)
+        await caller.send(answer_to(header, 1))
+        assert await other.result() == HeartbeatResponse(error_code=1)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
