@@ -243,7 +243,7 @@ class LocalCluster:
             self._prepared_broker(number, port, settings) for number, port in enumerate(self._broker_ports, 1)
         ]
         self._failure: ClusterFailed | None = None
-        self._is_stopping = False
+        self._is_stopping = self._has_tree = False
         self._stop = trio.CancelScope()
         self._any_ended = trio.Event()
         self._nursery: trio.Nursery | None = None  # once all serve
@@ -334,6 +334,7 @@ class LocalCluster:
         with trio.move_on_after(START_S):
             if self._zookeeper is None:
                 await nursery.start(self._hold_tree)
+                self._has_tree = True
             else:
                 self._launch(self._zookeeper, nursery)
                 await self._until_listens(self._zookeeper)
@@ -434,11 +435,13 @@ class LocalCluster:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             await hold_tree(folder, folder / SOCKET_NAME, task_status=task_status)
-        except TreeBroken as problem:
-            self._failure = ClusterFailed(str(problem))
+        except (OSError, LogDirectoryProblem, TreeBroken) as problem:
+            failure = ClusterFailed(f"the coordination tree cannot be kept: {problem}")
+            if not self._has_tree:
+                raise failure from None
+            # Nobody waits for this task any more: what it raised would end the command with a traceback.
+            self._failure = failure
             self._stop.cancel()
-        except (OSError, LogDirectoryProblem) as problem:
-            raise ClusterFailed(f"the coordination tree cannot be opened: {problem}") from None
 
     async def _until_listens(self, zookeeper: Child) -> None:
         assert self._zookeeper_port is not None

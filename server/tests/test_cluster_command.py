@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.commands.cli import main
 from ottla.server.commands.given_settings import given_texts
@@ -103,6 +104,38 @@ def test_a_log_directory_of_no_broker_cannot_be_accepted(tmp_path: Path, capsys:
     code, words = failure(["--data", str(tmp_path), "--accept-empty-log-dir", "/broker-2"], capsys)
     assert code == 2
     assert f"the log directories of this cluster are {tmp_path}/broker-1, " in words
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_tree_that_cannot_be_kept_ends_the_cluster_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    ended = []
+
+    async def hold(folder: Path, where: Path, *, task_status: trio.TaskStatus[int]) -> None:
+        if has_begun:
+            task_status.started(1)
+            await until_running.wait()
+        raise LogDirectoryProblem("its disk is broken")
+
+    async def end(cluster: cluster_command.LocalCluster) -> None:
+        ended.append(cluster)
+
+    async def running(cluster: cluster_command.LocalCluster) -> None:
+        until_running.set()
+        await trio.sleep_forever()
+
+    until_running = trio.Event()
+    monkeypatch.setattr(cluster_command, "hold_tree", hold)
+    monkeypatch.setattr(
+        cluster_command.LocalCluster, "_launch", lambda cluster, child, nursery: child.serving_or_ended.set()
+    )
+    monkeypatch.setattr(cluster_command.LocalCluster, "_until_all_have_ended", running)
+    monkeypatch.setattr(cluster_command.LocalCluster, "_end", end)
+    cluster = cluster_command.LocalCluster(tmp_path, [None, 2], {}, (), log_level="warn")
+    with trio.fail_after(60), pytest.raises(cluster_command.ClusterFailed, match="cannot be kept: its disk is broken"):
+        await cluster.run()
+    assert ended == [cluster]
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many", "1000"])
