@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from ottla.server.console.avro import registry as registry_module
 from ottla.server.console.avro.nodes import TEXT_MAX, AvroProblem, Data
 from ottla.server.console.avro.registry import SCHEMA_BYTES_MAX, Registry
-from ottla.server.console.avro.schemas import parse_schema
+from ottla.server.console.avro.schemas import SCHEMA_DEPTH_MAX, parse_schema
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.tests.console_asking import ask, make_topic, running, write
 from ottla.wire.records import Record
@@ -371,3 +371,13 @@ def test_what_is_no_registry_is_refused_at_the_start(name: str, value: str) -> N
     with pytest.raises(ConfigError) as refused:
         load_config({"log.dirs": "/tmp/x", name: value})
     assert "secret" not in str(refused.value).replace("user.info", "")
+
+
+def test_records_in_records_are_read_as_deep_as_schemas_may_be():
+    def nested(depth):
+        kind = nested(depth - 1) if depth else "int"
+        return {"type": "record", "name": f"r{depth}", "fields": [{"name": "f", "type": kind}]}
+
+    assert parse_schema(json.dumps(nested(SCHEMA_DEPTH_MAX - 2)))
+    with pytest.raises(AvroProblem, match=f"deeper than {SCHEMA_DEPTH_MAX} levels"):
+        parse_schema(json.dumps(nested(SCHEMA_DEPTH_MAX)))
