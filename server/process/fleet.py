@@ -179,7 +179,7 @@ class Fleet:
             when = f" in {delay_s:g} s" if delay_s else ""
             return [Say(f"{told} and is started again{when}"), *self._start_due(now)]
         process.is_given_up = True
-        if process is self._keeper or all(each.is_given_up for each in self._workers):
+        if process is self._keeper or all(each.is_given_up and not each.is_alive for each in self._workers):
             return self._fail(f"{told} too often", now)
         times = f"{RESTARTS_MAX + 1} times within {RESTARTS_S:.0f} s"
         if problem:

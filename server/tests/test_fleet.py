@@ -131,6 +131,23 @@ def test_a_worker_that_says_why_it_cannot_serve_is_tried_again_later():
     assert fleet.failure == "worker 1 has ended (every log directory is offline) too often"
 
 
+def test_a_worker_that_is_just_tried_again_is_one_that_is_left():
+    fleet = serving()
+
+    def end(name, problem, now):
+        for _ in range(RESTARTS_MAX + 1):
+            fleet.on_problem(name, problem)
+            actions = fleet.on_ended(name, "exit status 1", now, is_failure=True)
+        return actions
+
+    for name in WORKERS[1:]:
+        end(name, "every log directory is offline", 0.0)
+    assert names(fleet.on_time(REST_S)) == WORKERS[1:]
+    assert "it stays down" in lines(end(WORKERS[0], "", REST_S))[0]
+    assert not fleet.is_stopping
+    assert AnnounceAgain(WORKERS[1]) in fleet.on_ready(WORKERS[1])
+
+
 def test_ends_that_are_long_ago_do_not_count():
     fleet = serving()
     for time in range(30):
