@@ -504,3 +504,21 @@ async def test_what_is_no_codec_or_becomes_too_large_is_refused(codec: Compressi
     with pytest.raises(BadMetrics, match="1000 bytes"):
         await receiver.take(push(compress(codec, bytes(100_000)), codec, bytes_max=1000))
     assert told(receiver.kept) == {}
+
+
+def test_among_very_many_owners_one_push_makes_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search for the one who has most looks at all of them."""
+    evicted = []
+    for owners in (10, 400):
+        kept = ClientNumbers()
+        monkeypatch.setattr(store, "NUMBERS_MAX", owners + 100)
+        monkeypatch.setattr(store, "EVICTION_WORK_MAX", 10 * store.EVICTION_WORK)
+        number = points.Number("x", GAUGE, "", "", 1.0, is_delta=False)
+        for who in range(owners):
+            kept.take(Pusher(f"small {who}", f"owner {who}", "", 300.0), [number], 0.0)
+        for who in range(100):
+            kept.take(Pusher(f"large {who}", "large", "", 300.0), [number], 0.0)
+        kept.take(Pusher("new", "new", "", 300.0), [number._replace(labels=f'n="{each}"') for each in range(30)], 1.0)
+        evicted.append(kept.evicted)
+    assert evicted[0] >= 9
+    assert 0 < evicted[1] <= 8

@@ -54,6 +54,11 @@ class Shares:
         self.used = [0 for _ in KINDS]
         self._owners: dict[str, Owner] = {}
 
+    @property
+    def owners(self) -> int:
+        """How many have instances."""
+        return len(self._owners)
+
     def owner(self, name: str) -> Owner:
         """The owner of this name. One who has nothing is not remembered."""
         return self._owners.get(name) or Owner(name)

@@ -23,9 +23,9 @@ TEXT_BYTES_MAX = 16 * 1024 * 1024  # of labels, as they lie in memory: a charact
 OF_INSTANCE_MAX = 5_000  # numbers of one instance
 EXPIRY_MIN_S = 60.0
 EVICTION_WORK_MAX = 5_000
-"""For one push, some milliseconds: families that are left, and as many as EVICTION_WORK for an instance. What finds no room then
-comes again with the next push."""
-EVICTION_WORK = 100
+"""For one push, some milliseconds: families that are left, and as many as EVICTION_WORK for an instance and a tenth for each owner
+among whom the one who has most is looked for. What finds no room then comes again with the next push."""
+EVICTION_WORK, OWNERS_OF_WORK = 100, 10
 _HELP = "Pushed by clients."
 _ENDINGS = {COUNTER: (TOTAL, "_created"), SUMMARY: ("_count", "_sum", "_created")}
 
@@ -109,7 +109,7 @@ class ClientNumbers:
             if victim is None:
                 self._without_victims.add(kind)
                 return False
-            self._work_left -= EVICTION_WORK + len(victim.families)
+            self._work_left -= EVICTION_WORK + len(victim.families) + self._shares.owners // OWNERS_OF_WORK
             self.evicted += 1
             self.forget(victim.instance_id)
         return True
