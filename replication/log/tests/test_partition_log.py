@@ -657,11 +657,12 @@ def test_a_broken_disk_takes_the_directory_offline(undo_fails: bool) -> None:
 def test_a_read_error_takes_the_directory_offline() -> None:
     log = new_log()
     append(log, batch(1))
+    append(log, batch(1))
     log.close()
     log = load(log)
     storage_of(log).fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "read" else None
     with pytest.raises(KafkaError) as error:
-        log.read(0, 100, upper_bound=1, at_least_one_batch=True)
+        log.read(1, 100, upper_bound=2, at_least_one_batch=True)  # where a segment begins is known without a read
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.log_directory.is_online
 
