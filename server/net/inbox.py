@@ -146,6 +146,19 @@ class Inbox:
             self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
             return self.end
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
+        try:
+            total = self._receive_rest(transport, total)
+        except NoRoom:
+            # Before there was none some bytes may have come: the rest can be less than what the system was to wait for.
+            transport.expect(0)
+            raise
+        # Each wake-up for a part of a large frame costs more than the copy of its bytes.
+        missing = self.missing()
+        transport.expect(missing if missing > FREE_BUFFER_BYTES and total >= QUICK_BYTES else 0)
+        return total
+
+    def _receive_rest(self, transport: Transport, total: int) -> int:
+        """Read until the frame is complete, or there is no more now; `total` bytes have come before."""
         received = total = total or self._receive_own(transport)
         # A complete frame is enough: it is answered before more is received.
         while received and total < RECEIVED_AT_ONCE_BYTES and not self._holds_frame():
@@ -154,9 +167,6 @@ class Inbox:
             except BlockingIOError:
                 break
             total += received
-        # Each wake-up for a part of a large frame costs more than the copy of its bytes.
-        missing = self.missing()
-        transport.expect(missing if missing > FREE_BUFFER_BYTES and total >= QUICK_BYTES else 0)
         return total
 
     def _receive_in_series(self, transport: Transport) -> int:

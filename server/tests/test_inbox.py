@@ -1,5 +1,6 @@
 """Frames are cut from whatever pieces a peer sends, and memory follows the bytes that arrived."""
 
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from ottla.server.net.inbox import (
     OWN_BUFFER_BYTES_MIN,
     SHARED_BUFFER_BYTES,
     Inbox,
+    NoRoom,
     ReceiveBuffers,
 )
 from ottla.server.net.memory_budget import MemoryBudget
@@ -145,6 +147,35 @@ def test_the_rest_of_a_large_frame_is_waited_for_if_its_peer_is_quick(pair):
     assert found == [b"x" * 900_000]
     assert transport.expected[-1] == 0
     assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1  # or else a small frame would not be heard of
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="elsewhere the system tells of every byte")
+def test_after_a_wait_for_memory_the_rest_of_a_frame_is_heard_of_however_short_it_is():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as peer:
+        ours, _ = server.accept()
+        with ours:
+            ours.setblocking(False)
+            memory = MemoryBudget(FRAME_BYTES_MAX)
+            transport, inbox = PlainTransport(ours), Inbox(ReceiveBuffers(memory), FRAME_BYTES_MAX)
+            data = memoryview(frame(b"x" * 400_000))
+
+            def receive(until: int) -> None:
+                while inbox.end < until:
+                    assert select.select([ours], [], [], 30)[0]
+                    inbox.receive(transport)
+                    inbox.detach()
+
+            peer.sendall(data[:131_072])
+            receive(131_072)
+            peer.sendall(data[131_072:180_000])
+            receive(180_000)
+            memory.take(FRAME_BYTES_MAX)  # others are quicker
+            with pytest.raises(NoRoom):
+                peer.sendall(data[180_000:])
+                receive(len(data))
+            memory.give_back(FRAME_BYTES_MAX)
+            receive(len(data))
+            assert frames_of(inbox) == [b"x" * 400_000]
 
 
 def test_in_a_series_of_large_frames_each_begins_in_a_buffer_of_its_own(pair):
