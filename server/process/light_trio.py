@@ -47,7 +47,12 @@ PLACES: Final[Mapping[str, Mapping[str, str]]] = {
 
 SUBMODULES: Final = {"trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
 
+WAIT_S: Final = 30.0
+"""For another thread that runs a module: it takes a tenth of a second."""
+
 _running = RLock()
+_begun: set[str] = set()
+"""The packages that have run, or are running."""
 
 
 def import_lightly() -> None:
@@ -74,7 +79,7 @@ def _add(name: str) -> None:
 
 
 def _find(module: ModuleType, name: str) -> Any:
-    """What a module that has not run has by this name; AttributeError."""
+    """What a module that has not run, or is just running, has by this name; AttributeError."""
     package = module.__name__
     if name in SUBMODULES.get(package, ()):
         return import_module(f"{package}.{name}")
@@ -85,13 +90,43 @@ def _find(module: ModuleType, name: str) -> Any:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     else:
         _run_whole(module)
-        value = getattr(module, name)
+        value = _own(module, name)
     setattr(module, name, value)
     return value
 
 
 def _run_whole(module: ModuleType) -> None:
-    with _running:
-        if vars(module).pop("__getattr__", None) is not None:
+    """Return when the module has run; at once if this thread is just running it."""
+    # Another thread may be at it, and may wait for a module that this one is importing: neither could ever go on.
+    if not _running.acquire(timeout=WAIT_S):
+        return
+    try:
+        if module.__name__ in _begun:
+            return
+        _begun.add(module.__name__)
+        try:
             assert module.__spec__ is not None and module.__spec__.loader is not None
             module.__spec__.loader.exec_module(module)
+        except BaseException:
+            _begun.remove(module.__name__)  # whoever asks next may have more luck
+            raise
+        # Until here others have found the names of the table, and have waited for all others.
+        if _is_ours(vars(module).get("__getattr__")):
+            del vars(module)["__getattr__"]
+    finally:
+        _running.release()
+
+
+def _own(module: ModuleType, name: str) -> Any:
+    """What a module has without our help."""
+    names = vars(module)
+    if name in names:
+        return names[name]
+    other = names.get("__getattr__")  # trio may have one, for names that it is about to give up
+    if other is None or _is_ours(other):
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    return other(name)
+
+
+def _is_ours(function: object) -> bool:
+    return isinstance(function, partial) and function.func is _find

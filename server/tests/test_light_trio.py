@@ -46,6 +46,25 @@ else:
 assert not hasattr(lowlevel, "what_nobody_has")
 print(*(name for name in dir(trio) if not name.startswith("_")))
 """
+MANY_THREADS = LIGHTLY + """
+import threading
+
+names = "from_thread to_thread Event Path open_file SSLStream fail_after socket Process SocketListener".split() * 2
+begin, found = threading.Barrier(len(names)), []
+
+def ask(name):
+    begin.wait()
+    found.append((name, getattr(trio, name)))
+
+threads = [threading.Thread(target=ask, args=[name]) for name in names]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert len(found) == len(names), found
+assert all(getattr(trio, name) is value for name, value in found)
+assert "__getattr__" not in vars(trio) or "partial" not in repr(vars(trio)["__getattr__"])
+"""
 PLAIN = "import trio; print(*(name for name in dir(trio) if not name.startswith('_')))"
 
 
@@ -63,6 +82,10 @@ def test_what_a_broker_uses_needs_neither_tls_nor_processes() -> None:
 
 def test_all_other_names_are_there_and_the_same_objects() -> None:
     assert run(PLAIN) <= run(WHOLE)
+
+
+def test_threads_that_ask_while_another_loads_the_rest_find_all_names() -> None:
+    run(MANY_THREADS)
 
 
 def test_trio_that_is_there_already_is_left_alone() -> None:
