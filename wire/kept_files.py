@@ -43,12 +43,20 @@ def write_cached(path: Path, key: bytes, value: Any) -> None:
     # Two processes may write the same file, so each has a name of its own for the unfinished one.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(_checksum(body) + body)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            unfinished.unlink()  # of a process that was killed
+        # What is in there will be run, so nobody else may write to it, whatever the umask: Python's own files are no different.
+        with open(unfinished, "xb", opener=_for_us_to_write) as file:
+            file.write(_checksum(body) + body)
         unfinished.replace(path)
     except OSError:
         with suppress(OSError):
             unfinished.unlink()
+
+
+def _for_us_to_write(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
 
 
 def _checksum(body: bytes) -> bytes:

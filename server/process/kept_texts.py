@@ -19,9 +19,12 @@ from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.wire.kept_files import read_cached, write_cached
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 TEXTS_MAX: Final = 2_000  # with those of earlier versions; if there are more, only what this process used is kept
 
@@ -57,22 +60,30 @@ class KeptTexts:
         """What stands in for Python's functions in a module with this namespace, by their names."""
         return {
             "compile": partial(self._compile, module),
-            "eval": partial(self._run, "eval"),
-            "exec": partial(self._run, "exec"),
+            "eval": partial(self._run, module, "eval"),
+            "exec": partial(self._run, module, "exec"),
         }
 
-    def _run(self, mode: str, source: Any, *namespaces: Any) -> Any:
-        # Python's own functions take the namespace of their caller if they are given none.
-        assert namespaces, f"{mode} without a namespace"
-        code = self.code(source, "<string>", mode) if isinstance(source, str) else source
-        return getattr(builtins, mode)(code, *namespaces)
+    def _run(self, module: Mapping[str, Any], mode: str, source: Any, *namespaces: Any, **named: Any) -> Any:
+        if not namespaces and not named:
+            # Python's own functions take those of their caller. There is no frame of the partial function between.
+            caller = sys._getframe(1)
+            namespaces = caller.f_globals, caller.f_locals
+        if isinstance(source, str):
+            # Python's own `eval` passes over what `compile` would take for an indentation.
+            text = source.lstrip(" \t") if mode == "eval" else source
+            source = self.code(text, "<string>", mode, _future_of(module))
+        return getattr(builtins, mode)(source, *namespaces, **named)
 
     def _compile(self, module: Mapping[str, Any], source: Any, filename: Any, mode: str, *more: Any, **named: Any) -> Any:
         if more or named or not isinstance(source, str) or not isinstance(filename, str):
             return compile(source, filename, mode, *more, **named)
-        # As Python does it for a caller with this future.
-        flags = getattr(module.get("annotations"), "compiler_flag", 0)
-        return self.code(source, filename, mode, flags)
+        return self.code(source, filename, mode, _future_of(module))
+
+
+def _future_of(module: Mapping[str, Any]) -> int:
+    """The flags of the one future that modules have: Python gives them to texts that such a module compiles, too."""
+    return getattr(module.get("annotations"), "compiler_flag", 0)
 
 
 class _Finder:
@@ -89,13 +100,26 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            # Of this one loader, which has this one module.
-            setattr(spec.loader, "exec_module", partial(self._run, spec.loader.exec_module))  # noqa: B010
+            setattr(spec, "loader", _Loader(spec.loader, self._give))  # noqa: B010 - its class would load many modules
         return spec
 
-    def _run(self, run: Callable[[ModuleType], None], module: ModuleType) -> None:
+
+class _Loader:
+    """Loads one module as `loader` does, which may load others as well: that of a zip file loads all in it."""
+
+    def __init__(self, loader: Loader, give: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._give = give
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # From here on it is as if there had never been another loader.
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
         self._give(module)
-        run(module)
+        self._loader.exec_module(module)
 
 
 WRITERS: Final = ("attr._make", "collections", "dataclasses")

@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import os
 import sys
+import zipfile
 from pathlib import Path
 from types import CodeType
 
@@ -98,6 +100,62 @@ def test_a_module_that_is_imported_meanwhile_has_them_too(
         assert writer_of_texts.names["f"].__annotations__ == {"a": "Missing"}
         assert "compile" not in vars(writer_of_texts)
     assert compiled == []
+
+
+def test_texts_mean_what_they_mean_to_python(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the future of their module, with the names of whoever runs them, and with what stands in front of them."""
+    (path.parent / "plain_writer.py").write_text(
+        "from __future__ import annotations\n"
+        "names = {}\n"
+        "exec('def f(a: Missing): pass', names)\n"
+        "exec('six = 6')\n"
+        "def nine():\n"
+        "    three = 3\n"
+        "    return eval(' three * 3')\n"
+    )
+    monkeypatch.syspath_prepend(str(path.parent))
+    for _ in range(2):
+        monkeypatch.delitem(sys.modules, "plain_writer", raising=False)
+        with keeping_texts(path, ["plain_writer"]):
+            import plain_writer  # type: ignore[import-not-found]
+
+            assert plain_writer.names["f"].__annotations__ == {"a": "Missing"}
+            assert (plain_writer.six, plain_writer.nine()) == (6, 9)
+        assert plain_writer.nine() == 9
+
+
+def test_other_modules_of_a_zip_file_are_loaded_as_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(path.parent / "libraries.zip", "w") as libraries:
+        libraries.writestr("zipped_writer.py", "six = eval('2 * 3', {})\n")
+        for name in ("zipped_meanwhile", "zipped_later"):
+            libraries.writestr(f"{name}.py", "has_eval_of_its_own = 'eval' in globals()\n")
+    monkeypatch.syspath_prepend(str(path.parent / "libraries.zip"))
+    with keeping_texts(path, ["zipped_writer"]):
+        import zipped_meanwhile  # type: ignore[import-not-found]
+        import zipped_writer  # type: ignore[import-not-found]
+
+        assert "eval" in vars(zipped_writer)
+    import zipped_later  # type: ignore[import-not-found]
+
+    assert zipped_writer.six == 6
+    assert "eval" not in vars(zipped_writer)
+    assert zipped_writer.__spec__.loader is zipped_writer.__loader__ is zipped_later.__loader__
+    assert not zipped_meanwhile.has_eval_of_its_own
+    assert not zipped_later.has_eval_of_its_own
+
+
+def test_nobody_else_may_write_to_what_is_kept(path: Path) -> None:
+    leftover = path.with_name(f"{path.name}.{os.getpid()}")
+    leftover.write_bytes(b"")
+    leftover.chmod(0o666)
+    before = os.umask(0)
+    try:
+        with keeping_texts(path):
+            declare("name")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert not leftover.exists()
 
 
 def test_no_file_nothing_kept() -> None:
