@@ -19,6 +19,7 @@
     prctl               lets the kernel end child processes with their parent. Without it a killed `ottla cluster` leaves them.
     pidfd_open          lets the event loop wait for the end of a process. Without it a thread waits.
     /proc               tells of memory and disks, and has short paths. Without it both are unknown, and long paths are refused.
+    SO_RCVLOWAT         spares wake-ups for parts of a large frame. Without it, and before Linux 4.18, each part is one.
     memfd_create        files in memory, by their names in /proc. Without it temporary files that only their user can read.
     kernel TLS          lets sendfile encrypt. Without it OpenSSL does.
     glibc               has its threads in a library of one name. Elsewhere Python starts a program to look for it.
@@ -35,6 +36,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import select
 import signal
@@ -70,6 +72,7 @@ _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
 _FULL_SYNC_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.ENOTTY))  # by file systems of a network
 _PR_SET_PDEATHSIG = 1
+_ENDLESS_BYTES = 1 << 30
 # glibc's numbers, and what they are set to. Left alone, glibc makes up to eight arenas for each processor, and after the
 # first large block that is freed it keeps all smaller ones: a request of many MiB would be remembered for ever.
 _MALLOPT = {
@@ -246,6 +249,23 @@ def dying_with_this_process() -> Callable[[], None]:
             os._exit(1)
 
     return die_with_parent
+
+
+@functools.cache
+def bounds_expected_input() -> bool:
+    """Whether SO_RCVLOWAT never has a TCP socket wait for more input than it has room for, as on Linux since 4.18.
+
+    Elsewhere such a socket would never be readable, and its peer could never send the rest.
+    """
+    if not IS_LINUX:
+        return False
+    try:
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the system has a minimum
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _ENDLESS_BYTES)
+            return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) < _ENDLESS_BYTES
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

@@ -6,11 +6,14 @@ import errno
 import fcntl
 import importlib.util
 import os
+import select
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -142,3 +145,42 @@ def test_a_file_system_without_full_sync_is_synced_as_it_can_be(
 def test_nothing_is_sent_where_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sendfile", lambda *arguments: pytest.fail("to macOS 0 means everything"))
     assert system._sendfile(0, 0, 0, 0) == 0
+
+
+@pytest.fixture
+def asked_anew() -> Iterator[None]:
+    system.bounds_expected_input.cache_clear()
+    yield
+    system.bounds_expected_input.cache_clear()
+
+
+class OldSocket(socket.socket):
+    """One of Linux before 4.18, which takes every number of bytes to wait for."""
+
+    def getsockopt(self, level: int, option: int, *rest: int) -> Any:
+        assert option == socket.SO_RCVLOWAT
+        return 1 << 30
+
+
+@pytest.mark.usefixtures("asked_anew")
+def test_a_system_that_would_wait_for_more_than_it_has_room_for_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", OldSocket)
+    assert not system.bounds_expected_input()
+
+
+@pytest.mark.usefixtures("asked_anew")
+def test_a_socket_that_waits_for_more_than_it_has_room_for_is_readable_all_the_same() -> None:
+    if not system.bounds_expected_input():
+        pytest.skip("the system does not bound it")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with socket.create_connection(server.getsockname()) as peer:
+            ours, _ = server.accept()
+            with ours:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
+                peer.setblocking(False)
+                while not select.select([ours], [], [], 0)[0]:
+                    assert select.select([ours], [peer], [], 30) != ([], [], [])
+                    with contextlib.suppress(BlockingIOError):
+                        peer.send(bytes(1000))
+                assert len(ours.recv(1 << 20)) < 1 << 20

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.replication import system
-from ottla.replication.system import IS_LINUX, RWF_NOWAIT, send_file
+from ottla.replication.system import RWF_NOWAIT, bounds_expected_input, send_file
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -144,7 +144,7 @@ class PlainTransport(PageCacheReader):
 def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
     """Have the system tell of input only from `count` bytes on, or from what it can wait for; it waited for `before`."""
     expected = max(1, min(count, EXPECTED_BYTES_MAX))
-    if expected != before and IS_LINUX:
+    if expected != before and bounds_expected_input():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
     return expected
 
