@@ -160,6 +160,12 @@ class Connection:
         """Whether it waits for something that may take long, and that nobody needs when the peer has left."""
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
+    def is_silent_since(self, since: float) -> bool:
+        """Whether nothing came in all that time, in seconds of the monotonic clock."""
+        # What the system holds back until there is more of a large frame has come as well: it is asked for at once, and
+        # who was quick and is slow now has the time until the next question.
+        return self.last_active < since and self._inbox.hear_all(self._transport)
+
     def peer_has_left(self) -> bool:
         """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
         if self._throttling.is_muted:

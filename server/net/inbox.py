@@ -114,13 +114,16 @@ class NoRoom(Exception):
 class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
-    __slots__ = ("_buffers", "_own", "_series", "buffer", "end", "frame_bytes_max", "large_since", "memory", "start")
+    __slots__ = (
+        "_buffers", "_own", "_series", "buffer", "end", "expected", "frame_bytes_max", "large_since", "memory", "start",
+    )
 
     def __init__(self, buffers: ReceiveBuffers, frame_bytes_max: int) -> None:
         self._buffers = buffers
         self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
+        self.expected = 0  # bytes that the transport was told to wait for
         self.memory = buffers.memory
         self.large_since = math.inf  # since when it has a large buffer, or wants one, and no frame became complete
         self.buffer: ReceiveBuffer = buffers.shared
@@ -150,12 +153,22 @@ class Inbox:
             total = self._receive_rest(transport, total)
         except NoRoom:
             # Before there was none some bytes may have come: the rest can be less than what the system was to wait for.
-            transport.expect(0)
+            self._expect(transport, 0)
             raise
         # Each wake-up for a part of a large frame costs more than the copy of its bytes.
         missing = self.missing()
-        transport.expect(missing if missing > FREE_BUFFER_BYTES and total >= QUICK_BYTES else 0)
+        self._expect(transport, missing if missing > FREE_BUFFER_BYTES and total >= QUICK_BYTES else 0)
         return total
+
+    def _expect(self, transport: Transport, count: int) -> None:
+        self.expected = count
+        transport.expect(count)
+
+    def hear_all(self, transport: Transport) -> bool:
+        """Whether any byte would have been received. From now on it will be."""
+        is_quiet = not self.expected
+        self._expect(transport, 0)
+        return is_quiet
 
     def _receive_rest(self, transport: Transport, total: int) -> int:
         """Read until the frame is complete, or there is no more now; `total` bytes have come before."""

@@ -266,7 +266,7 @@ class Listener:
         looked_at = 0
         # A copy: connections come and go while this gives way.
         for connection in list(self.connections):
-            is_idle = connection.last_active < silent_since
+            is_idle = connection.is_silent_since(silent_since)
             looked_at += 1
             # Whether a peer has left is asked of parked connections alone. Others read, and find out by themselves.
             if is_idle or (connection.is_parked and connection.peer_has_left()):

@@ -176,6 +176,38 @@ async def test_a_silent_connection_ends_whatever_waits_on_it(monkeypatch):
         assert (is_closed(silent), is_closed(lively)) == (True, False)
 
 
+async def test_who_was_quick_and_is_slow_now_is_not_silent():
+    async with Door("PLAINTEXT", connections_max_idle_ms=60_000) as door:
+        peer, listener = door.connect(), door.listeners[0]
+        await door.settle(1)
+        (connection,) = listener.connections
+        inbox = connection._inbox
+
+        async def send(count):
+            peer.send(bytes(count))
+            until = inbox.end + count
+            while inbox.end < until:
+                await trio.sleep(0.001)
+
+        peer.send((1_000_000).to_bytes(4, "big"))
+        await send(1)
+        await send(40_000)
+        while not inbox.expected:  # the rest comes quickly, it seems
+            await send(40_000)
+        ended = inbox.end
+        connection.last_active -= 61
+        peer.send(b"slow")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await listener._end_idle_connections()
+        while inbox.end == ended:
+            await trio.sleep(0.001)
+        await listener._end_idle_connections()
+        await door.settle(1)
+        connection.last_active -= 61  # and now nothing comes
+        await listener._end_idle_connections()
+        await door.settle(0)
+
+
 async def test_a_negative_limit_of_silence_is_none():
     async with Door("PLAINTEXT", connections_max_idle_ms=-1) as door:
         door.connect()
