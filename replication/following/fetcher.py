@@ -375,10 +375,12 @@ class Fetcher:
                 turn_bytes = await self._append_pieces(following, records, data, turn_bytes)
         except KafkaError as error:
             self._back_off(following, error.code, error)
+            turn_bytes += size  # what was done before it failed may be all the work
         # A bug that one partition meets must not stop the replication of all others. It rests until its next epoch.
         except Exception:
             logger.exception("%r cannot be fetched", following)
             self._fetch.fail(following)
+            turn_bytes += size
         if turn_bytes < TURN_BYTES:
             return turn_bytes
         await trio.lowlevel.checkpoint()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -297,6 +297,31 @@ async def test_batches_longer_than_a_turn_are_appended_one_by_one(autojump_clock
     assert len(leader.fetches) <= 2
     assert sorted(set(seen)) == [1, 2, 3, 4, 5, 6]
     assert content(following) == content(leading)
+
+
+async def test_long_answers_that_cannot_be_appended_take_a_turn_each(autojump_clock, nursery, monkeypatch):
+    leading = [lead(new_partition(LEADER, index), 3) for index in range(8)]
+    for each in leading:
+        write(each, 6, b"x" * 50_000)
+    follower = await Follower(nursery, Leader(LEADER, leading)).start()
+    begun: list[int] = []
+    tasks_begun = 0
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal tasks_begun
+            tasks_begun += 1
+
+    def fail(*_: Any, **__: Any) -> NoReturn:
+        begun.append(tasks_begun)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    trio.lowlevel.add_instrument(Steps())
+    monkeypatch.setattr(PartitionLog, "append_as_follower", fail)
+    for index in range(8):
+        follower.fetchers.follow(follow(new_partition(FOLLOWER, index), LEADER, 3))
+    await until(lambda: len(begun) >= 8)
+    assert len(set(begun)) == len(begun)
 
 
 @given(sizes=st.lists(st.integers(0, 300), max_size=8), rest=st.integers(0, 80), limit=st.integers(1, 1000))
