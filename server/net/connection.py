@@ -161,9 +161,7 @@ class Connection:
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """Whether nothing came in all that time, in seconds of the monotonic clock."""
-        # What the system holds back until there is more of a large frame has come as well: it is asked for at once, and
-        # who was quick and is slow now has the time until the next question.
+        """Whether nothing came. What the system holds back of a large frame has come as well, and is heard of from now on."""
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
@@ -357,11 +355,9 @@ class Connection:
         # One context serves the whole connection: to make one for every request would cost more than to refresh it.
         self._context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
-        if (at_once := call.at_once) is not None and not self._pending:
-            parts = at_once(buffer, position, end, self._context)
-            if parts is not None:
-                self._hand_over(call, correlation_id, parts)
-                return None
+        if (at_once := call.at_once) and not self._pending and (parts := at_once(buffer, position, end, self._context)):
+            self._hand_over(call, correlation_id, parts)
+            return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
