@@ -104,7 +104,7 @@ async def test_a_fetch_from_a_cold_disk_is_answered_as_ever_and_waits_in_threads
         expected = await warm.consume(offset, max_bytes, version)
         assert expected[0] or (version == 3 and max_bytes < 10_000)
         assert await cold.consume(offset, max_bytes, version) == expected
-        assert cold.waits
+        assert cold.waits or not offset  # where a segment begins is known without a read
         assert threading.get_ident() not in cold.waits
         assert not warm.waits
 

@@ -25,6 +25,7 @@ from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, 
 
 ALWAYS, NEVER = 1, 1 << 30
 COUNT = 5
+SOCKET = SimpleNamespace(setsockopt=lambda *_: None)
 LAG_MS = 30_000
 CONSUMER = -1
 BATCH_SIZE = len(batch())
@@ -111,7 +112,7 @@ class World:
         return None if waited is None else (waited.is_ready, self._take(client, waited.response()))
 
     def _context(self) -> Any:
-        return SimpleNamespace(broker=self.leader, api_version=VERSION, now_ms=self.leader.time_ms, listener_name="L", charge=None)
+        return SimpleNamespace(broker=self.leader, api_version=VERSION, now_ms=self.leader.time_ms, listener_name="L", charge=None, socket=SOCKET)
 
     def _request(self, client: Client, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         indexes = client.offsets if client.session[1] == 0 else sorted(client.changed & client.offsets.keys())
@@ -356,7 +357,7 @@ async def test_nothing_is_left_of_a_session_that_has_ended(leader: Leader, end: 
             topics=[],
             forgotten_topics_data=forgotten,
         )
-        context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=leader.time_ms, listener_name="L", charge=None)
+        context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=leader.time_ms, listener_name="L", charge=None, socket=SOCKET)
         fetch(request, context)
     else:
         leader.time_ms += EVICTION_MS + 1
