@@ -22,14 +22,15 @@ from ottla.wire.records import (
     unpack_header,
 )
 
-_OTHER_ATTRIBUTES = ~TRANSACTIONAL_FLAG
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
-def ordinary_header(records: memoryview) -> BatchHeader | None:
-    """The header of what nearly all producers send: one whole, uncompressed batch, its counts in order.
+def ordinary_header(
+    records: memoryview, flags: int = TRANSACTIONAL_FLAG, bytes_max: int | None = None
+) -> BatchHeader | None:
+    """The header of what nearly all producers send: one whole batch, its counts in order.
 
-    It may be transactional; it has no other flag.
+    It has no other flags than these: as they stand, it may be transactional, and is not compressed.
     """
     if len(records) < RECORDS_OFFSET:
         return None
@@ -40,14 +41,14 @@ def ordinary_header(records: memoryview) -> BatchHeader | None:
         # Exactly one batch and nothing behind it, so the log can write the view as it is.
         length == len(records) - LOG_OVERHEAD
         and magic == MAGIC_V2
-        # No codec and no other flag: nothing to decompress, no control record, no claim of LogAppendTime.
-        and not attributes & _OTHER_ATTRIBUTES
+        # No other flag: no control record, no claim of LogAppendTime.
+        and not attributes & ~flags
         # A client counts from 0; the leader puts the offset in.
         and not base_offset
         and 0 < count == last_offset_delta + 1
         # What would hold the event loop is for a thread, and `is_expensive` decides that.
         and count <= INLINE_RECORDS_MAX
-        and length <= INLINE_BYTES_MAX
+        and length <= (INLINE_BYTES_MAX if bytes_max is None else bytes_max)
         # A producer with an id has to number its records.
         and (base_sequence >= 0 or producer_id == NO_PRODUCER_ID)
     )
@@ -84,16 +85,21 @@ def check_ordinary(
         walked = walk_records(records, RECORDS_OFFSET, len(records), header[12])
     except ValueError:
         return None
-    base_timestamp, max_timestamp = header[7], header[8]
-    min_timestamp = base_timestamp + walked[0]
-    if (
-        # The long way corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and
-        # sums that may leave 64 bits, go that way, too.
-        base_timestamp + walked[1] != max_timestamp
-        or min_timestamp < NO_TIMESTAMP
-        or min_timestamp < now_ms - rules.timestamp_before_max_ms
-        or max_timestamp > FAR
-        or max_timestamp > now_ms + rules.timestamp_after_max_ms
-    ):
+    if not times_are_ordinary(header, walked[0], walked[1], rules, now_ms):
         return None
-    return new_tuple(CheckedRecords, (records, header, max_timestamp, NO_TIMESTAMP))
+    return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
+
+
+def times_are_ordinary(header: BatchHeader, minimum: int, maximum: int, rules: ValidationRules, now_ms: int) -> bool:
+    """Whether the topic takes records of these least and greatest timestamp deltas, and the header tells the greatest."""
+    base_timestamp, max_timestamp = header[7], header[8]
+    min_timestamp = base_timestamp + minimum
+    # The long way corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and sums that
+    # may leave 64 bits, go that way, too. Comparisons, because `min` and `max` cost more and every append asks.
+    return (
+        base_timestamp + maximum == max_timestamp
+        and min_timestamp >= NO_TIMESTAMP
+        and min_timestamp >= now_ms - rules.timestamp_before_max_ms
+        and max_timestamp <= FAR
+        and max_timestamp <= now_ms + rules.timestamp_after_max_ms
+    )
