@@ -23,8 +23,8 @@ from benchmarks.session import Session
 KIB, MIB, MB, GB = 1 << 10, 1 << 20, 1e6, 1e9
 LIBRDKAFKA, JAVA = "librdkafka", "Java"
 CLIENT_IS_THE_LIMIT = at_least(0.98), at_most(0.6)
-"""Of consumers and of Java's producer: they share the processors with the broker and take most of them, so a broker that costs
-less cannot be faster by much. What is judged is that it is not slower, and what it costs."""
+"""Consumers and Java's producer take most of the processors that they share with the broker, so no broker can be much faster than
+another. Each row asks that Ottla is as fast as Kafka, and that its process takes less of the processor."""
 FULL_BYTES = {LIBRDKAFKA: 400e6, JAVA: 300e6}  # per round; records of 100 B make do with a third
 CONSUMED_BYTES = 700e6
 JAVA_WARM_UP_BYTES = 100e6

@@ -2,8 +2,8 @@
 
     python -m compat_tests.apache.class_sharing        makes what is missing, as `make setup` does
 
-Each file is what one kind of program had loaded when it ended, and is for one Java and one folder of jars as they are:
-the JVM would not take it for others. Without these files everything runs as well, only later.
+Each file holds the classes that one kind of program had loaded when it ended. The JVM takes it only for the same Java and the
+same folder of jars. Without these files all programs run as well; they only start later.
 """
 
 import contextlib

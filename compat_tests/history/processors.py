@@ -43,7 +43,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 TIMEOUT_MS = 10_000
 CALL_S = 5.0
 PATIENCE_S = 180.0
-"""Several outages of all brokers may follow one another, and each ends what a new producer has reached."""
+"""A new producer begins again after each outage of all brokers, and several of these may follow one another."""
 PAUSE_S = 0.03
 STUCK_S = 2 * CALL_S
 MODULE, ONE, ALARM = "compat_tests.history.processors", "--one", -signal.SIGALRM

@@ -22,7 +22,7 @@ HEADER_ROOM_BYTES = 100
 
 
 def shapes(request: type[Message], version: int) -> tuple[str, ...]:
-    """The shapes that differ: where no array lies in another one, all of them are the same bytes."""
+    """The shapes that differ. All shapes of a request are the same bytes if none of its arrays is within another."""
     return SHAPES if _depth(request, version) > 1 else SHAPES[:1]
 
 
