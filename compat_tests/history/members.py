@@ -42,7 +42,7 @@ class Members(Client):
         super().__init__("members", record)
         self._record, self._brokers = record, brokers
         self._topic, self._partitions = topic, partitions
-        self._kinds, self._count = kinds, count
+        self.kinds, self._count = kinds, count
         self._shares: list[SimShareMember] = []
 
     @property
@@ -57,7 +57,7 @@ class Members(Client):
         async with trio.open_nursery() as nursery:
             network = TcpNetwork(nursery, self._brokers, self.name)
             make = partial(self._client, network, nursery)
-            if SHARE in self._kinds:
+            if SHARE in self.kinds:
                 await begin_share_group(make("administrator"), SHARE)
                 self._record.add(ShareBegan, SHARE, self._topic, DELIVERY_COUNT_LIMIT)
                 self._shares = [self._share_member(make, number) for number in range(self._count)]
@@ -83,7 +83,7 @@ class Members(Client):
         return [
             of_kind(make(f"{kind} member {number}"), self._record, f"{kind} group", self._topic, self._partitions)
             for kind, of_kind in kinds.items()
-            if kind in self._kinds
+            if kind in self.kinds
             for number in range(self._count)
         ]
 

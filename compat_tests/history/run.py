@@ -47,7 +47,7 @@ from compat_tests.history.clients import (
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.faults import Fault
 from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Merged, Recorder, TopicBegan
-from compat_tests.history.members import ALL, CONSUMER, SHARED_TOPIC, Members, RecordedMember, brokers_of
+from compat_tests.history.members import ALL, CONSUMER, SHARE, SHARED_TOPIC, Members, RecordedMember, brokers_of
 from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
 from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
 from compat_tests.history.probes import TOPIC as PROBED_TOPIC
@@ -249,6 +249,19 @@ class Load:
 
         wait_until(have_read, "records for every reader", RECOVERY_S)
 
+    def wait_for_witnesses(self) -> None:
+        """Until clients of every kind have something to tell. A run of few faults may be over before a group has formed."""
+        counts: dict[str, Callable[[], int]] = {
+            "a committed offset": lambda: self.group.committed,
+            "an end of a partition": lambda: self.viewer.seen,
+        }
+        if SHARE in self.members.kinds:
+            counts["an accepted record of a share group"] = lambda: self.members.accepted
+        if self.rebalancing:
+            counts["a member that owns a partition"] = lambda: sum(each.owned for each in self.rebalancing)
+        for what, count in counts.items():
+            wait_until(lambda count=count: self._counts() >= 0 and count() > 0, what, RECOVERY_S)
+
     def watch(self, seconds: float) -> None:
         """For so long, but not on after a client has failed."""
         end = time.monotonic() + seconds
@@ -303,6 +316,7 @@ def run(
     count = _do_harm(cluster, plan, load, record, is_enough, tell)
     load.wait_for_more(100)
     load.wait_for_readers()
+    load.wait_for_witnesses()
     load.finish()
     for reader, committed_only in (("final reader", False), ("final committed reader", True)):
         for topic in TOPICS:
