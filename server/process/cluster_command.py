@@ -36,7 +36,7 @@ from ottla.replication.system import dying_with_this_process, pidfd_open
 from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
-from ottla.server.process.cluster_keys import keys, terminal
+from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.process.settings_file import write_settings
@@ -364,7 +364,7 @@ class LocalCluster:
             return {"brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)], "secure": secure}
         return await self._start_again(asked.broker)
 
-    async def _heed_keys(self, keyboard: int | None) -> None:
+    async def _heed_keys(self, keyboard: Keyboard | None) -> None:
         if keyboard is None:
             return
         assert self._nursery is not None
@@ -382,7 +382,7 @@ class LocalCluster:
             return
         try:
             await self._start_again(number)
-        except Unanswered as problem:
+        except (Unanswered, OSError) as problem:  # perhaps no process can be made for now
             print(f"ottla: {problem}", file=sys.stderr, flush=True)
         else:
             print(f"ottla: {broker.name} serves again", flush=True)

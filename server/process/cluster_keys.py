@@ -20,26 +20,37 @@ BACKGROUND_S = 0.5  # between two looks whether this process is in the foregroun
 _READ_BYTES = 64
 
 
+class Keyboard:
+    """A terminal that gives keys one by one."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_open = True
+        """Afterwards the number of the descriptor may be that of another file."""
+
+
 @contextmanager
-def terminal() -> Iterator[int | None]:
-    """A descriptor that gives keys one by one; None: there is no such terminal. In a program of trio."""
+def terminal() -> Iterator[Keyboard | None]:
+    """The terminal's keys while this is entered; None: there is no such terminal. In a program of trio."""
     import termios  # there is none on every system
 
     descriptor = _opened()
     if descriptor is None:
         yield None
         return
+    keyboard = Keyboard(descriptor)
     try:
         before = termios.tcgetattr(descriptor)
         modes = termios.tcgetattr(descriptor)
         modes[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
         try:
-            yield descriptor
+            yield keyboard
         finally:
             if _is_in_foreground(descriptor):
                 termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
     finally:
+        keyboard.is_open = False
         trio.lowlevel.notify_closing(descriptor)
         os.close(descriptor)
 
@@ -64,9 +75,10 @@ def _is_in_foreground(descriptor: int) -> bool:
         return False
 
 
-async def keys(descriptor: int) -> AsyncIterator[str]:
+async def keys(keyboard: Keyboard) -> AsyncIterator[str]:
     """Each key that is pressed while this process is in the foreground, until the terminal is closed or gone."""
-    while True:
+    descriptor = keyboard.descriptor
+    while keyboard.is_open:
         try:
             await trio.lowlevel.wait_readable(descriptor)
             if not _is_in_foreground(descriptor):

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from ottla.server.process import cluster_keys
-from ottla.server.process.cluster_keys import keys, terminal
+from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 
 FAR_S = 60.0
 
@@ -45,8 +45,8 @@ async def test_keys_come_one_by_one_and_the_terminal_is_left_as_it_was(ends, mon
     assert before
 
     async def note() -> None:
-        assert descriptor is not None
-        async for key in keys(descriptor):
+        assert keyboard is not None
+        async for key in keys(keyboard):
             pressed.append(key)
             came.set()
         ended.set()
@@ -54,7 +54,7 @@ async def test_keys_come_one_by_one_and_the_terminal_is_left_as_it_was(ends, mon
     ended, came = trio.Event(), trio.Event()
     with trio.fail_after(FAR_S):
         async with trio.open_nursery() as nursery:
-            with terminal() as descriptor:
+            with terminal() as keyboard:
                 assert modes(inner) == 0
                 nursery.start_soon(note)
                 for number, text in enumerate((b"1", b"\xff", b"2\n"), 1):
@@ -72,7 +72,7 @@ async def test_a_terminal_that_goes_ends_the_keys(monkeypatch: pytest.MonkeyPatc
     outer, inner = os.openpty()
     os.close(outer)
     with trio.fail_after(FAR_S):
-        assert [key async for key in keys(inner)] == []
+        assert [key async for key in keys(Keyboard(inner))] == []
     os.close(inner)
 
 
@@ -82,11 +82,51 @@ async def test_nothing_is_read_in_the_background(ends, monkeypatch: pytest.Monke
     answers = iter([True, False, False])
     monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: next(answers, True))
     monkeypatch.setattr(cluster_keys, "BACKGROUND_S", 0.001)
-    with trio.fail_after(FAR_S), terminal() as descriptor:
-        assert descriptor is not None
+    with trio.fail_after(FAR_S), terminal() as keyboard:
+        assert keyboard is not None
         os.write(outer, b"1")
-        async with aclosing(keys(descriptor)) as pressed:
+        async with aclosing(keys(keyboard)) as pressed:
             assert await anext(pressed) == "1" and next(answers, None) is None
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_a_closed_terminal_is_not_waited_for_although_its_number_is_somebody_elses(
+    ends, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    _, inner = ends
+    use(monkeypatch, inner)
+    in_background = trio.Event()
+
+    def is_in_foreground(descriptor: int) -> bool:
+        if has_begun and is_opened:
+            in_background.set()
+        return not is_opened
+
+    async def read() -> None:
+        assert keyboard is not None
+        assert [key async for key in keys(keyboard)] == []
+        ended.set()
+
+    is_opened, ended = False, trio.Event()
+    monkeypatch.setattr(cluster_keys, "_is_in_foreground", is_in_foreground)
+    monkeypatch.setattr(cluster_keys, "BACKGROUND_S", 0.01)
+    with trio.fail_after(FAR_S):
+        async with trio.open_nursery() as nursery, trio.open_nursery() as others:
+            with terminal() as keyboard:
+                assert keyboard is not None
+                is_opened = True
+                nursery.start_soon(read)
+                if has_begun:
+                    os.write(ends[0], b"1")
+                    await in_background.wait()
+            # Another task waits for the file that has the number now.
+            hears, tells = os.pipe()
+            os.dup2(hears, keyboard.descriptor)
+            others.start_soon(trio.lowlevel.wait_readable, keyboard.descriptor)
+            await ended.wait()
+            os.write(tells, b"x")
+        for each in {hears, tells, keyboard.descriptor}:
+            os.close(each)
 
 
 async def test_who_is_not_in_the_foreground_of_its_terminal_has_no_keys(ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,16 +134,16 @@ async def test_who_is_not_in_the_foreground_of_its_terminal_has_no_keys(ends, mo
     _, inner = ends
     use(monkeypatch, inner)
     before = modes(inner)
-    with terminal() as descriptor:
-        assert descriptor is None and modes(inner) == before
+    with terminal() as keyboard:
+        assert keyboard is None and modes(inner) == before
 
 
 async def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "file").open("w+") as file:
         for stdin in (file, None):
             monkeypatch.setattr(sys, "stdin", stdin)
-            with terminal() as descriptor:
-                assert descriptor is None
+            with terminal() as keyboard:
+                assert keyboard is None
 
 
 def test_a_command_in_a_pipe_imports_no_terminal() -> None:
