@@ -61,8 +61,8 @@ class Gone(Exception):
 
 
 class Conversation:
-    """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off, `idle_since` when it last
-    began to be so.
+    """See the module's docstring. `is_idle` says whether it may be ended without cutting anything off, `since` when it began to
+    idle, or else when its request began.
     """
 
     def __init__(
@@ -74,8 +74,7 @@ class Conversation:
         pace: Pace,
         room: Room | None = None,
     ) -> None:
-        self.is_idle = True
-        self.idle_since = trio.current_time()
+        self._note_idle(is_idle=True)
         self.cancel_scope = trio.CancelScope()
         self._stream, self.peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
         self._room = room or Room()
@@ -88,10 +87,13 @@ class Conversation:
         with self.cancel_scope:
             try:
                 while await self._serve_one():
-                    self.is_idle, self.idle_since = True, trio.current_time()
+                    self._note_idle(is_idle=True)
                 await self._linger()
             except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
+
+    def _note_idle(self, *, is_idle: bool) -> None:
+        self.is_idle, self.since = is_idle, trio.current_time()
 
     async def _serve_one(self) -> bool:
         """One request and its answer; answers whether another may follow."""
@@ -139,10 +141,10 @@ class Conversation:
         if not self._http.trailing_data[0]:
             with trio.move_on_after(IDLE_S):
                 self._http.receive_data(await self._received())
-                self.is_idle = False
+                self._note_idle(is_idle=False)
                 return
             raise Gone
-        self.is_idle = False
+        self._note_idle(is_idle=False)
 
     async def _received(self) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))

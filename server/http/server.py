@@ -96,7 +96,7 @@ class HttpServer:
             if most < counts[host] + 2:
                 return None
             found = [each for each in staying if counts[each.peer] == most]
-        return min(found, key=lambda each: each.idle_since)
+        return min(found, key=lambda each: each.since)
 
     def _tell(self, message: str, count: int) -> None:
         self._are_taken.tell(logger.warning, message, count)

@@ -459,6 +459,27 @@ async def test_slow_requests_of_few_addresses_do_not_keep_others_out(monkeypatch
         assert len(served) == 5 and set(others) & set(served)
 
 
+async def test_the_request_that_began_first_makes_room_however_long_others_idled_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
+    async with serving() as (http, connect):
+
+        async def begin(stream: trio.SocketStream, idle: int) -> None:
+            await stream.send_all(b"GET /echo HTT")
+            with trio.fail_after(FAR_S):
+                while sum(each.is_idle for each in http._conversations) != idle:
+                    await trio.sleep(0.01)
+
+        patient = await connect("127.0.0.2")
+        assert await ask(patient)
+        hasty = await connect("127.0.0.2")
+        assert await ask(hasty)
+        await begin(hasty, 1)
+        await begin(patient, 0)
+        assert await ask(await connect("127.0.0.1"))
+        assert not await is_served(hasty)
+        assert await is_served(patient)
+
+
 async def is_served(stream: trio.SocketStream) -> bool:
     """Whether the rest of a request that `begin` began is answered."""
     with trio.fail_after(FAR_S):
