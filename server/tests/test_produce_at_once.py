@@ -1,5 +1,6 @@
 """The short way of ordinary produce requests: the same answers and the same logs as by the way that knows all requests."""
 
+import errno
 import random
 from inspect import isawaitable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.tests.failing_calls import FailingCalls, Fault, single_faults
 from ottla.replication.log.tests.logs import batch, contents, idempotent
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.gate.context import RequestContext
@@ -19,7 +22,9 @@ from ottla.server.tests.test_topic_handlers import creatable, create
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.records import decode_records, iter_batches
 
+PASSING = (errno.EINTR, errno.ENOMEM, errno.ENOSPC)
 NOW_MS = 2_000_000_000_000
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -196,6 +201,63 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     assert await left_alone(broker)
     partition.make_follower(leader_id=2, leader_epoch=9, partition_epoch=10, replicas=(1, 2))
     assert await left_alone(broker)
+
+
+@pytest.mark.parametrize("kind", ["plain", "rolled", "numbered"])
+async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str) -> None:
+    """The short way leaves what it could not write to the other one, which writes it once more."""
+    storage = MemoryStorage()
+    broker = await opened(Path("/data"), storage=storage)
+    expected: dict[str, list[bytes]] = {}
+
+    async def send(topic: str, number: int) -> None:
+        producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number} if kind == "numbered" else {}
+        value = bytes([number]) * 50
+        asked = request(broker, topic, 12, batch(NOW_MS + 2 * number, value=value, **producer))
+        answer = at_once(broker, asked, 12)
+        if isinstance(answer, ProduceRequest):
+            answer = await step_by_step(broker, answer, 12)
+        [told] = answer.responses[0].partition_responses
+        if told.error_code == 0:
+            assert told.base_offset == len(expected[topic])
+            expected[topic].append(value)
+
+    async def attempt(*faults: Fault) -> FailingCalls:
+        topic, calls = f"t{len(expected)}", FailingCalls(*faults)
+        expected[topic] = []
+        await create(broker, creatable(topic, **KINDS.get(kind, {})))
+        await send(topic, 0)
+        storage.fail = lambda operation, path: calls(operation, path) if f"/{topic}-0/" in path else None
+        broker.partition(topic, 0).log.segments[-1].log_file.close()  # it is opened when it is next used
+        await send(topic, 1)
+        storage.fail = None
+        # What was refused comes again, as a client does it.
+        for number in range(len(expected[topic]), 4):
+            await send(topic, number)
+        assert len(expected[topic]) == 4
+        return calls
+
+    made = (await attempt()).made
+    assert any(call.operation == "append" for call in made)
+    singles = list(single_faults(made, PASSING))
+    for fault in singles:
+        await attempt(fault)
+        # And the next one: the call that cuts off what the write has left, or that of the other way.
+        await attempt(fault, Fault(fault.number + 1, errno.EINTR))
+    assert {topic: values(broker, topic) for topic in expected} == expected
+    await broker.stop()
+    again = await opened(Path("/data"), storage=storage)
+    assert {topic: values(again, topic) for topic in expected} == expected
+
+
+def values(broker: AdministeredBroker, topic: str) -> list[bytes]:
+    """By offset; there is no gap."""
+    data, found = held(broker, topic)[0], []
+    for _, start, end in iter_batches(data):
+        for record in decode_records(data[start:end]):
+            assert record.offset == len(found)
+            found.append(bytes(record.value or b""))
+    return found
 
 
 async def test_a_client_that_may_not_write_is_refused_by_the_way_that_says_so(tmp_path: Path) -> None:
