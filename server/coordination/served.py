@@ -210,6 +210,7 @@ class ServedCoordination(ProbedSession):
                 self._connection = connection
                 nursery.start_soon(connection.run_sender)
                 nursery.start_soon(self._receive, connection)
+                nursery.start_soon(self._tell_if_late)
                 if await self._is_greeted(deadline):
                     task_status.started()
                     await self._keep_sure()
@@ -220,6 +221,7 @@ class ServedCoordination(ProbedSession):
             raise CoordinationUnavailable(f"{self._path}: {self._end_reason}")
 
     async def _connect(self, deadline: float) -> FramedSocket:
+        late = trio.current_time() + self._timeout_s
         while True:
             try:
                 sock = connected(self._path)
@@ -228,12 +230,21 @@ class ServedCoordination(ProbedSession):
             except OSError as error:  # nobody holds the tree at present, or very many connect to it
                 if trio.current_time() >= deadline:
                     raise CoordinationUnavailable(f"{self._path}: nobody serves it ({error.strerror or error})") from None
+                if trio.current_time() >= late:
+                    late = math.inf
+                    logger.warning("Nobody serves %s (%s); this is waited for", self._path, error.strerror or error)
                 await trio.sleep(ATTEMPT_S)
                 continue
             if not is_own(sock):
                 sock.close()
                 raise AccessDenied(f"{self._path} is served by another user")
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
+
+    async def _tell_if_late(self) -> None:
+        """Who waits for long, or for ever, says for what: the holder may hang, or wait for its disk."""
+        await trio.sleep(self._timeout_s)
+        if not self.session_id and not self._ended:
+            logger.warning("Whoever serves %s has not answered for %.0f s; this is waited for", self._path, self._timeout_s)
 
     async def _is_greeted(self, deadline: float) -> bool:
         self._probe_sent = self.session_now()
