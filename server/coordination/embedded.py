@@ -86,6 +86,19 @@ class Writer:
         self.is_end = is_end
         self.outcome: list[Result] | CoordinationError | None = None
 
+    def take_outcome(self) -> list[Result]:
+        """Raises the error, if it is one."""
+        outcome, self.outcome = self.outcome, []
+        assert outcome is not None
+        if not isinstance(outcome, CoordinationError):
+            return outcome
+        try:
+            raise outcome
+        finally:
+            # An error holds the frames that it has passed. If they held it as well, all of it, the tree of a holder among it, would
+            # stay until somebody looks for cycles.
+            del outcome
+
 
 class EmbeddedCoordination:
     """The `Session` of a broker that is alone; see the module's docstring. It lives as long as the process."""
@@ -223,10 +236,7 @@ class EmbeddedCoordination:
             # It is being written. Who may have changed the tree must get to know it.
             with trio.CancelScope(shield=True):
                 await self._until_decided(writer)
-        if isinstance(writer.outcome, CoordinationError):
-            raise writer.outcome
-        assert writer.outcome is not None
-        return writer.outcome
+        return writer.take_outcome()
 
     def new_session(self) -> int:
         """An id that no session has, or ever had."""

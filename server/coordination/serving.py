@@ -82,28 +82,42 @@ async def hold_tree(
     where: Path | socket.socket,
     *,
     last_era: int = 0,
+    on_other_era: Callable[[int], None] = lambda era: None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
-    It tells its era when it serves. `last_era` is that of the holder before, if there was one: its members wait for this one.
+    It tells its era when it serves, and `on_other_era` each that follows when the tree was opened anew. `last_era` is that of
+    the holder before, if there was one: its members wait for this one.
     Once there are members, a disk without room does not end it. While writes are refused it goes on by itself; where it cannot
     go on (a sync has failed for want of room), or cannot begin, all of it is opened anew until that works.
 
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
-    era, patience = last_era, _Patience()
+    era, tell, patience = last_era, task_status.started, _Patience()
+
+    def begin(begun: int) -> None:
+        nonlocal era, tell
+        era = begun
+        tell(era)
+        tell = on_other_era
+
     while True:
         try:
-            # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and
-            # what a holder that lives writes from then on would be nowhere.
-            with _listener(where) as listener, await _opened(directory, era, patience) as embedded:
-                era = embedded.era
-                patience.is_over()
-                status, task_status = task_status, trio.TASK_STATUS_IGNORED  # it is told once
-                await serve_tree(embedded, listener, task_status=status)
+            await _hold_until_broken(directory, where, era, patience, begin)
         except (OSError, TreeBroken) as problem:
             await patience.with_(problem, has_members=era > 0)
+
+
+async def _hold_until_broken(
+    directory: Path, where: Path | socket.socket, last_era: int, patience: _Patience, begin: Callable[[int], None]
+) -> None:
+    # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and what a
+    # holder that lives writes from then on would be nowhere. No other frame has the tree: it is freed before it is read again.
+    with _listener(where) as listener, await _opened(directory, last_era, patience) as embedded:
+        patience.is_over()
+        begin(embedded.era)
+        await serve_tree(embedded, listener)
 
 
 async def _opened(directory: Path, last_era: int, patience: _Patience) -> closing[EmbeddedCoordination]:

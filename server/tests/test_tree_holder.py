@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import signal
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import JOURNAL_NAME, TEMPORARY_NAME
 from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import hold_tree
+from ottla.server.coordination.tree import Tree
 from ottla.server.process.supervisor import Report
 from ottla.server.process.tree_keeper import _keep
 
@@ -61,7 +63,8 @@ async def test_a_sync_without_room_ends_the_sessions_and_not_the_holder(
     disk: MemoryStorage, nursery: trio.Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     socket = tmp_path / "socket"
-    era = await nursery.start(partial(hold_tree, DIRECTORY, socket))
+    later = list[int]()
+    era = await nursery.start(partial(hold_tree, DIRECTORY, socket, on_other_era=later.append))
     first = await member(nursery, socket)
     await first.multi([Create("/acknowledged")])
     failures = 0
@@ -84,7 +87,7 @@ async def test_a_sync_without_room_ends_the_sessions_and_not_the_holder(
     await second.multi([Create("/afterwards")])
     assert failures == 3  # the write, and two attempts to open the journal anew
     assert caplog.text.count("The coordination tree is away") == 1
-    assert second.session_id >> 32 > era
+    assert later[-1] == second.session_id >> 32 > era
 
 
 async def test_who_follows_another_holder_waits_for_room(disk: MemoryStorage, tmp_path: Path) -> None:
@@ -180,6 +183,16 @@ async def test_who_waits_for_room_holds_none_itself(
     monkeypatch.setattr(serving, "RETRY_S_MAX", rest_s)
     monkeypatch.setattr(OsFile, "sync", full)
     monkeypatch.setattr(trio, "sleep", looked_at)
+    trees = list[weakref.ref[Tree]]()
+
+    class Noted(EmbeddedCoordination):
+        def open(self) -> None:
+            # Whoever reads a tree has let go of the one before: both together might be more than the memory.
+            assert not any(each() for each in trees)
+            super().open()
+            trees.append(weakref.ref(self._tree))
+
+    monkeypatch.setattr(serving, "EmbeddedCoordination", Noted)
     gc.collect()
     gc.disable()  # a cycle of references would hold them until it runs
     try:
@@ -194,6 +207,7 @@ async def test_who_waits_for_room_holds_none_itself(
     finally:
         gc.enable()
     assert len(held) == 5 and not any(held)
+    assert len(trees) == 4
 
 
 # --- the keeper's process
@@ -210,6 +224,19 @@ class Told(Report):
         os.close(self._descriptor)
         with open(self._hears, "rb") as hears:
             return {name: value for line in hears for name, value in json.loads(line).items()}
+
+
+async def test_the_keeper_tells_each_era_that_it_begins(disk: MemoryStorage, nursery: trio.Nursery, tmp_path: Path) -> None:
+    report, socket = Told(), tmp_path / "socket"
+    nursery.start_soon(_keep, DIRECTORY, socket, report, None)
+    first = await member(nursery, socket)
+    failures = [NO_ROOM]
+    disk.fail = lambda operation, path: failures.pop() if operation == "sync" and failures else None
+    with pytest.raises((CoordinationUnavailable, SessionExpired)):
+        await first.multi([Create("/a")])
+    second = await member(nursery, socket)
+    assert second.session_id >> 32 > 1
+    assert report.all() == {"ready": {"era": second.session_id >> 32}}
 
 
 async def test_the_keeper_tells_its_era_and_what_an_operator_can_do_something_about(tmp_path: Path) -> None:
