@@ -71,7 +71,7 @@ def plan_loads(
     held: HeldDirectory,
     wanted: Mapping[tuple[str, int], HostedPartition],
     *,
-    is_loaded: Callable[[str, int], bool],
+    loaded_from: Callable[[str, int], str | None],
     now_ms: int,
     producer_id_expiration_ms: int,
     new_uuid: Callable[[], bytes],
@@ -93,9 +93,12 @@ def plan_loads(
             continue
         assert hosted is not None
         is_future = found.parsed.mark == FUTURE_MARK
-        if not is_future and is_loaded(*key):
-            # Nobody can tell which of the two has the records that count. An operator has to decide.
-            raise LogDirectoryProblem(f"{found.name} is in more than one log directory, the second is {held.path}")
+        if not is_future and (other := loaded_from(*key)) is not None:
+            # Nobody can tell which of the two has the records that count. An operator has to decide, as with Apache Kafka.
+            raise LogDirectoryProblem(
+                f"{found.name} is in more than one log directory, {other} and {held.path}. If one of them failed while the"
+                " replica moved to the other, remove it from the one that failed"
+            )
         options = LoadOptions(
             log_start_offset=checkpoints.log_start_offsets.get(key, 0),
             recovery_point=checkpoints.recovery_points.get(key, 0),

@@ -201,11 +201,15 @@ class ReplicaManager:
         return plan_loads(
             held,
             wanted,
-            is_loaded=lambda topic, index: self.partition(topic, index) is not None,
+            loaded_from=self._loaded_from,
             now_ms=self._clock_ms(),
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             new_uuid=self.new_uuid,
         )
+
+    def _loaded_from(self, topic: str, index: int) -> str | None:
+        partition = self.partition(topic, index)
+        return None if partition is None else partition.log.log_directory.path
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
         """Let a log be known as a partition."""
