@@ -21,7 +21,7 @@ from benchmarks.rows import Metric, Row, at_least, within
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import Client, batch_of, fetch_frame, produce_frame
 from benchmarks.workloads.throughput import Produce, by_librdkafka, records_of, size_name
-from compat_tests.support.workers import free_ports_in_a_row
+from compat_tests.support.brokers import free_ports_in_a_row
 
 KIB, MIB, MB, GB = 1 << 10, 1 << 20, 1e6, 1e9
 WORKERS = 2

@@ -1,6 +1,8 @@
 """Broker processes for tests: what every kind has in common, and Ottla. Apache Kafka is in compat_tests/apache."""
 
+import contextlib
 import itertools
+import random
 import re
 import signal
 import socket
@@ -65,7 +67,7 @@ class BrokerProcess:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
     def command(self) -> list[str]:
-        """The command that runs this broker in the foreground on self.port (0: any)."""
+        """The command that runs this broker in the foreground on self.port."""
         raise NotImplementedError
 
     def address(self, log: str) -> tuple[str, int] | None:
@@ -80,6 +82,7 @@ class BrokerProcess:
         """The first half of `start`: several brokers can start at a time."""
         self._already_logged = self.log_path.stat().st_size if self.log_path.exists() else 0
         secrecy.keep(self._all_secrets())
+        self.port = self.port or free_port()
         command = [*self.inside, *self.command()]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
@@ -161,9 +164,60 @@ class OttlaProcess(BrokerProcess):
         return (found[1], int(found[2])) if found else None
 
 
+FIRST_PORT, EPHEMERAL_PORTS = 10_000, 32_768
+"""The system gives the latter and those above to whoever wants any port, as Linux has it by default."""
+
+_held: dict[int, socket.socket] = {}
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that nobody has, and that nobody else is given while this process lives.
+
+    A broker that ends and starts again finds it free: no client's connection is given it meanwhile, and no other test. A
+    socket of ours keeps it from them that does not listen. It keeps it from no server, since servers set SO_REUSEADDR.
+    """
+
+    def look() -> int:
+        port = random.randrange(FIRST_PORT, EPHEMERAL_PORTS)
+        with contextlib.suppress(OSError):
+            _held[port] = _alone_at(port)
+            return port
+        return 0
+
+    port = wait_until(look, "a free port")
+    if sys.platform == "linux":
+        _held[port].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    else:  # there it would keep it from servers
+        _held.pop(port).close()
+    return port
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """The first of so many ports that nobody has now, and that the system gives to nobody who wants any port.
+
+    They are not kept: who starts several workers holds their ports in a way of its own.
+    """
+
+    def look() -> int:
+        first = random.randrange(FIRST_PORT, EPHEMERAL_PORTS - count)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(_alone_at(port))
+            return first
+        return 0
+
+    return wait_until(look, f"{count} free ports in a row")
+
+
+def _alone_at(port: int) -> socket.socket:
+    """A socket that has the port. OSError if anybody else has it, listening or not."""
+    sock = socket.socket()
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class RunningBroker:

@@ -6,23 +6,19 @@
     workers.wait_until_serving_again("worker 1")
 """
 
-import contextlib
 import itertools
 import os
-import random
 import re
 import signal
-import socket
 import sys
 from functools import partial
 from pathlib import Path
 
-from compat_tests.support.brokers import OttlaProcess, exists, wait_until
+from compat_tests.support.brokers import OttlaProcess, exists, free_ports_in_a_row, wait_until
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = "the coordination tree"
-EPHEMERAL_PORTS = 32_768  # where they begin, as Linux has it by default
 ROOM = 4  # workers that a test may come to have
 
 
@@ -84,20 +80,6 @@ class WorkersProcess(OttlaProcess):
     def wait_until_all_have_ended(self) -> None:
         """After a SIGKILL of the supervisor: the kernel ends the others."""
         wait_until(lambda: not any(map(exists, self.pids())), "the workers have ended", 30)
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """The first of so many ports that nobody has now, and that the system gives to nobody who wants any port."""
-
-    def look() -> int:
-        first = random.randrange(10_000, EPHEMERAL_PORTS - count)
-        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
-            for port in range(first, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-        return 0
-
-    return wait_until(look, f"{count} free ports in a row")
 
 
 class FillingWorkers(WorkersProcess):

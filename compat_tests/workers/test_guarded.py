@@ -1,7 +1,7 @@
 """Workers whose only listener encrypts and wants a login, at the shared port and at their own, also of each other."""
 
+from compat_tests.support.brokers import free_ports_in_a_row
 from compat_tests.support.guarded import ADMIN, MODULES, GuardedOttla, password_of
-from compat_tests.support.workers import free_ports_in_a_row
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
