@@ -123,7 +123,7 @@ def test_a_lying_producer_is_found_out_by_its_sequence(peer, topic):
 
 
 def test_a_null_record_set_harms_nobody(address, topic, is_ottla):
-    with Peer(address, timeout_s=3) as peer:
+    with Peer(address) as peer:
         peer.send(produce(topic, None))
         if is_ottla:  # Apache Kafka never answers
             assert produced(peer.receive()) == (-1, INVALID_RECORD)

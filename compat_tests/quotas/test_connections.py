@@ -1,6 +1,7 @@
 """Connections beyond what an address, a listener or the broker may make: both brokers serve as many, and end the others alike."""
 
 import contextlib
+import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +17,14 @@ from ottla.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-ADDRESS = "127.0.0.5"
+TELLINGS = 10
+PATIENCE_S = 60
+addresses = (f"127.0.0.{number}" for number in itertools.count(5))
 API_VERSIONS = b"\0\0\0\x0a\0\x12\0\0\0\0\0\x01\0\0"
 
 
-def knock(broker: BrokerProcess) -> socket.socket:
-    peer = socket.create_connection((broker.host, broker.port), source_address=(ADDRESS, 0), timeout=5)
+def knock(broker: BrokerProcess, address: str = "127.0.0.4") -> socket.socket:
+    peer = socket.create_connection((broker.host, broker.port), source_address=(address, 0), timeout=PATIENCE_S)
     with contextlib.suppress(ConnectionError):
         peer.sendall(API_VERSIONS)
     return peer
@@ -48,10 +51,13 @@ def limited(broker: BrokerProcess, change: Callable[[WireClient, bool], None]) -
             change(stage_hand, False)
 
 
-def of_the_address(stage_hand: WireClient, is_on: bool) -> None:
-    rate = 1.0 if is_on else None
-    answer = stage_hand.ask(alter(entry([("ip", ADDRESS)], ("connection_creation_rate", rate))), 1)
-    assert answer.entries[0].error_code == 0, answer
+def of_the_address(address: str) -> Callable[[WireClient, bool], None]:
+    def change(stage_hand: WireClient, is_on: bool) -> None:
+        rate = 1.0 if is_on else None
+        answer = stage_hand.ask(alter(entry([("ip", address)], ("connection_creation_rate", rate))), 1)
+        assert answer.entries[0].error_code == 0, answer
+
+    return change
 
 
 def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
@@ -64,18 +70,28 @@ def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
     return change
 
 
-def test_an_address_beyond_its_rate(brokers: list[BrokerProcess]) -> None:
-    told = []
-    for broker in brokers:
-        with limited(broker, of_the_address):
+def told_of_an_address(broker: BrokerProcess) -> list[list[str]]:
+    """What becomes of the first ten, and of four more at first and in the end.
+
+    All has to come within one window. A busy machine may take longer, and then it is told again of another address.
+    """
+    for address in itertools.islice(addresses, TELLINGS):
+        with limited(broker, of_the_address(address)):
             began = time.monotonic()
-            peers = [knock(broker) for _ in range(14)]
-            assert time.monotonic() - began < 0.9, "all of them have to come within one window"
-            told.append([fate(peer, 0.1) for peer in peers])
-            told.append([fate(peer, 3) for peer in peers[10:]])
+            peers = [knock(broker, address) for _ in range(14)]
+            told = [[fate(peer, PATIENCE_S) for peer in peers[:10]], [fate(peer, 0.01) for peer in peers[10:]]]
+            is_in_time = time.monotonic() - began < 0.9
+            told.append([fate(peer, PATIENCE_S) for peer in peers[10:]])
             for peer in peers:
                 peer.close()
-    assert told[:2] == told[2:] == [["served"] * 10 + ["waits"] * 4, ["closed"] * 4]
+        if is_in_time:
+            return told
+    raise AssertionError(f"never within one window, at last {told}")
+
+
+def test_an_address_beyond_its_rate(brokers: list[BrokerProcess]) -> None:
+    for broker in brokers:
+        assert told_of_an_address(broker) == [["served"] * 10, ["waits"] * 4, ["closed"] * 4], broker
 
 
 @pytest.mark.parametrize(
@@ -84,11 +100,14 @@ def test_an_address_beyond_its_rate(brokers: list[BrokerProcess]) -> None:
 def test_a_listener_beyond_its_rate(brokers: list[BrokerProcess], name: str) -> None:
     for broker in brokers:
         with limited(broker, setting(name, "1")):
+            began = time.monotonic()
             peers = [knock(broker) for _ in range(13)]
-            now = [fate(peer, 0.1) for peer in peers]
-            # What came before, when nobody counted, was counted by Kafka.
-            assert now.count("waits") >= 2 and now == sorted(now), (broker, now)
-            assert {fate(peer, 10) for peer in peers} == {"served"}
+            served_s = []
+            for peer in peers:
+                assert fate(peer, PATIENCE_S) == "served"
+                served_s.append(time.monotonic() - began)
+            # The last two have to wait. What came before, when nobody counted, was counted by Kafka.
+            assert served_s[-2] > 0.3, (broker, served_s)
             for peer in peers:
                 peer.close()
 
@@ -98,9 +117,9 @@ def test_a_listener_with_a_number_of_its_own(brokers: list[BrokerProcess]) -> No
     for broker in brokers:
         with limited(broker, setting("listener.name.plaintext.max.connections", "4")):
             peers = [knock(broker) for _ in range(6)]
-            fates = [fate(peer, 10) for peer in peers[:3]] + [fate(peer, 0.3) for peer in peers[3:]]
+            fates = [fate(peer, PATIENCE_S) for peer in peers[:3]] + [fate(peer, 0.3) for peer in peers[3:]]
             peers[0].close()
-            assert fate(peers[3], 10) == "served"  # the first that waits
+            assert fate(peers[3], PATIENCE_S) == "served"  # the first that waits
             told.append(fates)
             for peer in peers:
                 peer.close()
