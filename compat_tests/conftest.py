@@ -213,15 +213,15 @@ def make_topic(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., st
         name = unique("topic")
         admin = AdminClient({"bootstrap.servers": servers})
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=configs or {})
-        admin.create_topics([new])[name].result(timeout=20)
+        admin.create_topics([new])[name].result(60)
 
         def is_known(asking: AdminClient) -> bool:
-            return len(asking.list_topics(name, timeout=10).topics[name].partitions) == partitions
+            return len(asking.list_topics(name, timeout=60).topics[name].partitions) == partitions
 
         # A broker may answer before its metadata knows the topic, and some clients then wait for minutes. So may any other
         # broker of a cluster; a new client asks the one that it was told of.
         wait_until(lambda: is_known(admin), "the topic is known")
-        found = admin.list_topics(name, timeout=10).brokers.values()
+        found = admin.list_topics(name, timeout=60).brokers.values()
         for each in found if len(found) > 1 else ():
             address = f"{each.host}:{each.port}"
             wait_until(lambda at=address: is_known(AdminClient({"bootstrap.servers": at})), f"the topic is known at {address}")
@@ -248,7 +248,7 @@ def _wait_until() -> Callable[..., object]:
 def run() -> Callable[..., str]:
     """Runs a client's command, which has to succeed, and returns what it printed."""
 
-    def run_command(*command: str, stdin: str = "", timeout_s: float = 60, **environment: str) -> str:
+    def run_command(*command: str, stdin: str = "", timeout_s: float = 150, **environment: str) -> str:
         done = subprocess.run(
             command,
             check=False,

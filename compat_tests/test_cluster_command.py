@@ -99,14 +99,14 @@ def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):
     assert len(bootstrap.split(",")) == 3
     assert len(command.brokers()) == len(command.children())  # nothing but Python
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("kept", 1)])["kept"].result(30)
-    wait_until(lambda: admin.list_topics("kept", timeout=10).topics["kept"].partitions, "the topic is known")
-    found = admin.list_topics("kept", timeout=10)
+    admin.create_topics([NewTopic("kept", 1)])["kept"].result(60)
+    wait_until(lambda: admin.list_topics("kept", timeout=60).topics["kept"].partitions, "the topic is known")
+    found = admin.list_topics("kept", timeout=60)
     assert len(found.brokers) == 3
     assert sorted(found.topics["kept"].partitions[0].replicas) == [1, 2, 3]
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     producer.produce("kept", b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     command.process.send_signal(signal.SIGINT)
     assert command.process.wait(40) == 0, command.said
@@ -130,7 +130,7 @@ def asked(command: Command, *options: str) -> str:
 def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cluster):
     command = cluster()
     admin = AdminClient({"bootstrap.servers": command.bootstrap()})
-    admin.create_topics([NewTopic("t", 1)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1)])["t"].result(60)
     first, *others = command.brokers()
     assert len(others) == 2
     os.kill(first, signal.SIGKILL)
@@ -174,7 +174,7 @@ def test_keys_in_the_terminal_kill_a_broker_and_start_it_again(tmp_path):
 def test_a_second_signal_stops_at_once_with_the_logs_flushed_though_zookeeper_is_gone(cluster, tmp_path):
     command = cluster("--zookeeper")
     admin = AdminClient({"bootstrap.servers": command.bootstrap()})
-    admin.create_topics([NewTopic("kept", 6)])["kept"].result(30)
+    admin.create_topics([NewTopic("kept", 6)])["kept"].result(60)
     (zookeeper,) = set(command.children()) - set(command.brokers())
     os.kill(zookeeper, signal.SIGKILL)
     wait_until(lambda: "ZooKeeper has ended" in command.said, "the end of ZooKeeper is told")
@@ -206,11 +206,11 @@ def test_a_secured_cluster_lets_in_who_has_the_files_of_the_client(cluster, tmp_
     assert f"ssl.keystore.location={tls}/client.pem" in command.said
     config = {"bootstrap.servers": bootstrap, **told}
     admin = AdminClient(config)
-    admin.create_topics([NewTopic("secured", 3, 3)])["secured"].result(30)
+    admin.create_topics([NewTopic("secured", 3, 3)])["secured"].result(60)
     producer = Producer(config | {"acks": "all"})
     for number in range(30):
         producer.produce("secured", b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     failures = []
     without = {name: text for name, text in told.items() if name not in ("ssl.certificate.location", "ssl.key.location")}
     refused = Producer({"bootstrap.servers": bootstrap, **without, "error_cb": failures.append})

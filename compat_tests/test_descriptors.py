@@ -231,7 +231,7 @@ def test_requests_of_half_closed_peers_are_given_up(limited):
     broker = limited(1024)
     before = broker.sockets
     create(broker, "t", 1)
-    wait_until(lambda: broker.sockets == before, "the administrator has left", 10)
+    wait_until(lambda: broker.sockets == before, "the administrator has left")
     long_poll = raw.fetch("t", max_wait_ms=2**31 - 1, min_bytes=1 << 20)
     join = raw.request(
         "JoinGroup", 2, group_id="g", session_timeout_ms=60_000, rebalance_timeout_ms=300_000, member_id="",
@@ -245,7 +245,7 @@ def test_requests_of_half_closed_peers_are_given_up(limited):
             peer.send((long_poll, b"\0", join)[number % 3])  # nobody reads this while two requests wait
             time.sleep(0.005)
             peer.socket.shutdown(socket.SHUT_WR)
-        wait_until(lambda: broker.sockets == before, "the connections are closed", 10)
+        wait_until(lambda: broker.sockets == before, "the connections are closed")
     broker.stop()
 
 
@@ -254,11 +254,11 @@ def test_requests_of_silent_peers_are_given_up(limited, unread):
     broker = limited(1024, **{"connections.max.idle.ms": "1500"})
     before = broker.sockets
     create(broker, "t", 1)
-    wait_until(lambda: broker.sockets == before, "the administrator has left", 10)
+    wait_until(lambda: broker.sockets == before, "the administrator has left")
     with contextlib.ExitStack() as stack:
         for _ in range(10):
             peer = stack.enter_context(raw.Peer((broker.host, broker.port)))
             peer.send(raw.fetch("t", max_wait_ms=2**31 - 1, min_bytes=1 << 20) * 2 + unread)
-        wait_until(lambda: broker.sockets == before + 10, "they are served", 10)
-        wait_until(lambda: broker.sockets == before, "the connections are closed", 15)
+        wait_until(lambda: broker.sockets == before + 10, "they are served")
+        wait_until(lambda: broker.sockets == before, "the connections are closed")
     broker.stop()

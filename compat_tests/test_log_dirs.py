@@ -62,7 +62,7 @@ class LogDirs:
 
 def create(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
 
 
 def test_replicas_move_under_load_and_a_directory_fails(start_broker: Callable[..., BrokerProcess]) -> None:
@@ -169,7 +169,7 @@ def test_tools_move_replicas_of_a_member_whose_controller_hears_of_a_failed_dire
     assert len(re.findall(r'"partition":"moved-0","size":[1-9]\d*,"offsetLag":0,"isFuture":false', described)) == 1
 
     def leaders() -> dict[str, int]:
-        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).topics
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics
         return {name: topics[name].partitions[0].leader for name in ("moved", "other")}
 
     assert leaders() == {"moved": 0, "other": 0}

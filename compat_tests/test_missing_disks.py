@@ -41,12 +41,12 @@ class TwoDisks:
     def fill(self) -> None:
         self.broker.start()
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 4)])[TOPIC].result(20)
+        admin.create_topics([NewTopic(TOPIC, 4)])[TOPIC].result(60)
         producer = Producer({"bootstrap.servers": self.broker.bootstrap})
         for partition in range(4):
             for value in RECORDS:
                 producer.produce(TOPIC, value, partition=partition)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         self.broker.stop()
 
     def counts(self) -> list[int]:
@@ -57,7 +57,7 @@ class TwoDisks:
         before = len(self.broker.log)
         self.broker.port = 0
         self.launch(*arguments)
-        assert self.broker.process.wait(timeout=30) == 1
+        assert self.broker.process.wait(timeout=60) == 1
         lines = [line for line in self.broker.log[before:].splitlines() if line.startswith("ottla: ")]
         assert len(lines) == 1 and "Traceback" not in self.broker.log[before:]
         return lines[0]

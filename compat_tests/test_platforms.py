@@ -63,11 +63,11 @@ def test_clients_see_no_difference(broker):
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in values:
         producer.produce("t", value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert read_as_a_group(broker, len(values)) == values
 
     with contextlib.closing(KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")) as producer:
-        producer.send("t", b"another", partition=0).get(20)
+        producer.send("t", b"another", partition=0).get(timeout=60)
     consumer = KafkaConsumer("t", bootstrap_servers=broker.bootstrap, group_id="other", auto_offset_reset="earliest")
     with contextlib.closing(consumer):
         assert [next(consumer).value for _ in range(len(values) + 1)] == [*values, b"another"]

@@ -25,7 +25,7 @@ def produce(bootstrap, topic, values, **options):
     producer = Producer({"bootstrap.servers": bootstrap, **options})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def numbers(first, after):
@@ -59,7 +59,7 @@ def test_a_consumer_group_works_on_over_a_kill(start_broker, make_topic, wait_un
     seen = []
 
     def read_until(count):
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 90
         while len(seen) < count:
             assert time.monotonic() < deadline, f"{len(seen)} of {count}"
             message = consumer.poll(0.2)
@@ -97,13 +97,13 @@ def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_br
         admin.delete_topics([gone]),
     ):
         [future] = call.values()
-        future.result(timeout=20)
+        future.result(60)
 
     def state():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        metadata = admin.list_topics(timeout=20)
+        metadata = admin.list_topics(timeout=60)
         [configs] = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        configs = {name: config.value for name, config in configs.result(timeout=20).items() if not config.is_default}
+        configs = {name: config.value for name, config in configs.result(60).items() if not config.is_default}
         [group] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("group")]).values()
         [earliest] = admin.list_offsets({partition: OffsetSpec.earliest()}).values()
         [latest] = admin.list_offsets({partition: OffsetSpec.latest()}).values()
@@ -111,8 +111,8 @@ def test_topics_configs_offsets_and_deletions_are_there_after_a_restart(start_br
             metadata.cluster_id,
             sorted(name for name in metadata.topics if not name.startswith("__")),
             {name: configs[name] for name in ("retention.ms", "cleanup.policy")},
-            [(p.topic, p.partition, p.offset, p.metadata) for p in group.result(timeout=20).topic_partitions],
-            (earliest.result(timeout=20).offset, latest.result(timeout=20).offset),
+            [(p.topic, p.partition, p.offset, p.metadata) for p in group.result(60).topic_partitions],
+            (earliest.result(60).offset, latest.result(60).offset),
         )
 
     before = state()
@@ -177,10 +177,10 @@ def test_a_broker_that_waits_for_zookeeper_stops_when_it_is_asked_to(tmp_path):
         command = [sys.executable, "-m", "ottla", "start", *overrides]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            silent.settimeout(30)
+            silent.settimeout(60)
             silent.accept()
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=20)
+            _, said = process.communicate(timeout=60)
         finally:
             process.kill()
             process.wait()

@@ -96,7 +96,7 @@ def test_the_guide_leads_to_a_secured_cluster(guide: Guide) -> None:
         for each in brokers:
             each.wait_until_serving()
         admin = AdminClient(as_client(guide, "client"))
-        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "all brokers are known", 60)
+        wait_until(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "all brokers are known", 60)
         said = guide.run(clients)
         assert "Created topic orders." in said
         assert '"orders"' in said  # by kcat
@@ -109,7 +109,7 @@ def test_the_guide_leads_to_a_secured_cluster(guide: Guide) -> None:
         assert refused == []
         restricted = AdminClient(shop)
         with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
-            restricted.create_topics([NewTopic("other", 1, 3)])["other"].result(30)
+            restricted.create_topics([NewTopic("other", 1, 3)])["other"].result(60)
         for each in brokers:
             each.terminate()
         for each in brokers:
@@ -132,5 +132,5 @@ def as_client(guide: Guide, name: str) -> dict[str, str]:
 
 
 def in_sync(admin: AdminClient) -> list[int]:
-    topic = admin.list_topics("orders", timeout=10).topics["orders"]
+    topic = admin.list_topics("orders", timeout=60).topics["orders"]
     return sorted(topic.partitions[0].isrs) if topic.partitions else []

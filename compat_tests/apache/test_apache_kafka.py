@@ -18,7 +18,7 @@ def test_a_release_serves_records(request, release, unique):
     topic = unique("topic")
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     producer.produce(topic, b"value")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     assert consumer.poll(20).value() == b"value"

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 def test_three_brokers_form_a_cluster_and_go_on_without_the_controller(start_cluster):
     cluster = start_cluster(kinds=[ApacheKafka3] * 3)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic("spread", 1, 3)])["spread"].result(30)
+    admin.create_topics([NewTopic("spread", 1, 3)])["spread"].result(60)
     cluster.leader("spread")
     assert sorted(cluster.partitions("spread")[0].replica_nodes) == [0, 1, 2]
     controller = cluster.controller()

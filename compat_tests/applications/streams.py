@@ -91,7 +91,7 @@ def make_topics(bootstrap: str, partitions: int, *names: str) -> None:
     config = {"retention.ms": "-1"}
     new = [NewTopic(name, num_partitions=partitions, replication_factor=1, config=config) for name in names]
     for done in admin.create_topics(new).values():
-        done.result(timeout=30)
+        done.result(60)
 
 
 def put(bootstrap: str, topic: str, records: Iterable[tuple[str, str, int]]) -> None:
@@ -116,7 +116,7 @@ def take(bootstrap: str, topic: str, is_enough: Callable[[Pairs], bool], timeout
         }
     )
     found: Pairs = []
-    count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+    count = len(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     consumer.assign([confluent_kafka.TopicPartition(topic, i, confluent_kafka.OFFSET_BEGINNING) for i in range(count)])
     deadline, at_end = time.monotonic() + timeout_s, set()
     try:

@@ -22,12 +22,12 @@ async def running(client):
         await (client.close() if hasattr(client, "close") else client.stop())
 
 
-async def read(consumer, count, timeout_s=20):
+async def read(consumer, count, timeout_s=60):
     async with asyncio.timeout(timeout_s):
         return [await consumer.getone() for _ in range(count)]
 
 
-async def eventually(probe, timeout_s=20):
+async def eventually(probe, timeout_s=60):
     async with asyncio.timeout(timeout_s):
         while not (answer := probe()):
             await asyncio.sleep(0.02)
@@ -145,7 +145,7 @@ def test_a_member_that_stops_sending_heartbeats_is_put_out(bootstrap, topic, uni
         )
 
     async def scenario():
-        async with running(member(session_timeout_ms=400, enable_auto_commit=False)) as silent:
+        async with running(member(session_timeout_ms=2000, enable_auto_commit=False)) as silent:
             await eventually(lambda: len(silent.assignment()) == 1)
             silent._coordinator._heartbeat_task.cancel()
             async with running(member(session_timeout_ms=6000)) as heir:
@@ -190,7 +190,7 @@ def test_admin(bootstrap, unique):
             await gone(admin)
 
     async def gone(admin):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while name in await admin.list_topics():
                 await asyncio.sleep(0.02)
 

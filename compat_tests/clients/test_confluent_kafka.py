@@ -68,14 +68,14 @@ def produce(bootstrap, topic, values, *, key=None, headers=None, timestamp=0, **
             on_delivery=lambda error, message: delivered.append(error or message),
         )
         producer.poll(0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     for outcome in delivered:
         if isinstance(outcome, KafkaError):
             raise KafkaException(outcome)
     return delivered
 
 
-def read(consumer, count, timeout_s=20):
+def read(consumer, count, timeout_s=60):
     messages, deadline = [], time.monotonic() + timeout_s
     while len(messages) < count:
         assert time.monotonic() < deadline, f"{len(messages)} of {count} messages in {timeout_s} s"
@@ -86,7 +86,7 @@ def read(consumer, count, timeout_s=20):
     return messages
 
 
-def poll_until(consumers, condition, what, timeout_s=25):
+def poll_until(consumers, condition, what, timeout_s=60):
     """Rebalances go on only while their members poll."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -169,10 +169,10 @@ def test_watermarks_seek_and_lookup_by_time(bootstrap, topic, assigned):
     assert read(consumer, 1)[0].offset() == 60
     consumer.seek(TopicPartition(topic, 0, 5))
     assert read(consumer, 1)[0].offset() == 5
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 100)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60) == (0, 100)
 
     def lookup(timestamp):
-        return consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=10)[0].offset
+        return consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=60)[0].offset
 
     assert [lookup(0), lookup(7000), lookup(7042), lookup(7099), lookup(7100)] == [0, 0, 42, 99, OFFSET_END]
 
@@ -188,8 +188,8 @@ def test_an_offset_out_of_range_follows_the_reset_policy(bootstrap, topic, assig
 def test_the_end_of_a_partition_is_told(bootstrap, topic, assigned):
     produce(bootstrap, topic, [b"a"])
     consumer = assigned(topic, enable_partition_eof=True)
-    assert consumer.poll(10).value() == b"a"
-    end = consumer.poll(10)
+    assert consumer.poll(60).value() == b"a"
+    end = consumer.poll(60)
     assert (end.error().code(), end.offset()) == (KafkaError._PARTITION_EOF, 1)
 
 
@@ -204,7 +204,7 @@ def test_a_group_goes_on_where_it_committed(bootstrap, topic, new_consumer, uniq
     second = new_consumer(group)
     second.subscribe([topic])
     assert [message.value() for message in read(second, 20)] == [b"%d" % i for i in range(10, 30)]
-    [committed] = second.committed([TopicPartition(topic, 0)], timeout=10)
+    [committed] = second.committed([TopicPartition(topic, 0)], timeout=60)
     assert committed.offset == 10
 
 
@@ -237,7 +237,8 @@ def test_static_members_keep_their_partitions_over_a_restart(bootstrap, make_top
     rebalances = []
 
     def member(instance):
-        return new_consumer(group, group_instance_id=instance, partition_assignment_strategy="range")
+        options = {"group_instance_id": instance, "partition_assignment_strategy": "range"}
+        return new_consumer(group, session_timeout_ms=60_000, **options)  # nobody is missed while one of them is away
 
     one, two = member("one"), member("two")
     one.subscribe(
@@ -262,7 +263,7 @@ def test_a_second_owner_of_an_instance_id_fences_the_first(topic, new_consumer, 
     second = new_consumer(group, group_instance_id="same")
     second.subscribe([topic])
     poll_until([second], lambda: owned(second), "second has the partition")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (message := first.poll(0.1)) is None or not message.error():
         assert time.monotonic() < deadline, "the first member was not fenced"
     assert message.error().code() in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL)
@@ -272,21 +273,20 @@ def test_a_member_that_dies_loses_its_partitions_after_its_session(bootstrap, to
     group = unique("group")
     # A process of its own, to die without saying so.
     program = f"""
-import os, confluent_kafka
+import os, time, confluent_kafka
 consumer = confluent_kafka.Consumer({{"bootstrap.servers": {bootstrap!r}, "group.id": {group!r},
-    "session.timeout.ms": 1000, "heartbeat.interval.ms": 200}})
+    "session.timeout.ms": 4000, "heartbeat.interval.ms": 200}})
 consumer.subscribe([{topic!r}])
 while not consumer.assignment():
     consumer.poll(0.05)
-print("assigned", flush=True)
+print(time.monotonic(), flush=True)
 os._exit(0)
 """
-    assert run(sys.executable, "-c", program) == "assigned\n"
+    died = float(run(sys.executable, "-c", program))
     heir = new_consumer(group)
     heir.subscribe([topic])
-    started = time.monotonic()
-    poll_until([heir], lambda: owned(heir), "the heir has the partition", timeout_s=10)
-    assert time.monotonic() - started > 0.3
+    poll_until([heir], lambda: owned(heir), "the heir has the partition")
+    assert time.monotonic() - died > 1  # a session is longer by three seconds, in which the last heartbeat may have come
 
 
 def test_a_commit_from_an_old_generation_is_refused(topic, new_consumer, unique):

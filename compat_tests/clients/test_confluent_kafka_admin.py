@@ -34,7 +34,7 @@ def admin(bootstrap):
 def only(futures):
     """The result of a call about one thing."""
     [future] = futures.values()
-    return future.result(timeout=20)
+    return future.result(60)
 
 
 def code_of(error):
@@ -45,14 +45,14 @@ def produce(bootstrap, topic, count, timestamp=0):
     producer = Producer({"bootstrap.servers": bootstrap})
     for i in range(count):
         producer.produce(topic, b"%d" % i, partition=0, timestamp=timestamp + i if timestamp else 0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_topics_are_created_described_grown_and_deleted(admin, unique):
     name = unique("topic")
     new = NewTopic(name, num_partitions=2, replication_factor=1, config={"retention.ms": "60000"})
     only(admin.create_topics([new], validate_only=True))
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=60).topics
     only(admin.create_topics([new]))
     with pytest.raises(KafkaException) as exists:
         only(admin.create_topics([new]))
@@ -119,7 +119,7 @@ def test_topic_configs_are_altered_one_by_one(admin, make_topic):
 
 
 def test_broker_configs_are_described_and_altered(admin, wait_until):
-    node_id = str(admin.describe_cluster().result(timeout=10).controller.id)
+    node_id = str(admin.describe_cluster().result(60).controller.id)
     resource = ConfigResource(ResourceType.BROKER, node_id)
     before = only(admin.describe_configs([resource]))
     assert before["log.retention.hours"].value == "168" and before["log.retention.hours"].is_read_only
@@ -143,11 +143,11 @@ def test_broker_configs_are_described_and_altered(admin, wait_until):
 
 @pytest.mark.one_broker("it counts them")
 def test_the_cluster_is_described(admin, broker):
-    cluster = admin.describe_cluster().result(timeout=10)
+    cluster = admin.describe_cluster().result(60)
     [node] = cluster.nodes
     assert (node.host, node.port) == (broker.host, broker.port)
     assert cluster.controller.id == node.id
-    assert cluster.cluster_id == admin.list_topics(timeout=10).cluster_id and cluster.cluster_id
+    assert cluster.cluster_id == admin.list_topics(timeout=60).cluster_id and cluster.cluster_id
 
 
 def test_offsets_are_listed_by_every_kind_of_query(admin, bootstrap, topic):
@@ -172,7 +172,7 @@ def test_deleted_records_are_gone_for_consumers(admin, bootstrap, topic):
     assert code_of(refusal) == KafkaError.OFFSET_OUT_OF_RANGE
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    assert consumer.poll(10).offset() == 6
+    assert consumer.poll(60).offset() == 6
     consumer.close()
 
 
@@ -190,9 +190,9 @@ def member(bootstrap, topic, unique):
 
 def test_a_group_with_a_member_is_listed_described_and_protected(admin, member, topic):
     consumer, group = member
-    listed = {entry.group_id: entry for entry in admin.list_consumer_groups().result(timeout=10).valid}
+    listed = {entry.group_id: entry for entry in admin.list_consumer_groups().result(60).valid}
     assert listed[group].state == ConsumerGroupState.STABLE and not listed[group].is_simple_consumer_group
-    stable_only = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(timeout=10).valid
+    stable_only = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(60).valid
     assert group not in {entry.group_id for entry in stable_only}
     described = only(admin.describe_consumer_groups([group]))
     assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, "range")

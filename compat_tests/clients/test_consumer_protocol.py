@@ -71,11 +71,11 @@ def produce(bootstrap, topic, count):
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=number % 4)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def described(admin, group):
-    return admin.describe_consumer_groups([group])[group].result(timeout=20)
+    return admin.describe_consumer_groups([group])[group].result(60)
 
 
 def test_members_share_the_partitions_and_every_record_is_read_once(bootstrap, make_topic, group, member, admin):
@@ -99,7 +99,7 @@ def test_members_share_the_partitions_and_every_record_is_read_once(bootstrap, m
     assert {len(each.assignment.topic_partitions) for each in seen.members} == {2}
     second.close()
     poll_until(lambda: len(first.assignment()) == 4, first)
-    committed = first.committed([TopicPartition(topic, each) for each in range(4)], timeout=20)
+    committed = first.committed([TopicPartition(topic, each) for each in range(4)], timeout=60)
     assert [each.offset for each in committed] == [10, 10, 10, 10]
 
 
@@ -108,9 +108,9 @@ def test_a_pattern_follows_new_topics_and_partitions(bootstrap, make_topic, memb
     consumer = member()
     consumer.subscribe([f"^{topic}(-more)?"])
     poll_until(lambda: owned(consumer) == {(topic, 0)}, consumer)
-    admin.create_topics([NewTopic(f"{topic}-more", 1, 1)])[f"{topic}-more"].result(timeout=20)
+    admin.create_topics([NewTopic(f"{topic}-more", 1, 1)])[f"{topic}-more"].result(60)
     poll_until(lambda: len(owned(consumer)) == 2, consumer)
-    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=20)
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
     poll_until(lambda: len(owned(consumer)) == 3, consumer)
 
 
@@ -149,6 +149,6 @@ def test_an_empty_group_is_deleted(bootstrap, make_topic, group, member, admin):
     consumer.subscribe([topic])
     poll_until(lambda: len(consumer.assignment()) == 4, consumer)
     consumer.close()
-    admin.delete_consumer_groups([group])[group].result(timeout=20)
+    admin.delete_consumer_groups([group])[group].result(60)
     listed = admin.list_consumer_groups().result()
     assert group not in {each.group_id for each in listed.valid}

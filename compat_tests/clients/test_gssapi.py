@@ -219,7 +219,7 @@ def test_java_logs_in_by_a_keytab(
         stdin="three\n",
     )
     consumer = KafkaConsumer(
-        "java", auto_offset_reset="earliest", consumer_timeout_ms=30_000, **python(ottla), sasl_plain_username="alice",
+        "java", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **python(ottla), sasl_plain_username="alice",
         sasl_plain_password=PASSWORD, sasl_mechanism="PLAIN",
     )  # fmt: skip
     assert next(consumer).value == b"three"  # by another mechanism of the same listener
@@ -229,7 +229,7 @@ def test_java_logs_in_by_a_keytab(
 def test_kafka_python_logs_in_and_again(ottla: KerberosOttla, realm: Realm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5CCNAME", realm.tickets("alice"))
     producer = KafkaProducer(**python(ottla), sasl_mechanism="GSSAPI", sasl_kerberos_service_name="kafka")
-    assert producer.send("python", b"x").get(30).offset == 0
+    assert producer.send("python", b"x").get(timeout=60).offset == 0
     producer.close()
 
 

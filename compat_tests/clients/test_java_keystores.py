@@ -81,7 +81,7 @@ def test_a_broker_starts_with_the_stores_of_keytool(tmp_path: Path) -> None:
         }
     )
     producer.produce("encrypted", b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failures == []
     broker.stop()
     assert STORE not in broker.log and KEY not in broker.log

@@ -58,7 +58,7 @@ class Instance:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(timeout=40) == 0, "\n".join(self.said())
+        assert self.process.wait(timeout=120) == 0, "\n".join(self.said())
 
     def kill(self):
         self.process.kill()
@@ -103,7 +103,7 @@ class Words:
             for line in LINES:
                 self._producer.produce(self._source, line, str(number))
                 self._sent.update(line.split())
-        assert self._producer.flush(10) == 0
+        assert self._producer.flush(60) == 0
 
     def are_counted(self):
         for message in self._consumer.consume(500, timeout=0.2):
@@ -141,13 +141,13 @@ def test_words_are_counted_by_instances_that_come_and_go(application, started, u
     # 1. One instance gets all tasks, and the topics that it needs.
     first = started(*application, AT_LEAST_ONCE)
     words.send(50)
-    wait_until(words.are_counted, "the first lines are counted", timeout_s=60)
+    wait_until(words.are_counted, "the first lines are counted", timeout_s=120)
 
     # 2. A second one shares them, and has the states of the others as standby tasks.
     second = started(*application, AT_LEAST_ONCE)
-    wait_until(second.is_running, "the second instance runs", timeout_s=60)
+    wait_until(second.is_running, "the second instance runs", timeout_s=120)
     words.send(50)
-    wait_until(words.are_counted, "both instances count", timeout_s=60)
+    wait_until(words.are_counted, "both instances count", timeout_s=120)
     tool = java_tools("kafka_4")
     described = tool(COMMAND, "--bootstrap-server", servers, "--describe", "--group", name, "--members").fine()
     assert described.count(name) >= 4, described
@@ -156,13 +156,13 @@ def test_words_are_counted_by_instances_that_come_and_go(application, started, u
             "Stable" in tool(COMMAND, "--bootstrap-server", servers, "--describe", "--group", name, "--state").fine()
         ),
         "the group is stable",
-        timeout_s=30,
+        timeout_s=60,
     )
 
     # 3. The first one is killed. The other one goes on with its tasks when its sessions have ended.
     first.kill()
     words.send(50)
-    wait_until(words.are_counted, "the second instance counts alone", timeout_s=60)
+    wait_until(words.are_counted, "the second instance counts alone", timeout_s=120)
 
     # 4. The last one leaves, and the group can be deleted with its internal topics.
     second.close()
@@ -179,13 +179,13 @@ def test_each_word_is_counted_once_although_an_instance_is_killed(application, s
     words = Words(servers, source, target, unique)
     first = started(*application, EXACTLY_ONCE)
     words.send(50)
-    wait_until(words.are_counted, "the first lines are counted", timeout_s=60)
+    wait_until(words.are_counted, "the first lines are counted", timeout_s=120)
     second = started(*application, EXACTLY_ONCE)
-    wait_until(second.is_running, "the second instance runs", timeout_s=60)
+    wait_until(second.is_running, "the second instance runs", timeout_s=120)
     words.send(50)
     first.kill()
     words.send(50)
-    wait_until(words.are_counted, "the second instance counts alone", timeout_s=90)
+    wait_until(words.are_counted, "the second instance counts alone", timeout_s=120)
     second.close()
     words.close()
     assert len(words.counts) == len(set(words.counts)) == sum(words.total().values())

@@ -85,7 +85,7 @@ def test_a_share_group_counts_deliveries(scenario, start_broker, make_topic, uni
     from_the_start = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     wanted = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[from_the_start])
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([wanted])[wanted].result(20)
+    admin.incremental_alter_configs([wanted])[wanted].result(60)
     once = [f"v{i}:1" for i in (0, 1, 3, 4, 6, 7)] + [f"v{i}:3" for i in (2, 5, 8)]
     told = scenario("share", make_topic(servers=servers), group, servers)
     assert told == {"deliveries": f"[{' '.join(sorted(once))}]", "refused": "0"}

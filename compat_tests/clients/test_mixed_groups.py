@@ -33,7 +33,7 @@ class Member:
 
     def leave(self):
         self.stopping.set()
-        self.running.result(timeout=15)
+        self.running.result(timeout=60)
 
 
 class KafkaPython(Member):

@@ -132,7 +132,7 @@ def produce(options: dict[str, Any], until: Callable[[], bool] = lambda: True) -
     def is_over() -> bool:
         is_last = until()
         producer.produce("oauth", b"x", on_delivery=lambda error, _: failures.append(error) if error else None)
-        if producer.flush(30):
+        if producer.flush(60):
             failures.append("it is not delivered")
         return is_last or bool(failures)
 
@@ -211,11 +211,11 @@ def test_kafka_python_logs_in_and_again(ottla: Ports) -> None:
 
     def is_served_after(end_s: float) -> bool:
         is_over = time.time() > end_s
-        producer.send("python", b"x").get(20)
+        producer.send("python", b"x").get(timeout=60)
         return is_over
 
     # The session ends with the first token, so whoever is served then has logged in again.
-    producer.send("python", b"x").get(20)
+    producer.send("python", b"x").get(timeout=60)
     end_s = time.time() + SHORT_S
     wait_until(lambda: is_served_after(end_s), "the first token has ended", 90)
     producer.close()
@@ -273,7 +273,7 @@ def test_a_new_key_of_the_issuer_is_found_by_its_first_tokens(ottla: Ports, monk
     token = signed(claims(), rsa("new"))
     first = told(ottla.signed, first_message(token))
     assert first[-1][:2] == (58, '{"status":"invalid_token"}')
-    wait_until(lambda: told(ottla.signed, first_message(token))[-1][0] == 0, "the key is read", 40)
+    wait_until(lambda: told(ottla.signed, first_message(token))[-1][0] == 0, "the key is read", 90)
 
 
 # ---------------------------------------------------------------------- beside Apache Kafka

@@ -49,7 +49,7 @@ def read_all(bootstrap, topic):
 def test_a_pipelined_producer_keeps_its_epoch_and_every_record_is_there_once(broker, compression):
     topic = f"refused-{compression}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"flush.messages": "1"})])[topic].result(20)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"flush.messages": "1"})])[topic].result(60)
     listening, logger = Listening(), logging.getLogger(f"refused.{compression}")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False

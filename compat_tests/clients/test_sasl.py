@@ -79,10 +79,10 @@ def test_kafka_python_logs_in_and_again(secured, monkeypatch):
 
     monkeypatch.setattr(SaslReauthenticator, "session_updated", note)
     producer = KafkaProducer(**python(secured))
-    assert producer.send("python", b"x").get(10).offset == 0
+    assert producer.send("python", b"x").get(timeout=60).offset == 0
     wait_until(lambda: max(logins.values()) >= LOGINS, "it has logged in again", 60)
-    assert producer.send("python", b"x").get(10).offset == 1
-    consumer = KafkaConsumer("python", auto_offset_reset="earliest", consumer_timeout_ms=5000, **python(secured))
+    assert producer.send("python", b"x").get(timeout=60).offset == 1
+    consumer = KafkaConsumer("python", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **python(secured))
     assert len([next(consumer) for _ in range(2)]) == 2
     producer.close()
     consumer.close()
@@ -116,7 +116,7 @@ def test_librdkafka_logs_in_and_again(secured):
         producer.produce(
             "confluent", b"x", on_delivery=lambda error, message: failures.append(error) if error else None
         )
-        return producer.flush(10)
+        return producer.flush(60)
 
     def has_logged_in_again():
         producer.poll(0.1)
@@ -150,7 +150,7 @@ def give(broker, name, password):
     admin = AdminClient(librdkafka(broker))
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wanted = UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 4096), password.encode())
-        admin.alter_user_scram_credentials([wanted])[name].result(10)
+        admin.alter_user_scram_credentials([wanted])[name].result(60)
 
 
 @SCRAM
@@ -158,7 +158,7 @@ def test_scram_users_log_in_with_each_client(secured, unique, mechanism):
     name = unique("user")
     give(secured, name, ALICES)
     producer = KafkaProducer(**python(secured, mechanism, name))
-    producer.send("scram", name.encode()).get(10)
+    producer.send("scram", name.encode()).get(timeout=60)
     producer.close()
 
     async def produce():
@@ -167,7 +167,7 @@ def test_scram_users_log_in_with_each_client(secured, unique, mechanism):
 
     asyncio.run(produce())
     # Not Debian's kcat: librdkafka before 2.7 sends its nonce twice, which Kafka refuses since 3.9, too (CVE-2024-56128).
-    assert AdminClient(librdkafka(secured, mechanism, name, ALICES)).list_topics(timeout=10).brokers
+    assert AdminClient(librdkafka(secured, mechanism, name, ALICES)).list_topics(timeout=60).brokers
 
 
 @SCRAM

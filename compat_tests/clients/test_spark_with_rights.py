@@ -33,7 +33,7 @@ def test_spark(spark, unique, tmp_path):
     broker = GuardedOttla(tmp_path / "broker", {})
     broker.start()
     topic = unique("topic")
-    broker.admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(10)
+    broker.admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
     # Its source asks for offsets by itself, in no group.
     broker.allow("spark", [(READ, TOPIC, topic), (WRITE, TOPIC, topic)])
     options = {f"kafka.{name}": value for name, value in broker.java("spark", "PLAIN").items()}

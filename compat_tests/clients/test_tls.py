@@ -104,7 +104,7 @@ def produce_and_fetch(config, topic):
     producer = Producer(config | {"error_cb": failures.append})
     for _ in range(20):
         producer.produce(topic, LARGE, on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failures == []
     consumer = Consumer(config | {"group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -118,9 +118,9 @@ def produce_and_fetch(config, topic):
 def python_produces_and_fetches(config, topic):
     producer = KafkaProducer(**config)
     for number in range(5):
-        assert producer.send(topic, LARGE).get(20).offset == number
+        assert producer.send(topic, LARGE).get(timeout=60).offset == number
     producer.close()
-    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **config)
+    consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **config)
     assert [next(consumer).value == LARGE for _ in range(5)] == [True] * 5
     consumer.close()
 
@@ -172,7 +172,7 @@ def test_a_certificate_changes_and_every_connection_stays(encrypted, files, tmp_
         name = "listener.name.ssl.ssl.keystore.location"
         entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
         [answer] = admin.incremental_alter_configs([ConfigResource("broker", "0", incremental_configs=[entry])]).values()
-        answer.result(30)
+        answer.result(60)
 
     failures = []
     held, first = connected(encrypted, files)
@@ -185,7 +185,7 @@ def test_a_certificate_changes_and_every_connection_stays(encrypted, files, tmp_
             assert (shown == first) == (path == old)
             assert is_served(held)
             producer.produce("changed", b"x", on_delivery=lambda error, _: failures.append(error))
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
         # What cannot be a keystore is refused, and the one in use stays.
         with pytest.raises(KafkaException, match="INVALID_REQUEST"):
             change(tmp_path / "no such file")

@@ -63,7 +63,7 @@ def new_client(guarded: GuardedOttla, unique: Callable[[str], str]) -> Callable[
             user = unique("user")
             guarded.add_user(user)
         made = Client(guarded, user, unique("topic"), unique("group"))
-        guarded.admin.create_topics([NewTopic(made.topic, 1, 1)])[made.topic].result(10)
+        guarded.admin.create_topics([NewTopic(made.topic, 1, 1)])[made.topic].result(60)
         return made
 
     return new
@@ -86,7 +86,7 @@ def test_kafka_python(new_client, mechanism):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_poll_records=count,
-            consumer_timeout_ms=20_000,
+            consumer_timeout_ms=60_000,
             **login,
         )
         found = [next(consumer).value for _ in range(count)]
@@ -130,7 +130,7 @@ def test_confluent_kafka(new_client, group_protocol):
     producer = Producer(login | {"enable.idempotence": True})
     for value in VALUES:
         producer.produce(client.topic, value)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
     def take(count: int) -> list[bytes]:
         options = {"group.id": client.group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -214,7 +214,7 @@ def test_who_may_not_write_is_told_so(new_client):
     # An idempotent one is refused its producer id before it comes to its topic.
     producer = KafkaProducer(enable_idempotence=False, **login)
     with pytest.raises(TopicAuthorizationFailedError):
-        producer.send(client.topic, b"x").get(20)
+        producer.send(client.topic, b"x").get(timeout=60)
     producer.close()
     assert "operation = WRITE" in client.broker.refused(client.user)[-1]
 

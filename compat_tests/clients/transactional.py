@@ -20,25 +20,25 @@ class Librdkafka:
     def __init__(self, bootstrap, transactional_id, timeout_ms=60_000):
         options = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms, "linger.ms": 0}
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap} | options)
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(60)
         self.begin = self._producer.begin_transaction
 
     def send(self, topic, *values):
         for value in values:
             self._producer.produce(topic, value)
-        assert self._producer.flush(20) == 0
+        assert self._producer.flush(60) == 0
 
     def commit(self):
-        self._producer.commit_transaction(30)
+        self._producer.commit_transaction(60)
 
     def abort(self):
-        self._producer.abort_transaction(30)
+        self._producer.abort_transaction(60)
 
     def send_offset(self, topic, offset, group):
         # The metadata of a consumer that has no members: the group alone.
         with contextlib.closing(self._consumer(group)) as consumer:
             position = confluent_kafka.TopicPartition(topic, 0, offset)
-            self._producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 30)
+            self._producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), 60)
 
     def _consumer(self, group):
         return confluent_kafka.Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": group})
@@ -64,9 +64,9 @@ class KafkaPython:
 
     def send(self, topic, *values):
         sent = [self._producer.send(topic, value) for value in values]
-        self._producer.flush(20)
+        self._producer.flush(60)
         for each in sent:
-            each.get(timeout=20)
+            each.get(timeout=60)
 
     def send_offset(self, topic, offset, group):
         position = {kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(offset, "", -1)}
@@ -91,7 +91,7 @@ class Aiokafka:
 
     def _run(self, work):
         async def within_time():
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await work
 
         return self._runner.run(within_time())
@@ -155,7 +155,7 @@ class Java:
         self._process.communicate(timeout=60)
 
 
-def read(bootstrap, topic, isolation="read_committed", *, until=None, timeout_s=20):
+def read(bootstrap, topic, isolation="read_committed", *, until=None, timeout_s=60):
     """The values up to the end of the partition as this reader sees it, or up to the value `until`."""
     settings = {"group.id": "unused", "enable.partition.eof": True, "isolation.level": isolation}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap} | settings)
@@ -181,5 +181,5 @@ def committed(bootstrap, topic, group):
     """The offset that a group has committed for partition 0; None if there is none."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     with contextlib.closing(consumer):
-        offset = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], 20)[0].offset
+        offset = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=60)[0].offset
         return None if offset < 0 else offset

@@ -211,7 +211,7 @@ class Mixed:
             producer.produce(
                 topic, value, partition=partition, on_delivery=lambda e, _: failures.append(e) if e else None
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert failures == []
         return values
 

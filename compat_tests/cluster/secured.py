@@ -100,7 +100,7 @@ def port_of(broker: BrokerProcess, listener: str = "WITHIN") -> int:
 def works(cluster: Cluster, topic: str) -> None:
     """Records are copied, leaders change while a producer goes on, nothing is lost, and groups find their coordinator."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(60)
 
     def whole() -> bool:
         return all(len(each.isr_nodes) == 3 for each in cluster.partitions(topic).values())
@@ -115,7 +115,7 @@ def works(cluster: Cluster, topic: str) -> None:
 
     produce(range(50))
     assert producer.flush(60) == 0
-    wait_until(whole, "all replicas are in sync", 30)
+    wait_until(whole, "all replicas are in sync")
     # Each broker leads a partition, the controller as well.
     lost = cluster.controller()
     produce(range(50, 75))

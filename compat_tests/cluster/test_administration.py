@@ -91,7 +91,7 @@ def test_a_topics_life(tool: Tool, cluster: Cluster, unique: Callable[[str], str
 
 def test_replicas_are_in_different_racks(admin: AdminClient, cluster: Cluster, unique: Callable[[str], str]) -> None:
     topic = unique("racks")
-    admin.create_topics([NewTopic(topic, 12, 2)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 12, 2)])[topic].result(60)
     assert all(0 in each.replica_nodes for each in cluster.partitions(topic).values())
 
 
@@ -126,7 +126,7 @@ def settings_of_topic(bootstrap: str, topic: str) -> dict[str, Any]:
     """As the broker describes them that is asked first."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    return client.describe_configs([resource])[resource].result(20)
+    return client.describe_configs([resource])[resource].result(60)
 
 
 def test_leaders_are_elected(tool: Tool, cluster: Cluster, unique: Callable[[str], str], tmp_path: Path) -> None:
@@ -189,20 +189,20 @@ def test_librdkafka_as_administrator(admin: AdminClient, cluster: Cluster, uniqu
     for kind in (NewTopic(topic, 2, 3), NewTopic(topic, 2, 3)):
         outcome = admin.create_topics([kind])[topic]
     with pytest.raises(KafkaException, match="already exists"):
-        outcome.result(20)
+        outcome.result(60)
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-        admin.create_topics([NewTopic("too-large", 1, 4)])["too-large"].result(20)
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
+        admin.create_topics([NewTopic("too-large", 1, 4)])["too-large"].result(60)
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
     resource = ConfigResource(
         ResourceType.TOPIC,
         topic,
         incremental_configs=[ConfigEntry("retention.ms", "5000", incremental_operation=AlterConfigOpType.SET)],
     )
-    admin.incremental_alter_configs([resource])[resource].result(20)
-    elected = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 3)]).result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 3)]).result(60)
     assert "ELECTION_NOT_NEEDED" in str(elected[TopicPartition(topic, 3)])
-    described = admin.describe_cluster().result(20)
+    described = admin.describe_cluster().result(60)
     assert {node.id: node.rack for node in described.nodes} == {0: "a", 1: "b", 2: "b"}
     assert described.controller.id == cluster.brokers.index(cluster.controller())
-    admin.delete_topics([topic])[topic].result(20)
+    admin.delete_topics([topic])[topic].result(60)
     seen_by_all(cluster, topic, lambda partitions: not partitions, "a topic that is gone")

@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def create(cluster: Cluster, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 3, config={"min.insync.replicas": "2"})])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 2, 3, config={"min.insync.replicas": "2"})])[topic].result(60)
 
 
 def produce(cluster: Cluster, topic: str, first: int, count: int) -> None:
@@ -41,11 +41,11 @@ def coordinator_id(cluster: Cluster, group: str) -> int:
 
     def ask() -> int:
         broker = cluster.running[0]
-        with Peer((broker.host, broker.port), timeout_s=5) as peer:
+        with Peer((broker.host, broker.port), timeout_s=60) as peer:
             answer = peer.call("FindCoordinator", 3, key=group, key_type=0)
         return answer.node_id + 1 if answer.error_code == 0 else 0
 
-    return wait_until(ask, "the group has a coordinator", 30) - 1
+    return wait_until(ask, "the group has a coordinator") - 1
 
 
 def take(consumer: Consumer, found: list[int]) -> int:
@@ -77,12 +77,12 @@ def test_a_group_survives_its_coordinator(cluster: Cluster, end: str) -> None:
         consumer.commit(asynchronous=False)
         gone = cluster.brokers[coordinator_id(cluster, group)]
         getattr(gone, end)()
-        wait_until(lambda: cluster.brokers[coordinator_id(cluster, group)] is not gone, "another one coordinates", 30)
+        wait_until(lambda: cluster.brokers[coordinator_id(cluster, group)] is not gone, "another one coordinates")
         produce(cluster, topic, COUNT, COUNT)
         wait_until(lambda: take(consumer, found) == 2 * COUNT, "the group reads on", 60)
         consumer.commit(asynchronous=False)
         assert sorted(found) == list(range(2 * COUNT))  # nobody was made to begin anew
-        committed = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=30)
+        committed = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=60)
         assert [each.offset for each in committed] == [COUNT, COUNT]
     finally:
         consumer.close()
@@ -103,11 +103,11 @@ def test_committed_offsets_follow_the_coordinator(cluster: Cluster) -> None:
         coordinator_id(cluster, group)
         cluster.reassign("__consumer_offsets", {index: order for index in range(3)})
         cluster.elect_preferred("__consumer_offsets", range(3))
-        wait_until(lambda first=first: coordinator_id(cluster, group) == first, "the coordinator has moved", 30)
+        wait_until(lambda first=first: coordinator_id(cluster, group) == first, "the coordinator has moved")
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False})
         try:
             if first:
-                assert ask_coordinator(lambda: consumer.committed([TopicPartition(topic, 0)], timeout=30)) == first  # noqa: B023
+                assert ask_coordinator(lambda: consumer.committed([TopicPartition(topic, 0)], timeout=60)) == first  # noqa: B023
             offsets = [TopicPartition(topic, 0, first + 1)]
             assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == first + 1  # noqa: B023
         finally:

@@ -105,7 +105,7 @@ def test_new_replicas_begin_where_records_were_deleted(mixed: Mixed) -> None:
         mixed.produce("shortened", 400, partition=partition)
     admin = AdminClient({"bootstrap.servers": mixed.bootstrap, "log_level": 0})
     for deleted in admin.delete_records([Where("shortened", partition, 300) for partition in (0, 1)]).values():
-        assert deleted.result(20).low_watermark == 300
+        assert deleted.result(60).low_watermark == 300
     mixed.reassign({("shortened", 0): (OTTLA, KAFKA), ("shortened", 1): (KAFKA, OTTLA)})
     for partition in (0, 1):
         mixed.wait_for_isr("shortened", KAFKA, OTTLA, partition=partition)

@@ -55,7 +55,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value, partition=0, on_delivery=lambda error, _: error and problems.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert problems == []
 
 
@@ -64,7 +64,7 @@ def read(bootstrap: str, topic: str, count: int, group: str = "reader") -> list[
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes] = []
     try:
-        wait_until(lambda: _take(consumer, found) >= count, f"{count} records are read", 30)
+        wait_until(lambda: _take(consumer, found) >= count, f"{count} records are read")
     finally:
         consumer.close()
     return found
@@ -162,18 +162,18 @@ def test_a_member_whose_session_ended_registers_anew(tmp_path: Path) -> None:
         tree.start()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         settings = {"min.insync.replicas": "2"}
-        admin.create_topics([NewTopic("t", 1, replica_assignment=[[0, 1, 2]], config=settings)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 1, replica_assignment=[[0, 1, 2]], config=settings)])["t"].result(60)
         produce(cluster.bootstrap, "t", RECORDS)
         before = epoch(tree)
         cluster.brokers[0].pause()
-        wait_until(lambda: cluster.partitions("t")[0].leader_id in (1, 2), "another broker leads", 30)
+        wait_until(lambda: cluster.partitions("t")[0].leader_id in (1, 2), "another broker leads")
         produce(cluster.bootstrap, "t", RECORDS)
         cluster.brokers[0].resume()
-        wait_until(lambda: epoch(tree) > before, "the broker is registered anew", 30)
+        wait_until(lambda: epoch(tree) > before, "the broker is registered anew")
         # It is not asked itself: until it is told anew it knows the cluster as it was.
-        wait_until(lambda: sorted(seen_by(cluster, 1).isr_nodes) == [0, 1, 2], "it is in sync again", 30)
+        wait_until(lambda: sorted(seen_by(cluster, 1).isr_nodes) == [0, 1, 2], "it is in sync again")
         cluster.elect_preferred("t", [0])
-        wait_until(lambda: seen_by(cluster, 1).leader_id == 0, "it leads again", 30)
+        wait_until(lambda: seen_by(cluster, 1).leader_id == 0, "it leads again")
         assert read(cluster.bootstrap, "t", 2 * len(RECORDS)) == RECORDS * 2
         tree.stop()
         tree.close()
@@ -191,12 +191,12 @@ def test_a_broker_that_was_alone_is_moved_into_a_cluster(tmp_path: Path) -> None
     first.start()
     produce(first.bootstrap, "t", RECORDS)
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
-    admin.create_topics([NewTopic("set", 1, 1, config={"retention.ms": "77000"})])["set"].result(30)
+    admin.create_topics([NewTopic("set", 1, 1, config={"retention.ms": "77000"})])["set"].result(60)
     consumer = Consumer({"bootstrap.servers": first.bootstrap, "group.id": "g"})
     offsets = [TopicPartition("t", 0, 123)]
     assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == 123
     consumer.close()
-    known = admin.list_topics(timeout=10)
+    known = admin.list_topics(timeout=60)
     first.stop()
 
     first.settings = joined
@@ -204,19 +204,19 @@ def test_a_broker_that_was_alone_is_moved_into_a_cluster(tmp_path: Path) -> None
     try:
         first.start()  # before the others: the new cluster becomes its own
         cluster.start_brokers(cluster.brokers[1:])
-        moved = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10)
+        moved = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=60)
         assert moved.cluster_id == known.cluster_id
         assert set(moved.topics) == set(known.topics)
         cluster.reassign("t", {index: [index % 3, (index + 1) % 3, (index + 2) % 3] for index in range(4)})
         cluster.reassign("set", {0: [0, 1, 2]})
         cluster.reassign("__consumer_offsets", {index: [0, 1, 2] for index in range(4)})
         for topic in ("t", "set", "__consumer_offsets"):
-            wait_until(lambda topic=topic: _is_everywhere(cluster, topic), f"{topic} is on all brokers", 30)
+            wait_until(lambda topic=topic: _is_everywhere(cluster, topic), f"{topic} is on all brokers")
         first.kill()
-        wait_until(lambda: cluster.partitions("t")[0].leader_id in (1, 2), "another broker leads", 30)
+        wait_until(lambda: cluster.partitions("t")[0].leader_id in (1, 2), "another broker leads")
         assert read(cluster.bootstrap, "t", len(RECORDS)) == RECORDS
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
-        [committed] = consumer.committed([TopicPartition("t", 0)], timeout=30)
+        [committed] = consumer.committed([TopicPartition("t", 0)], timeout=60)
         consumer.close()
         assert committed.offset == 123
         first.restart()

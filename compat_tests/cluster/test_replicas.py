@@ -111,7 +111,7 @@ class Topic:
     def _ask(self, question: Callable[[AdminClient], Future[None]]) -> None:
         """With a client of its own: an older one might go on looking for a controller that was killed."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
-        question(admin).result(30)
+        question(admin).result(60)
 
     def values(self, rack: str = "") -> list[bytes]:
         """All that a client reads."""

@@ -83,7 +83,7 @@ class Ruled:
                 "sasl.password": SECRET,
             }
         )
-        admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1, 2)])[topic].result(60)
 
     # --- what nobody in particular may do
 

@@ -47,7 +47,7 @@ def create(cluster: Cluster, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     futures = admin.create_topics([NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in topics])
     for topic in topics:
-        futures[topic].result(30)
+        futures[topic].result(60)
 
 
 def committed(cluster: Cluster, topic: str, count: int) -> list[bytes]:
@@ -136,7 +136,7 @@ def test_offsets_and_records_are_committed_together(cluster: Cluster, unique) ->
             aborts_left -= 1
             writer.abort_transaction(60)
             # Nothing of it counts: it begins anew at the committed offsets.
-            for each in consumer.committed(consumer.assignment(), 30):
+            for each in consumer.committed(consumer.assignment(), timeout=60):
                 consumer.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
             continue
         writer.commit_transaction(60)
@@ -187,7 +187,7 @@ def _found(cluster: Cluster, name: str):
                 return True
         return False
 
-    wait_until(ask, "the id has a coordinator", 30)
+    wait_until(ask, "the id has a coordinator")
     return found
 
 
@@ -224,7 +224,7 @@ def test_the_next_coordinator_completes_what_was_prepared(mixed: Mixed, coordina
     producer.begin_transaction()
     for index in range(PARTITIONS):
         producer.produce(topic, b"%d" % index, partition=index)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     mixed.broker(leader).pause()
     try:
         producer.commit_transaction(60)

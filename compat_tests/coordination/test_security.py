@@ -172,7 +172,7 @@ def test_a_broker_is_a_member_by_tls_and_as_a_user(
     member.start()
     try:
         admin = AdminClient({"bootstrap.servers": member.bootstrap})
-        admin.create_topics([NewTopic("ours", 1, 1)])["ours"].result(30)
+        admin.create_topics([NewTopic("ours", 1, 1)])["ours"].result(60)
     finally:
         member.stop()
     assert "s3cret" not in member.log

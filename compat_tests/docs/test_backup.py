@@ -92,7 +92,7 @@ def restored(tmp_path: Path) -> Iterator[Callable[[Path], OttlaProcess]]:
 def fill(bootstrap: str) -> None:
     """A topic with a setting and records, and a group that has read some of them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("orders", 1, 1, config={"retention.ms": "123456789"})])["orders"].result(30)
+    admin.create_topics([NewTopic("orders", 1, 1, config={"retention.ms": "123456789"})])["orders"].result(60)
     produce(bootstrap, LINES)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing"})
     consumer.commit(offsets=[TopicPartition("orders", 0, READ)], asynchronous=False)
@@ -111,9 +111,9 @@ def check_everything_is_there(bootstrap: str) -> None:
     assert records(bootstrap) == LINES
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("billing")]).values()
-    assert [(each.topic, each.offset) for each in asked.result(30).topic_partitions] == [("orders", READ)]
+    assert [(each.topic, each.offset) for each in asked.result(60).topic_partitions] == [("orders", READ)]
     resource = ConfigResource(ResourceType.TOPIC, "orders")
-    assert admin.describe_configs([resource])[resource].result(30)["retention.ms"].value == "123456789"
+    assert admin.describe_configs([resource])[resource].result(60)["retention.ms"].value == "123456789"
     # It is a broker as any other: what is written now comes behind what was there.
     produce(bootstrap, [b"after"])
     assert records(bootstrap)[-1] == b"after"

@@ -55,8 +55,8 @@ def fill(broker: BrokerProcess, java: list[str] | None) -> Known:
     # Records of long ago, which retention would take.
     new = [NewTopic(name, count, 1, config=CONFIGS[name]) for name, count in TOPICS.items()]
     for created in admin.create_topics([*new, NewTopic("gone", 3, 1)]).values():
-        created.result(20)
-    wait_until(lambda: TOPICS.keys() <= admin.list_topics(timeout=10).topics.keys(), "the topics are known")
+        created.result(60)
+    wait_until(lambda: TOPICS.keys() <= admin.list_topics(timeout=60).topics.keys(), "the topics are known")
     write_segments(broker.bootstrap)
     write_codecs(broker.bootstrap)
     write_compacted(broker.bootstrap)
@@ -68,7 +68,7 @@ def fill(broker: BrokerProcess, java: list[str] | None) -> Known:
         commit_without_members(asker)
         known = write_sequences(asker)
     for deleted in admin.delete_topics(["gone"]).values():
-        deleted.result(20)
+        deleted.result(60)
     wait_until(lambda: is_compacted(broker.data_dir), "the cleaner has compacted what it can")
     return known
 
@@ -79,7 +79,7 @@ def produce(bootstrap: str, records: list[tuple[str, bytes, bytes, int]], **sett
     producer = Producer({"bootstrap.servers": bootstrap, **alone, **settings})
     for topic, key, value, timestamp in records:
         producer.produce(topic, value, key, partition=0, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def write_segments(bootstrap: str, start: int = 0) -> None:
@@ -89,7 +89,7 @@ def write_segments(bootstrap: str, start: int = 0) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for i in range(500):
         producer.produce("segments", b"small %d" % i, partition=1, timestamp=2_000_000 - i)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def write_codecs(bootstrap: str) -> None:

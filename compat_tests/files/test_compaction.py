@@ -97,7 +97,7 @@ def create_topics(bootstrap: str) -> None:
     topics = [NewTopic(topic, 1, 1, config=case.config) for topic, case in CASES.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics(topics).values():
-        created.result(20)
+        created.result(60)
 
 
 def checkpoint(data: Path) -> dict[str, int]:

@@ -57,7 +57,7 @@ def register(zookeeper: str, data: Path, settings: dict[str, dict[str, str]]) ->
 
 
 def is_led(admin: AdminClient) -> bool:
-    topics = admin.list_topics(timeout=10).topics
+    topics = admin.list_topics(timeout=60).topics
     partitions = [each for name in topics for each in topics[name].partitions.values()]
     return topics.keys() > TOPICS.keys() and all(each.leader == 0 for each in partitions)
 

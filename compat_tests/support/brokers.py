@@ -35,8 +35,8 @@ class BrokerProcess:
     protocol = "PLAINTEXT"
     """What its only listener speaks, unless the settings name listeners."""
 
-    start_timeout_s = 60.0  # less than one on a machine that has nothing else to do
-    stop_timeout_s = 20.0
+    start_timeout_s = 120.0  # less than one on a machine that has nothing else to do
+    stop_timeout_s = 60.0  # as long
 
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.directory = directory
@@ -230,7 +230,7 @@ class RunningBroker:
         self.resident_bytes = 0
 
 
-def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 30) -> Answer:
+def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 60) -> Answer:
     """The probe's first true answer."""
     deadline = time.monotonic() + timeout_s
     while not (answer := probe()):

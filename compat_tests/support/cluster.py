@@ -238,7 +238,7 @@ class Cluster:
     def _ask_controller(self, name: str, version: int, is_done: Callable[[Any], bool], **fields: Any) -> None:
         def ask() -> bool:
             broker = self.controller()
-            with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=10) as peer:
+            with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=30) as peer:
                 return is_done(peer.call(name, version, **fields))
             return False
 

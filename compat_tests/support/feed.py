@@ -12,7 +12,7 @@ def read_all(bootstrap, topic, partition=0):
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, 0)])
-    found, deadline = [], time.monotonic() + 30
+    found, deadline = [], time.monotonic() + 60
     with contextlib.closing(consumer):
         while time.monotonic() < deadline:
             message = consumer.poll(0.5)

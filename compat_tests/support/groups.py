@@ -22,7 +22,7 @@ def wait_for_groups(bootstrap: str) -> None:
         [group] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("any")]).values()
         try:
             group.result(timeout=5)
-            return not admin.list_consumer_groups().result(timeout=20).errors
+            return not admin.list_consumer_groups().result(60).errors
         except TimeoutError:
             return False
         except KafkaException as refusal:
@@ -43,6 +43,6 @@ def ask_coordinator(ask: Callable[[], list[TopicPartition]]) -> int:
             return None
         return answer.offset
 
-    found = wait_until(offset, "the coordinator answers", 30)
+    found = wait_until(offset, "the coordinator answers")
     assert found is not None
     return found

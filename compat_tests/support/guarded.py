@@ -106,7 +106,7 @@ class GuardedOttla(OttlaProcess):
         self.secrets.add(password_of(user))
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password_of(user).encode())
-            self.admin.alter_user_scram_credentials([wanted])[user].result(10)
+            self.admin.alter_user_scram_credentials([wanted])[user].result(60)
 
     def allow(self, user: str, rights: Iterable[Right]) -> None:
         """In force when this returns, because there is one broker."""
@@ -117,7 +117,7 @@ class GuardedOttla(OttlaProcess):
             for operation, kind, name in rights
         ]
         for made in self.admin.create_acls(rules).values():
-            made.result(10)
+            made.result(60)
 
     def refused(self, user: str) -> list[str]:
         """The lines of the log about what the user was refused."""

@@ -55,7 +55,7 @@ class JavaTools:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
         self.process.stdout.close()
 
 

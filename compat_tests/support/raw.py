@@ -75,7 +75,7 @@ def _read(sock: socket.socket, count: int) -> bytes | None:
 class Peer:
     """One connection to a broker."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 15, receive_buffer: int | None = None) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = 60, receive_buffer: int | None = None) -> None:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

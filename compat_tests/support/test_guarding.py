@@ -17,7 +17,7 @@ def test_clients_without_a_login_have_the_rights_of_a_user(tmp_path: Path) -> No
     try:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("made-on-sight", b"value")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         with WireClient((broker.host, broker.port), client_id="somebody") as client:
             named = MetadataRequest(topics=[MetadataRequestTopic(name="made-on-sight")])
             assert client.ask(named, 8).topics[0].error_code == 0

@@ -23,7 +23,7 @@ class Both:
     def __init__(self, near: socket.socket, far: socket.socket) -> None:
         self.near, self.far = near, far
         for end in (near, far):
-            end.settimeout(10)
+            end.settimeout(60)
 
     def arrives(self, data: bytes, *, from_near: bool) -> bool:
         """Whether the other end gets something that is sent now, before too long."""
@@ -35,7 +35,7 @@ class Both:
         except TimeoutError:
             return False
         finally:
-            target.settimeout(10)
+            target.settimeout(60)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def other(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 def joined(server: socket.socket, port: int) -> Both:
     near = socket.create_connection(("127.0.0.1", port))
-    server.settimeout(10)
+    server.settimeout(60)
     return Both(near, server.accept()[0])
 
 

@@ -42,7 +42,7 @@ def decode_response(buffer: bytes, answer_class: type[Message], version: int, st
 class WireClient:
     """One connection. Several requests may be on their way; their answers come in order."""
 
-    def __init__(self, address: tuple[str, int], *, client_id: str, timeout_s: float = 30) -> None:
+    def __init__(self, address: tuple[str, int], *, client_id: str, timeout_s: float = 60) -> None:
         self.client_id = client_id
         self.socket = socket.create_connection(address, timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

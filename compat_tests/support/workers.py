@@ -73,13 +73,13 @@ class WorkersProcess(OttlaProcess):
             wait_until(partial(self._all_lead, admin, topic), f"every partition has a leader, says {address}", 60)
 
     def _all_lead(self, admin: AdminClient, topic: str | None) -> bool:
-        found = admin.list_topics(timeout=30)
+        found = admin.list_topics(timeout=60)
         led = [each.leader in found.brokers for known in found.topics.values() for each in known.partitions.values()]
         return len(found.brokers) == self.count and all(led) and (topic is None or topic in found.topics)
 
     def wait_until_all_have_ended(self) -> None:
         """After a SIGKILL of the supervisor: the kernel ends the others."""
-        wait_until(lambda: not any(map(exists, self.pids())), "the workers have ended", 30)
+        wait_until(lambda: not any(map(exists, self.pids())), "the workers have ended")
 
 
 class FillingWorkers(WorkersProcess):

@@ -113,7 +113,7 @@ def both_topic(bootstrap, apache_kafka_4, unique) -> Callable[..., str]:
         for servers in (bootstrap, apache_kafka_4.bootstrap):
             admin = AdminClient({"bootstrap.servers": servers})
             new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | (configs or {}))
-            admin.create_topics([new])[name].result(20)
+            admin.create_topics([new])[name].result(60)
         return name
 
     return make

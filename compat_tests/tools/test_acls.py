@@ -47,7 +47,7 @@ class Acls:
             return told[-1][0] == told[-1][1]
 
         try:
-            wait_until(alike, "both list the same", 15)
+            wait_until(alike, "both list the same")
         except AssertionError:
             assert told[-1][0] == told[-1][1]
         return told[-1][0].fine()

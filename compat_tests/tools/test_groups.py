@@ -23,7 +23,7 @@ def filled(brokers, both_topic):
         producer = Producer({"bootstrap.servers": servers})
         for i in range(10):
             producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
     return topic
 
 

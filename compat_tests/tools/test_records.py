@@ -19,7 +19,7 @@ def filled(bootstrap, apache_kafka_4, both_topic):
         producer = Producer({"bootstrap.servers": servers})
         for i in range(50):
             producer.produce(topic, b"value", partition=0, timestamp=1_700_000_000_000 + 1000 * i)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
     return topic
 
 

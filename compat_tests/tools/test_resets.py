@@ -50,7 +50,7 @@ def new_topic(brokers, both_topic):
             producer = Producer({"bootstrap.servers": servers})
             for i in range(10):
                 producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
         return topic
 
     return make
@@ -200,7 +200,7 @@ def streams_group(brokers, unique, topics, both_topic):
         )  # fmt: skip
         beat(servers, group_id=name, member_epoch=-1, endpoint_information_epoch=0)
         is_there = Consumer({"bootstrap.servers": servers, "group.id": name}).list_topics
-        wait_until(lambda: through.name in is_there(timeout=10).topics, "the internal topics are there")  # noqa: B023
+        wait_until(lambda: through.name in is_there(timeout=60).topics, "the internal topics are there")  # noqa: B023
         commit(servers, name, *topics)
     return name
 

@@ -83,7 +83,7 @@ def hanging(brokers, both_topic, unique):
     """A topic in which a transaction hangs."""
     topic, name = both_topic(), unique("transaction")
     for servers in brokers:
-        Producer({"bootstrap.servers": servers, "transactional.id": unique("first")}).init_transactions(30)
+        Producer({"bootstrap.servers": servers, "transactional.id": unique("first")}).init_transactions(60)
         with client(servers) as connection:
             set_verification(connection, False)
             try:
@@ -133,16 +133,16 @@ def open_transaction(brokers, both_topic, unique):
     topic, name, producers = both_topic(partitions=2), unique("transaction"), []
     for servers in brokers:
         producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": 600_000})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         for partition in range(2):
             producer.produce(topic, b"value", partition=partition)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         producers.append(producer)
     yield topic, name, producers
     for producer in producers:
         with suppress(KafkaException):  # it may have been ended already
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
 
 
 def test_an_open_transaction_is_listed_and_described(beside, open_transaction):
@@ -169,11 +169,11 @@ def test_a_transaction_is_ended_by_force(beside, brokers, open_transaction):
         consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "isolation.level": "read_committed"})
         try:
             wait_until(
-                lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1] == 2,  # noqa: B023
+                lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1] == 2,  # noqa: B023
                 "the marker is written",
             )
         finally:
             consumer.close()
     for producer in producers:
         with pytest.raises(KafkaException):
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)

@@ -94,12 +94,12 @@ class Filled:
         if turn == 0:
             new += [NewTopic(name, 1, 1) for name in (SHARED, FINISHED, OPEN)]
         for created in admin.create_topics(new).values():
-            created.result(20)
+            created.result(60)
         names = {each.topic for each in new}
-        wait_until(lambda: names <= admin.list_topics(timeout=10).topics.keys(), "the topics are known")
+        wait_until(lambda: names <= admin.list_topics(timeout=60).topics.keys(), "the topics are known")
         # The other release has made it.
         if turn:
-            admin.delete_topics([f"gone-{turn - 1}"])[f"gone-{turn - 1}"].result(20)
+            admin.delete_topics([f"gone-{turn - 1}"])[f"gone-{turn - 1}"].result(60)
 
     def _send_steadily(self) -> None:
         first = len(self._sent)
@@ -118,7 +118,7 @@ class Filled:
     def _set(admin: AdminClient, kind: ResourceType, name: str, setting: str, value: str) -> None:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         [done] = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=[entry])]).values()
-        done.result(20)
+        done.result(60)
 
     def _let_in(self, admin: AdminClient, turn: int) -> None:
         """A rule, and a user with a password, which may be a user of the turn before."""
@@ -132,21 +132,21 @@ class Filled:
             AclPermissionType.ALLOW,
         )
         [made] = admin.create_acls([rule]).values()
-        made.result(20)
+        made.result(60)
         for name in {f"user-{turn}", f"user-{max(0, turn - 1)}"}:
             credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096 + turn)
             change = UserScramCredentialUpsertion(name, credential, b"known", salt=b"salt")
             [changed] = admin.alter_user_scram_credentials([change]).values()
-            changed.result(20)
+            changed.result(60)
 
     def _finish_transactions(self, turn: int) -> None:
         """One that is committed and one that is aborted. The id was another process' in the turn before."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": "finished"})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         for value, end in ((b"c%d" % turn, producer.commit_transaction), (b"a%d" % turn, producer.abort_transaction)):
             producer.begin_transaction()
             producer.produce(FINISHED, value, partition=0)
-            producer.flush(20)
+            producer.flush(60)
             end(30)
 
     def _consume(self) -> None:
@@ -192,16 +192,16 @@ class Filled:
 
     def _begin_transaction(self, turn: int) -> None:
         if turn == 0:
-            self._open.init_transactions(30)
+            self._open.init_transactions(60)
         self._open.begin_transaction()
         self._open.produce(OPEN, b"o%d" % turn, partition=0)
-        self._open.flush(20)
+        self._open.flush(60)
 
     def _end_transaction(self, turn: int) -> None:
         if turn % 3 == 1:
-            self._open.abort_transaction(30)
+            self._open.abort_transaction(60)
         else:
-            self._open.commit_transaction(30)
+            self._open.commit_transaction(60)
             self._committed.append(b"o%d" % turn)
 
     # ------------------------------------------------------------------ what is told
@@ -215,10 +215,10 @@ class Filled:
         with Asker((self.broker.host, self.broker.port)) as asker:
             answers["quotas"] = _quotas(asker)
             answers["shared"] = wait_until(lambda: _shared(asker), "the share group tells its offsets")
-        answers["names"] = sorted(admin.list_topics(timeout=20).topics)
+        answers["names"] = sorted(admin.list_topics(timeout=60).topics)
         answers["broker's settings"] = _broker_settings(admin)
-        answers["rules"] = sorted(map(str, admin.describe_acls(_ANY_RULE).result(20)))
-        found = admin.describe_user_scram_credentials().result(20)
+        answers["rules"] = sorted(map(str, admin.describe_acls(_ANY_RULE).result(60)))
+        found = admin.describe_user_scram_credentials().result(60)
         answers["users"] = sorted((name, str([vars(i) for i in each.scram_credential_infos])) for name, each in found.items())
         return answers
 
@@ -258,4 +258,4 @@ def _shared(asker: Asker) -> Any:
 
 def _broker_settings(admin: AdminClient) -> dict[str, str]:
     [told] = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
-    return {name: each.value for name, each in told.result(20).items() if not each.is_default}
+    return {name: each.value for name, each in told.result(60).items() if not each.is_default}

@@ -125,7 +125,7 @@ def make_topics(cluster: Cluster) -> None:
     safe = {"min.insync.replicas": "2"}
     new = [NewTopic(TOPIC, PARTITIONS, 3, config=safe), NewTopic(TRANSACTIONAL, 1, 3, config=safe)]
     for created in admin.create_topics(new).values():
-        created.result(30)
+        created.result(60)
     wait_until(lambda: _is_whole(cluster), "all brokers have the topics", SETTLE_S)
 
 

@@ -19,14 +19,14 @@ from ottla.server.commands.cli import main
 def topic(workers):
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    admin.create_topics([NewTopic(name, 4)])[name].result(30)
+    admin.create_topics([NewTopic(name, 4)])[name].result(60)
     workers.wait_until_all_lead(name)
     return name
 
 
 def test_clients_are_told_of_each_workers_own_port(workers):
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    found = admin.list_topics(timeout=30).brokers
+    found = admin.list_topics(timeout=60).brokers
     assert sorted(found) == [1, 2]
     ports = {each.port for each in found.values()}
     assert len(ports) == 2
@@ -41,7 +41,7 @@ def test_whoever_asks_at_the_first_port_gets_an_answer(workers):
 
 def test_a_new_topic_is_spread_over_the_workers(workers, topic):
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    found = admin.list_topics(timeout=30).topics[topic].partitions
+    found = admin.list_topics(timeout=60).topics[topic].partitions
     assert sorted(each.leader for each in found.values()) == [1, 1, 2, 2]
     assert all(each.replicas == [each.leader] for each in found.values())
 
@@ -49,9 +49,9 @@ def test_a_new_topic_is_spread_over_the_workers(workers, topic):
 def test_kafka_python_writes_and_reads_all_partitions(workers, topic):
     with closing(KafkaProducer(bootstrap_servers=workers.bootstrap, acks="all")) as producer:
         sent = [producer.send(topic, b"%d" % number, partition=number % 4) for number in range(100)]
-        assert {each.get(30).partition for each in sent} == {0, 1, 2, 3}
+        assert {each.get(timeout=60).partition for each in sent} == {0, 1, 2, 3}
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=workers.bootstrap, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        topic, bootstrap_servers=workers.bootstrap, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000
     )
     with closing(consumer):
         found = [next(consumer).value for _ in range(100)]
@@ -63,7 +63,7 @@ def test_groups_whose_coordinators_are_on_either_worker(workers, topic, protocol
     producer = Producer({"bootstrap.servers": workers.bootstrap})
     for number in range(40):
         producer.produce(topic, b"%d" % number, partition=number % 4)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     for group in range(4):
         settings = {
             "bootstrap.servers": workers.bootstrap,
@@ -77,7 +77,7 @@ def test_groups_whose_coordinators_are_on_either_worker(workers, topic, protocol
             found = [wait_until(lambda: consumer.poll(1.0), "a record", 60) for _ in range(40)]
             assert sorted(each.value() for each in found) == sorted(b"%d" % number for number in range(40))
             consumer.commit(asynchronous=False)
-            committed = consumer.committed([TopicPartition(topic, index) for index in range(4)], timeout=30)
+            committed = consumer.committed([TopicPartition(topic, index) for index in range(4)], timeout=60)
             assert [each.offset for each in committed] == [10] * 4
 
 
@@ -98,7 +98,7 @@ def test_a_transaction_over_both_workers(workers, topic):
 
 def test_internal_topics_are_spread_too(workers):
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    found = admin.list_topics(timeout=30).topics["__consumer_offsets"].partitions
+    found = admin.list_topics(timeout=60).topics["__consumer_offsets"].partitions
     assert {each.leader for each in found.values()} == {1, 2}
 
 

@@ -21,7 +21,7 @@ MOMENTS = 5
 
 def make_topic(workers, partitions=4):
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, partitions)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions)])[TOPIC].result(60)
     workers.wait_until_all_lead(TOPIC)
 
 
@@ -101,7 +101,7 @@ def test_a_worker_that_ends_again_and_again_stays_down_alone(start_workers):
     workers.signal("worker 1", signal.SIGKILL)
     wait_until(lambda: "it stays down" in workers.log, "it stays down", 60)
     admin = AdminClient({"bootstrap.servers": workers.bootstrap})
-    wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], "worker 0 is alone", 60)
+    wait_until(lambda: list(admin.list_topics(timeout=60).brokers) == [1], "worker 0 is alone", 60)
     led = [index for index, each in admin.list_topics(TOPIC).topics[TOPIC].partitions.items() if each.leader == 1]
     producer = Producer({"bootstrap.servers": workers.bootstrap})
     for index in led:
@@ -122,7 +122,7 @@ def stop_until_gone(workers, names):
     wait_until(lambda: workers.present_log.count(heard) >= wanted, f"the sessions of {names} end", 60)
     if "worker 0" not in names:
         admin = AdminClient({"bootstrap.servers": workers.own_addresses[0]})
-        wait_until(lambda: list(admin.list_topics(timeout=30).brokers) == [1], f"{names} count as gone", 60)
+        wait_until(lambda: list(admin.list_topics(timeout=60).brokers) == [1], f"{names} count as gone", 60)
     for name in names:
         workers.signal(name, signal.SIGCONT)
     workers.wait_until_all_lead(TOPIC)
@@ -256,7 +256,7 @@ def test_from_one_worker_to_four_and_back(start_workers, capsys):
 
 
 def leaders(admin):
-    return sorted({each.leader for each in admin.list_topics(timeout=30).topics[TOPIC].partitions.values()})
+    return sorted({each.leader for each in admin.list_topics(timeout=60).topics[TOPIC].partitions.values()})
 
 
 def spread(workers, *options):

@@ -23,14 +23,14 @@ def test_clients_and_workers_log_in_over_tls(tmp_path):
     try:
         how = workers.librdkafka(ADMIN, "PLAIN")
         admin = AdminClient(how)
-        admin.create_topics([NewTopic("t", 4)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 4)])["t"].result(60)
         producer = Producer(how)
         told = []
         for partition in range(4):
             producer.produce("t", b"x", partition=partition, on_delivery=lambda error, _: told.append(error))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert told == [None] * 4
-        found = admin.list_topics(timeout=30)
+        found = admin.list_topics(timeout=60)
         assert {each.port for each in found.brokers.values()} == {workers.port + 1, workers.port + 2}
         assert {each.leader for each in found.topics["t"].partitions.values()} == {1, 2}
         workers.stop()

@@ -47,7 +47,7 @@ class Calls:
 
     async def more_than(self, count: int) -> int:
         """Wait for the next call after `count`; answers how many there were."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while len(self.paths) <= count:
                 await self._called.wait()
         return len(self.paths)

@@ -50,7 +50,7 @@ class Crowd:
 
         def handshake():
             with context.wrap_socket(theirs, server_hostname="localhost") as encrypted:
-                encrypted.settimeout(10)
+                encrypted.settimeout(60)
                 encrypted.read(1)
 
         def quietly():
@@ -72,7 +72,7 @@ async def crowd():
 
 
 async def until(condition):
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while not condition():
             await trio.lowlevel.checkpoint()
 

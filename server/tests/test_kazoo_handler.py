@@ -87,7 +87,7 @@ async def test_a_server_that_does_not_greet_is_not_waited_for(
 
 async def test_no_connection_outlives_the_session(handler: LoopHandler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        connection = handler.create_connection(listener.getsockname(), hostname="zk", timeout=10)
+        connection = handler.create_connection(listener.getsockname(), hostname="zk", timeout=60)
         peer, _ = listener.accept()
         with peer:
             handler.cut_connection()
@@ -95,7 +95,7 @@ async def test_no_connection_outlives_the_session(handler: LoopHandler) -> None:
             assert (connection.recv(1), peer.recv(1)) == (b"", b"")
         handler.refuse_connections()
         with pytest.raises(OSError, match="ended"):
-            handler.create_connection(listener.getsockname(), hostname="zk", timeout=10)
+            handler.create_connection(listener.getsockname(), hostname="zk", timeout=60)
         connection.close()
 
 
@@ -103,5 +103,5 @@ async def test_why_there_is_no_connection_is_remembered(handler: LoopHandler) ->
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(ConnectionRefusedError):
-        handler.create_connection(address, hostname="zk", timeout=10)
+        handler.create_connection(address, hostname="zk", timeout=60)
     assert handler.last_problem.startswith(f"zk:{address[1]}: ")

@@ -99,10 +99,10 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
         nursery.start_soon(listener.run)
         with socket.create_connection(("127.0.0.1", listener.port)) as peer:
             await trio.to_thread.run_sync(peer.sendall, framed(route.api_key, 1, body))
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 await begun.wait()
             assert buffers.memory.used >= len(body)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await given_up.wait()
             while listener.connections:
                 await trio.lowlevel.checkpoint()

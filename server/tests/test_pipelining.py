@@ -771,12 +771,12 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
 
     def check_slowly(log: Any, records: memoryview, **options: Any) -> Any:
         if log is checked.log:
-            assert release.wait(10)
+            assert release.wait(60)
         return check(log, records, **options)
 
     monkeypatch.setattr(type(checked.log), "check_produced", check_slowly)
     await producer.send(producer.produce_all((0, 1), (1, 40)))
-    with trio.fail_after(3):
+    with trio.fail_after(60):
         while lost.log_end_offset != 1:
             await trio.sleep(0.001)
     if is_lost:
@@ -786,7 +786,7 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
     lost.append_as_leader(batch(1), required_acks=1, now_ms=0)
     leader.commit(0, lost.log_end_offset)
     release.set()
-    with trio.fail_after(3):
+    with trio.fail_after(60):
         while checked.log_end_offset != 40:
             await trio.sleep(0.001)
     leader.commit(1, 40)

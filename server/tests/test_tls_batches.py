@@ -252,7 +252,7 @@ def test_never_is_more_expected_than_comes(
 
 
 def shake_hands(session: Any, client: ssl.SSLObject, incoming: Any, outgoing: Any, theirs: socket.socket) -> None:
-    theirs.settimeout(20)
+    theirs.settimeout(60)
     is_done = False
     while not is_done:
         with contextlib.suppress(ssl.SSLWantReadError):

@@ -187,7 +187,7 @@ def test_a_large_file_that_was_removed_is_closed_by_another_thread(
     monkeypatch.setattr(os, "close", noted)
     fd = file.fileno()
     del file
-    found, thread = closed.get(timeout=10)
+    found, thread = closed.get(timeout=60)
     assert found == fd and (thread != threading.get_ident()) is (is_removed and is_large)
 
 
