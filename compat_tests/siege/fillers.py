@@ -5,6 +5,7 @@ each. The number is chosen so that the request is as large as wanted.
 """
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 from compat_tests.siege.subjects import FIXED, Subject
@@ -146,8 +147,9 @@ def framed(request: type[Message], version: int, body: bytes, *, header_tags: by
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
+@lru_cache(maxsize=8)
 def tag_section(count: int, bytes_each: int = 0) -> bytes:
-    """A tag section of so many unknown tags, numbered from 1000 on."""
+    """A tag section of so many unknown tags, numbered from 1000 on. Kept, because every request gets the same few."""
     parts = [encode_varint(count)]
     content = encode_varint(bytes_each) + bytes(bytes_each)
     parts += [encode_varint(1000 + number) + content for number in range(count)]
