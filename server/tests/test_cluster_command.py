@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import os
@@ -104,6 +105,22 @@ def test_a_log_directory_of_no_broker_cannot_be_accepted(tmp_path: Path, capsys:
     code, words = failure(["--data", str(tmp_path), "--accept-empty-log-dir", "/broker-2"], capsys)
     assert code == 2
     assert f"the log directories of this cluster are {tmp_path}/broker-1, " in words
+
+
+async def test_a_key_for_which_no_process_can_be_made_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(*arguments: object, **options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no process for now")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    cluster = cluster_command.LocalCluster(tmp_path, [None, 2], {}, (), log_level="warn")
+    [broker] = cluster._brokers
+    broker.exit_status = 1
+    broker.serving_or_ended.set()
+    async with trio.open_nursery() as cluster._nursery:
+        await cluster._press(1)
+    assert "no process for now" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
