@@ -94,7 +94,8 @@ async def hold_tree(
 
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
-    era, tell, patience = last_era, task_status.started, _Patience()
+    era, patience = last_era, _Patience()
+    tell: Callable[[int], None] = task_status.started
 
     def begin(begun: int) -> None:
         nonlocal era, tell
