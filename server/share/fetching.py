@@ -10,6 +10,7 @@
 | this broker leads a partition no more                | the wait is over                                                 |
 | the session ends, or goes on with another request    | nothing more is acquired, because nobody would get it            |
 | the time is over                                     | what there is is acquired, however little                        |
+| MaxRecords is negative                               | as in Kafka it waits like any other, and acquires nothing        |
 
 Records are acquired in the step in which they are read, so nobody else can have them meanwhile. The answer has regions of
 the log files, as an ordinary fetch has. Acknowledgements that come with the request are stored at the same time; the
@@ -140,7 +141,7 @@ class ShareFetching:
     def begin(self) -> None:
         """Fetch, or wait from now on."""
         limits = self._limits
-        if not self._targets or limits.records_max <= 0 or limits.bytes_max <= 0:
+        if not self._targets or limits.records_max == 0 or limits.bytes_max <= 0:
             self._finish()
         else:
             self._try(is_last=limits.wait_ms <= 0 or limits.bytes_min <= 0)
@@ -305,6 +306,9 @@ class ShareFetching:
             ready = sorted(self._hopeful, key=self._places.__getitem__)
             if not is_last and not (ready and self._is_enough()):
                 return False
+            if self._limits.records_max < 0:
+                yield from self._note_empty()
+                return True
             places = [share.machine.next_fetch_offset() for share in ready]
             if (yield from self._take(ready, is_last=is_last)):
                 yield from self._note_empty()

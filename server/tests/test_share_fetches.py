@@ -332,6 +332,24 @@ async def test_a_deadline_that_passes_while_a_fetch_looks_at_many_partitions_end
     assert 60 <= trio.current_time() - before < 61
 
 
+@pytest.mark.parametrize("number", [-1, -(1 << 31)])
+async def test_who_asks_for_fewer_records_than_none_waits_for_some_and_gets_none(
+    autojump_clock: trio.abc.Clock, market: Market, number: int
+) -> None:
+    """As with Kafka, which answers at once if none are asked for, and names no partition then."""
+    answer = waiting(Member(market).fetch(0, max_records=number, max_wait_ms=60_000))
+    market.produce(3)
+    first = await finished(answer)
+    assert {index: each.error_code for index, each in told(first).items()} == {0: ErrorCode.NONE}
+    assert acquired(first) == []
+    member, before = Member(market, "b"), trio.current_time()
+    late = await finished(waiting(member.fetch(0, max_records=number, max_wait_ms=60_000, min_bytes=1 << 20)))
+    assert list(told(late)) == [0] and acquired(late) == []
+    assert trio.current_time() - before >= 60
+    assert told(Member(market, "c").fetch(0, max_records=0, max_wait_ms=60_000)) == {}
+    assert acquired(member.fetch(0)) == [(0, 2, 1)]
+
+
 async def test_an_append_lets_some_who_wait_try_and_a_task_the_others(
     autojump_clock: trio.abc.Clock, market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
