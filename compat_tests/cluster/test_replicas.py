@@ -190,7 +190,7 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(topic) -> None:
     with hanging(it.cluster, 2):
         assert it.produced(0, b"without the third") == (ErrorCode.NONE, 0)  # once the ISR is smaller
         leader = it.cluster.brokers[0]
-        wait_until(lambda: sorted(it.seen_by(leader).isr_nodes) == [0, 1], "it is out of sync")
+        wait_until(lambda: (seen := it.seen_by(leader)) and sorted(seen.isr_nodes) == [0, 1], "it is out of sync")
         assert it.produced(0, b"at once") == (ErrorCode.NONE, 1)
     it.until(lambda seen: sorted(seen.isr_nodes) == [0, 1, 2], "it is in sync again")
 
@@ -308,7 +308,8 @@ def test_a_follower_that_was_away_catches_up_while_a_producer_goes_on(topic) -> 
     def is_in_sync() -> bool:
         producer.produce(it.name, b"meanwhile", partition=0, on_delivery=delivered)
         producer.poll(0)
-        return sorted(it.seen_by(it.cluster.brokers[0]).isr_nodes) == [0, 1, 2]
+        seen = it.seen_by(it.cluster.brokers[0])
+        return seen is not None and sorted(seen.isr_nodes) == [0, 1, 2]
 
     wait_until(is_in_sync, "it is in sync", 120)
     assert producer.flush(60) == 0

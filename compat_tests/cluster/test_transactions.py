@@ -48,6 +48,7 @@ def create(cluster: Cluster, *topics: str) -> None:
     futures = admin.create_topics([NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in topics])
     for topic in topics:
         futures[topic].result(60)
+    cluster.wait_until_whole()
 
 
 def committed(cluster: Cluster, topic: str, count: int) -> list[bytes]:
@@ -119,7 +120,7 @@ def test_offsets_and_records_are_committed_together(cluster: Cluster, unique) ->
     consumer.subscribe([source])
     writer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": unique("writer")})
     writer.init_transactions(60)
-    done, deadline = 0, time.monotonic() + 90
+    done, deadline = 0, time.monotonic() + 180
     aborts_left = 3
     while done < len(values):
         assert time.monotonic() < deadline
@@ -228,7 +229,7 @@ def test_the_next_coordinator_completes_what_was_prepared(mixed: Mixed, coordina
     mixed.broker(leader).pause()
     try:
         producer.commit_transaction(60)
-        assert state_of(cluster, name) == "PrepareCommit"
+        wait_until(lambda: state_of(cluster, name) == "PrepareCommit", "it is prepared, and its markers cannot be written")
         mixed.broker(coordinator).kill()
     finally:
         mixed.broker(leader).resume()
