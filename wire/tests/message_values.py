@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -75,10 +76,18 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 
 def values(cls: type[Struct], version: int, special: Strategies | None = None) -> st.SearchStrategy[Any]:
     """Instances of `cls` that `version` can carry; `special` strategies are found by the names of fields."""
-    special = special or {}
+    return _values(cls, version, tuple((special or {}).items()))
+
+
+@cache
+def _values(
+    cls: type[Struct], version: int, special: tuple[tuple[str, st.SearchStrategy[Any]], ...]
+) -> st.SearchStrategy[Any]:
+    """Kept, because hypothesis looks through the whole of a strategy that it has not met, which takes longer than a test."""
+    named = dict(special)
     chosen = {name: st.just(field.initial()) for name, field in cls.wire_fields.items()}
     for name, field in fields_at(cls, version):
-        chosen[name] = special[name] if name in special else _field_values(field, version, special)
+        chosen[name] = named[name] if name in named else _field_values(field, version, named)
     return st.fixed_dictionaries(chosen).map(lambda drawn: cls(**drawn))
 
 
