@@ -1,9 +1,13 @@
 """What libraries write as text and compile while they are imported is compiled once, and kept for the starts that follow.
 
-`dataclasses`, `collections.namedtuple` and `attrs`, which trio uses, write the methods of each class as text. To compile some
-four hundred such texts took a fifth of a start. While `keeping_texts` lasts, these modules find functions of this one where they
-would find Python's own `exec`, `eval` and `compile`. Whatever text they have is looked up in a file beside Python's compiled
-modules: the very text, with its file name, mode and flags. What is not there is compiled, and written for the next start.
+`dataclasses`, `collections.namedtuple` and `attrs`, which trio uses, write the methods of each class as text, and `typing` compiles
+each annotation of a named tuple. To compile some hundreds of such texts took a fifth of a start. While `keeping_texts` lasts, these
+modules find functions of this one where they would find Python's own `exec`, `eval` and `compile`. Whatever text they have is looked
+up in a file beside Python's compiled modules: the very text, with its file name, mode and flags. What is not there is compiled, and
+written for the next start.
+
+`attrs` writes into each `__hash__` the hash of the class's name, which Python draws anew for each process. No text would ever be the
+same again, so it finds a `hash` of this module, too.
 
 A library that does not do so any more, or has changed its texts, is compiled as ever.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 import builtins
 import marshal
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -62,6 +67,7 @@ class KeptTexts:
             "compile": partial(self._compile, module),
             "eval": partial(self._run, module, "eval"),
             "exec": partial(self._run, module, "exec"),
+            "hash": _steady_hash,
         }
 
     def _run(self, module: Mapping[str, Any], mode: str, source: Any, *namespaces: Any, **named: Any) -> Any:
@@ -79,6 +85,11 @@ class KeptTexts:
         if more or named or not isinstance(source, str) or not isinstance(filename, str):
             return compile(source, filename, mode, *more, **named)
         return self.code(source, filename, mode, _future_of(module))
+
+
+def _steady_hash(value: object) -> int:
+    """The same for the same text in each process."""
+    return zlib.crc32(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else hash(value)
 
 
 def _future_of(module: Mapping[str, Any]) -> int:
@@ -122,7 +133,7 @@ class _Loader:
         self._loader.exec_module(module)
 
 
-WRITERS: Final = ("attr._make", "collections", "dataclasses")
+WRITERS: Final = ("attr._make", "collections", "dataclasses", "typing")
 """The modules that write texts and compile them."""
 
 

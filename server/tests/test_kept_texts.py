@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -191,3 +192,25 @@ def test_a_text_that_cannot_be_compiled_is_refused_as_ever() -> None:
         texts.code("no text of Python", "", "exec")
     assert texts.worth_keeping() == {}
     assert not texts.has_news
+
+
+def test_the_next_process_has_the_same_texts(tmp_path: Path) -> None:
+    """Whatever number Python draws there for its hashes: attrs writes one into the methods that it makes."""
+    path = tmp_path / "start.texts"
+    program = (
+        "import sys; from pathlib import Path; from ottla.server.process.kept_texts import keeping_texts\n"
+        "with keeping_texts(Path(sys.argv[1])):\n"
+        "    import attr\n"
+        "    @attr.frozen\n"
+        "    class Made:\n"
+        "        name: str\n"
+        "    assert hash(Made('a')) == hash(Made('a'))\n"
+        "assert 'hash' not in vars(attr._make)\n"
+    )
+    written = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True, env=environment)
+        written.append(path.stat().st_ino)  # whoever writes it makes another file
+    assert written[0] == written[1]
