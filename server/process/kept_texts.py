@@ -63,12 +63,13 @@ class KeptTexts:
 
     def functions_for(self, module: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
         """What stands in for Python's functions in a module with this namespace, by their names."""
-        return {
+        functions: dict[str, Callable[..., Any]] = {
             "compile": partial(self._compile, module),
             "eval": partial(self._run, module, "eval"),
             "exec": partial(self._run, module, "exec"),
-            "hash": _steady_hash,
         }
+        # Nobody else: what has been put into a dictionary meanwhile has to be found there later.
+        return {**functions, "hash": _steady_hash} if module.get("__name__") == WRITES_HASHES else functions
 
     def _run(self, module: Mapping[str, Any], mode: str, source: Any, *namespaces: Any, **named: Any) -> Any:
         if not namespaces and not named:
@@ -135,6 +136,7 @@ class _Loader:
 
 WRITERS: Final = ("attr._make", "collections", "dataclasses", "typing")
 """The modules that write texts and compile them."""
+WRITES_HASHES: Final = "attr._make"
 
 
 @contextmanager
