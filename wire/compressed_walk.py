@@ -114,8 +114,11 @@ def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int) ->
     None where they are not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
     as a whole. What does not decompress raises KafkaError, as it does there.
     """
-    if found := walk_plain(codec, data, limit, count):
-        return found
+    return walk_plain(codec, data, limit, count) or walk_in_pieces(codec, data, limit, count)
+
+
+def walk_in_pieces(codec: Compression, data: Buffer, limit: int, count: int) -> Found | None:
+    """The same, by the codec's library."""
     with lent() as memory:
         walk = _Walk(memory, limit, count)
         try:

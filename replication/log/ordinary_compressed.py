@@ -1,4 +1,4 @@
-"""A batch whose codec has stored the records, or gzip of ordinary length, checked in one go: `ordinary_batches.py` with a codec.
+"""A compressed batch of ordinary length, checked in one go: `ordinary_batches.py` with a codec.
 
 This says yes or nothing, too. `validator.py` has the last word wherever anything is out of the ordinary, takes long or is to be
 changed. The tests hold both to the same verdicts.
@@ -9,11 +9,21 @@ from __future__ import annotations
 from ottla.replication.log.ordinary_batches import new_tuple, ordinary_header, times_are_ordinary
 from ottla.replication.log.validator import CheckedRecords, ValidationRules, is_long_gzip
 from ottla.wire.checksum import crc32c
-from ottla.wire.compressed_walk import walk_plain
+from ottla.wire.compressed_walk import Found, walk_in_pieces, walk_plain
 from ottla.wire.compression import Compression
-from ottla.wire.records import ATTRIBUTES_OFFSET, COMPRESSION_MASK, NO_TIMESTAMP, RECORDS_OFFSET, TRANSACTIONAL_FLAG
+from ottla.wire.decompression import decompressed_bound
+from ottla.wire.errors import KafkaError
+from ottla.wire.record_walk import IS_NATIVE
+from ottla.wire.records import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    NO_TIMESTAMP,
+    RECORDS_OFFSET,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
 
-DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
+DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024 if IS_NATIVE else 64 * 1024
 """More takes longer than the event loop has time for."""
 
 
@@ -23,10 +33,16 @@ def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, no
     None wherever something is to be refused or changed, or may take longer.
     """
     header = ordinary_header(records, TRANSACTIONAL_FLAG | COMPRESSION_MASK, rules.max_message_bytes)
-    codec = header[5] & COMPRESSION_MASK if header is not None else 0
+    return None if header is None else check_compressed(records, header, rules, now_ms=now_ms)
+
+
+def check_compressed(
+    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
+) -> CheckedRecords | None:
+    """The same of what `ordinary_header` found."""
+    codec = header[5] & COMPRESSION_MASK
     if (
-        header is None
-        or not codec
+        not 0 < codec <= Compression.ZSTD
         # The topic takes it as it is, and sets no limit to single records that may matter here.
         or (rules.compression is not None and rules.compression != codec)
         or rules.timestamp_type
@@ -38,7 +54,7 @@ def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, no
     area = records[RECORDS_OFFSET:]
     if codec == Compression.GZIP and is_long_gzip(area):
         return None
-    found = walk_plain(codec, area, min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max), header[12])
+    found = _walked(codec, area, min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max), header[12])
     if found is None:
         return None
     minimum, maximum, _, has_null_key, are_consecutive = found
@@ -51,3 +67,14 @@ def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, no
     ):
         return None
     return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
+
+
+def _walked(codec: int, area: memoryview, limit: int, count: int) -> Found | None:
+    found = walk_plain(codec, area, limit, count)
+    # Where gzip says nothing at once, it is unusual.
+    if found is not None or codec == Compression.GZIP or decompressed_bound(codec, area) > limit:
+        return found
+    try:
+        return walk_in_pieces(Compression(codec), area, limit, count)
+    except KafkaError:
+        return None

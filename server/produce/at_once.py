@@ -4,8 +4,8 @@ Nearly every request takes it, for the connection asks here first (`server/net/c
 requests is done here without objects for their parts. Whatever is out of the ordinary is left to that, a refusal above all, as
 if nothing had been done. So all that is decided here is that a batch is good. The tests hold both ways to the same answers and logs.
 
-Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records, topics that change or refuse
-records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
+Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
+or refuse records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
+from ottla.replication.log.ordinary_compressed import check_compressed
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.wire.errors import KafkaError
 from ottla.wire.one_batch import FIRST_VERSION, LAST_VERSION, TOPIC_IDS_SINCE, decode_one_batch, encode_one_answer
+from ottla.wire.records import COMPRESSION_MASK
 
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
@@ -33,9 +35,9 @@ def append_at_once(
     if asked is None:
         return None
     acks, topic, index, front, records = asked
-    header = ordinary_header(records)
-    # No attributes: not transactional either.
-    if header is None or header[5] or acks not in (1, -1):
+    # No attributes but a codec: not transactional either.
+    header = ordinary_header(records, COMPRESSION_MASK)
+    if header is None or acks not in (1, -1):
         return None
     broker = context.broker
     if has_id:
@@ -62,7 +64,8 @@ def append_at_once(
         or header[9] in broker.replicas.refused_sequences.by_producer
     ):
         return None
-    checked = check_ordinary(records, header, log.validation_rules(), now_ms=now_ms)
+    check = check_compressed if header[5] else check_ordinary
+    checked = check(records, header, log.validation_rules(), now_ms=now_ms)
     if checked is None:
         return None
     try:

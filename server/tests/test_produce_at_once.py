@@ -59,7 +59,16 @@ def transactional(chance: random.Random) -> memoryview:
 
 
 def squeezed(chance: random.Random) -> memoryview:
-    return batch(NOW_MS, value=bytes(500), compression=Compression.GZIP)
+    """Compressed, or stored by its codec; sometimes damaged in one byte."""
+    value = chance.choice((bytes(500), chance.randbytes(500), chance.randbytes(70_000)))
+    records = batch(NOW_MS, NOW_MS, value=value, compression=Compression(chance.randint(1, 4)))
+    if not chance.randrange(4):
+        records[chance.randrange(len(records))] ^= 1 << chance.randrange(8)
+    return records
+
+
+def squeezed_transactional(chance: random.Random) -> memoryview:
+    return idempotent(0, is_transactional=True, compression=Compression(chance.randint(1, 4)))
 
 
 def doubled(chance: random.Random) -> memoryview:
@@ -74,7 +83,8 @@ def nothing(chance: random.Random) -> memoryview:
     return memoryview(bytearray(chance.randrange(70)))
 
 
-BATCHES = [good, good, good, good, numbered, numbered, changed, transactional, squeezed, doubled, ahead, nothing]
+BATCHES = [good, good, good, good, numbered, numbered, changed, transactional, doubled, ahead, nothing]
+BATCHES += [squeezed, squeezed, squeezed_transactional]
 
 
 def request(
@@ -177,6 +187,9 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     partition = broker.partition("t", 0)
     assert not await left_alone(broker)
     assert not await left_alone(broker, acks=1)
+    for codec in Compression:
+        for value in (bytes(1000), random.Random(codec).randbytes(1000)):
+            assert not await left_alone(broker, records=batch(NOW_MS, value=value, compression=codec))
     assert await left_alone(broker, acks=0)
     assert await left_alone(broker, acks=3)
     assert await left_alone(broker, index=1)
@@ -196,6 +209,8 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     mine = idempotent(0, producer_id=9, is_transactional=True)
     partition.append_as_leader(mine, required_acks=1, now_ms=NOW_MS, guard=NOT_REQUIRED)
     assert await left_alone(broker, records=idempotent(1, producer_id=9, is_transactional=True))
+    squeezed_of_mine = idempotent(1, producer_id=9, is_transactional=True, compression=Compression.LZ4)
+    assert await left_alone(broker, records=squeezed_of_mine)
     # Followers are waited for.
     partition.make_leader(leader_epoch=partition.leader_epoch, partition_epoch=9, replicas=(1, 2), isr=(1, 2))
     assert await left_alone(broker)
