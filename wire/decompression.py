@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.wire.compression import (
     LZ4_MAGIC,
+    XERIAL_BLOCK_BYTES,
     XERIAL_HEADER,
     XERIAL_MAGIC,
     ZSTD_MAGIC,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
 
 _XERIAL_LENGTH = struct.Struct(">i")
+_XERIAL_BLOCK_LENGTH = b"\x80\x80\x02"  # as snappy writes `XERIAL_BLOCK_BYTES`
 _XERIAL_MAGIC_HEAD: int = _XERIAL_LENGTH.unpack_from(XERIAL_MAGIC)[0]
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
@@ -50,7 +52,7 @@ _FURTHER_GZIP_INPUT_BYTES = 16 * 1024  # what follows a member is copied at its 
 _LZ4_INPUT_BYTES = 256 * 1024  # at a time: with each chunk of output the codec copies the input that is left
 _LZ4_TINY_BYTES = 256  # blocks of this size on average cost more by one call each than the whole frame by the codec
 _LZ4_BLOCKS_BEFORE_JUDGED = 64
-# Where there is room for all, nothing is kept in a window and copied out of it. That matters for what hardly gets shorter.
+# Where there is room for all, nothing is kept in a window and copied out of it.
 _ZSTD_AT_ONCE_BYTES = 2 * 1024 * 1024
 _RESTS_AFTER_BYTES = 1024 * 1024
 _ROOM_BYTES_MAX = 4 * 1024 * 1024  # what a codec asks for at a time: a block of lz4
@@ -331,6 +333,9 @@ def _snappy_blocks(
 
 def _snappy_length(block: memoryview) -> int:
     """The length that stands before a snappy block; the decoder holds the block to it."""
+    # All but the last block of a Java producer.
+    if block[:3] == _XERIAL_BLOCK_LENGTH:
+        return XERIAL_BLOCK_BYTES
     length = 0
     for index, byte in enumerate(block[:5]):
         length |= (byte & 127) << 7 * index
@@ -492,7 +497,7 @@ def _decompress_zstd(data: memoryview, sink: Sink) -> None:
         decompressor = _idle_zstd_decompressors.pop()
     except IndexError:
         decompressor = ZstdDecompressor()
-    is_at_once = bound <= min(_ZSTD_AT_ONCE_BYTES, 2 * len(data))
+    is_at_once = bound <= _ZSTD_AT_ONCE_BYTES
     wanted = bound if is_at_once else _CHUNK_BYTES
     try:
         with decompressor.stream_reader(data, read_across_frames=True) as reader:

@@ -99,6 +99,11 @@ def test_snappy_is_written_as_xerial_blocks_of_32_kib():
     assert lengths == [32768, 32768, 4464]
 
 
+@pytest.mark.parametrize("size", [0, 127, 128, 16_384, 32_767, 32_768, 32_769, 65_536, 4_194_304])
+def test_a_snappy_block_says_how_long_it_gets(size: int) -> None:
+    assert decompressed_bound(Compression.SNAPPY, bare_snappy(bytes(size))) == size
+
+
 # --- what others write ------------------------------------------------------------------------------------------------
 
 
