@@ -463,18 +463,21 @@ async def test_the_request_that_began_first_makes_room_however_long_others_idled
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
     async with serving() as (http, connect):
 
-        async def begin(stream: trio.SocketStream, idle: int) -> None:
-            await stream.send_all(b"GET /echo HTT")
+        async def until_idle(count: int) -> None:
             with trio.fail_after(FAR_S):
-                while sum(each.is_idle for each in http._conversations) != idle:
+                while sum(each.is_idle for each in http._conversations) != count:
                     await trio.sleep(0.01)
 
-        patient = await connect("127.0.0.2")
-        assert await ask(patient)
-        hasty = await connect("127.0.0.2")
-        assert await ask(hasty)
-        await begin(hasty, 1)
-        await begin(patient, 0)
+        async def idle(number: int) -> trio.SocketStream:
+            stream = await connect("127.0.0.2")
+            assert await ask(stream)
+            await until_idle(number)  # the answer is here before the other side has begun to wait
+            return stream
+
+        patient, hasty = await idle(1), await idle(2)
+        for stream, left in ((hasty, 1), (patient, 0)):
+            await stream.send_all(b"GET /echo HTT")
+            await until_idle(left)
         assert await ask(await connect("127.0.0.1"))
         assert not await is_served(hasty)
         assert await is_served(patient)

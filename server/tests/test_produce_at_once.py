@@ -24,7 +24,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.records import decode_records, iter_batches
 
-PASSING = (errno.EINTR, errno.ENOMEM, errno.ENOSPC)
+PASSING = (errno.EINTR, errno.ENOSPC)
 NOW_MS = 2_000_000_000_000
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
@@ -254,8 +254,8 @@ async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str
 
     made = (await attempt()).made
     assert any(call.operation == "append" for call in made)
-    singles = list(single_faults(made, PASSING))
-    for fault in singles:
+    # A new segment takes many calls, which all are retried alike.
+    for fault in list(single_faults(made, PASSING))[:: 5 if kind == "rolled" else 1]:
         await attempt(fault)
         # And the next one: the call that cuts off what the write has left, or that of the other way.
         await attempt(fault, Fault(fault.number + 1, errno.EINTR))

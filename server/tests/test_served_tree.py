@@ -254,22 +254,23 @@ async def test_nobody_serves_the_tree(tmp_path: Path) -> None:
 
 
 async def test_who_waits_without_end_says_for_what(
-    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a worker does whose keeper of the tree hangs: to give up would not help it."""
     caplog.set_level(logging.WARNING)
     autojump_clock.autojump_threshold = 0.05
+    monkeypatch.setattr(served, "ATTEMPT_S", 3.0)
     path = tmp_path / "socket"
     member = ServedCoordination(str(path), timeout_s=6, connection_timeout_s=math.inf)
     with trio.fail_after(600):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(member.run)
             while "Nobody serves" not in caplog.text:
-                await trio.sleep(1)
+                await trio.sleep(3)
             assert "waited for" in caplog.text
             with listening(str(path)):
                 while "has not answered for 6 s" not in caplog.text:
-                    await trio.sleep(1)
+                    await trio.sleep(3)
                 await trio.sleep(60)
                 assert len(caplog.records) == 2 and not member.session_id
                 nursery.cancel_scope.cancel()
