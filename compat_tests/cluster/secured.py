@@ -103,7 +103,8 @@ def works(cluster: Cluster, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(60)
 
     def whole() -> bool:
-        return all(len(each.isr_nodes) == 3 for each in cluster.partitions(topic).values())
+        found = cluster.partitions(topic).values()
+        return len(found) == 3 and all(len(each.isr_nodes) == 3 for each in found)
 
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True})

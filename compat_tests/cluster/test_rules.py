@@ -149,8 +149,12 @@ def test_rules_by_the_tool_are_obeyed_everywhere(ruled, unique, at):
     ruled.until_all(operations_on(topic), {WRITE, DESCRIBE})
     ruled.acls(1 - at, "--remove", "--topic", topic, "--force")
     ruled.until_all(operations_on(topic), {WRITE, DESCRIBE})
-    listed = [sorted(ruled.acls(each, "--list").splitlines()) for each in (KAFKA, OTTLA)]
-    assert listed[0] == listed[1]
+
+    def is_listed_alike() -> bool:
+        mine, others = (sorted(ruled.acls(each, "--list").splitlines()) for each in (KAFKA, OTTLA))
+        return mine == others
+
+    wait_until(is_listed_alike, "both list the same, also when the other one has heard of what was removed")
     ruled.acls(at, "--remove", "--topic", topic[:-3], "--resource-pattern-type", "prefixed", "--force")
     ruled.acls(at, "--remove", "--group", group, "--force")
     ruled.until_all(operations_on(topic), HIDDEN)

@@ -99,7 +99,9 @@ def test_the_controllers_connections_have_a_listener_of_their_own(tmp_path: Path
         works(cluster, "control-plane")
         controller = cluster.controller()
         for broker in cluster.brokers:
-            assert broker is controller or is_connected_to(port_of(broker, "CONTROL"))
+            if broker is not controller:
+                port = port_of(broker, "CONTROL")
+                wait_until(lambda port=port: is_connected_to(port), "the controller comes to it there")
 
 
 def is_connected_to(port: int) -> bool:
