@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture
 def scenario(run, coordinated, bootstrap, unique):
     def play(name, topic):
-        printed = run(*coordinated, name, bootstrap, topic, unique("group"), timeout_s=110)
+        printed = run(*coordinated, name, bootstrap, topic, unique("group"), timeout_s=240)
         return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
 
     return play

@@ -30,7 +30,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(bootstrap, topic, u
         producer.send(topic, *(b"%d-%d" % (number, i) for i in range(3)))
         end()
     kept = [b"%d-%d" % (number, i) for number in (0, 2, 4) for i in range(3)]
-    assert read(bootstrap, topic) == kept
+    assert read(bootstrap, topic, until=kept[-1]) == kept
     assert read(bootstrap, topic, "read_uncommitted") == [b"%d-%d" % (number, i) for number in range(5) for i in range(3)]
 
 
@@ -45,7 +45,7 @@ def test_a_reader_waits_for_the_end_of_an_open_transaction(bootstrap, topic, uni
     other.begin()
     other.send(topic, b"behind")
     other.commit()
-    assert read(bootstrap, topic) == [b"before"]
+    assert read(bootstrap, topic, until=b"before") == [b"before"]
     assert read(bootstrap, topic, "read_uncommitted") == [b"before", b"open", b"behind"]
     producer.commit()
     assert read(bootstrap, topic, until=b"behind") == [b"before", b"open", b"behind"]
@@ -85,7 +85,7 @@ def test_offsets_count_if_their_transaction_is_committed(bootstrap, topic, uniqu
 def test_a_transaction_that_lasts_too_long_is_aborted(start_broker, unique, make_topic, new_producer, client):
     broker = start_broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"})
     topic = make_topic(servers=broker.bootstrap)
-    producer = new_producer(client, unique("id"), servers=broker.bootstrap, timeout_ms=1000)
+    producer = new_producer(client, unique("id"), servers=broker.bootstrap, timeout_ms=3000)
     producer.begin()
     producer.send(topic, b"too late")
     other = new_producer(client, unique("other"), servers=broker.bootstrap)

@@ -156,7 +156,10 @@ class Java:
 
 
 def read(bootstrap, topic, isolation="read_committed", *, until=None, timeout_s=60):
-    """The values up to the end of the partition as this reader sees it, or up to the value `until`."""
+    """The values up to the end of the partition as this reader sees it, once the value `until` is among them.
+
+    A producer is told that its transaction is committed before its markers are there for readers.
+    """
     settings = {"group.id": "unused", "enable.partition.eof": True, "isolation.level": isolation}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap} | settings)
     values, deadline = [], time.monotonic() + timeout_s
@@ -168,12 +171,10 @@ def read(bootstrap, topic, isolation="read_committed", *, until=None, timeout_s=
                 continue
             if message.error():
                 assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
-                if until is None:
+                if until is None or until in values:
                     return values
                 continue
             values.append(message.value())
-            if message.value() == until:
-                return values
     raise AssertionError(f"{len(values)} values in {timeout_s} s")
 
 

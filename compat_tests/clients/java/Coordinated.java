@@ -133,7 +133,7 @@ public class Coordinated {
 
     /** Whether something came true in time. */
     static boolean until(BooleanSupplier condition) {
-        long deadline = System.currentTimeMillis() + 25_000;
+        long deadline = System.currentTimeMillis() + 60_000;
         while (System.currentTimeMillis() < deadline) {
             if (condition.getAsBoolean()) {
                 return true;

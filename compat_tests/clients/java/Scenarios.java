@@ -113,7 +113,7 @@ public class Scenarios {
 
     static List<ConsumerRecord<byte[], byte[]>> read(Consumer<byte[], byte[]> consumer, int count) {
         List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
-        long deadline = System.currentTimeMillis() + 20_000;
+        long deadline = System.currentTimeMillis() + 60_000;
         while (records.size() < count && System.currentTimeMillis() < deadline) {
             consumer.poll(Duration.ofMillis(100)).forEach(records::add);
         }
@@ -249,7 +249,7 @@ public class Scenarios {
 
     static KafkaConsumer<byte[], byte[]> member(String assignor, String instance) {
         Map<String, Object> options = new HashMap<>(Map.of("partition.assignment.strategy", assignor));
-        if (instance != null) options.put("group.instance.id", instance);
+        if (instance != null) options.putAll(Map.of("group.instance.id", instance, "session.timeout.ms", 60_000));
         return consumer(options);
     }
 
@@ -267,7 +267,7 @@ public class Scenarios {
 
     @SafeVarargs
     static void pollUntil(BooleanSupplier condition, Consumer<byte[], byte[]>... members) {
-        long deadline = System.currentTimeMillis() + 20_000;
+        long deadline = System.currentTimeMillis() + 60_000;
         while (!condition.getAsBoolean()) {
             if (System.currentTimeMillis() > deadline) throw new IllegalStateException("the group did not settle");
             for (var member : members) member.poll(Duration.ofMillis(20));
@@ -419,7 +419,7 @@ public class Scenarios {
             var place = new TopicPartition(argument, 0);
             reader.assign(List.of(place));
             reader.seekToBeginning(List.of(place));
-            long end = reader.endOffsets(List.of(place)).get(place);
+            long end = endOf(place);
             while (reader.position(place) < end) {
                 for (var each : reader.poll(Duration.ofMillis(200))) {
                     values.add(new String(each.value(), StandardCharsets.UTF_8));
@@ -453,11 +453,18 @@ public class Scenarios {
             var place = new TopicPartition(topic, 0);
             reader.assign(List.of(place));
             List<Integer> sizes = new ArrayList<>();
-            long end = reader.endOffsets(List.of(place)).get(place);
+            long end = endOf(place);
             while (reader.position(place) < end) {
                 reader.poll(Duration.ofMillis(200)).forEach(each -> sizes.add(each.value().length));
             }
             say("sizes", sizes);
+        }
+    }
+
+    /** Of the log: a reader of committed records comes so far when the markers of all transactions are there. */
+    static long endOf(TopicPartition place) {
+        try (var plain = consumer(Map.of())) {
+            return plain.endOffsets(List.of(place)).get(place);
         }
     }
 

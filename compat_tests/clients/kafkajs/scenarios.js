@@ -59,7 +59,7 @@ function sharesOf (members) {
     })
   }
   return async wanted => {
-    for (let tries = 0; tries < 400; tries++) {
+    for (let tries = 0; tries < 1200; tries++) {
       if (wanted.every(([member, count]) => counts.get(member) === count)) return
       await new Promise(resolve => setTimeout(resolve, 50))
     }
