@@ -324,7 +324,7 @@ def make_case(chosen: Scene) -> Case:
 
 
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO)
-EVERY = 6  # of these cases, as each starts a broker twice
+EVERY = 11  # of these cases, as each starts a broker twice
 
 
 def cases() -> Iterator[tuple[str, Case]]:

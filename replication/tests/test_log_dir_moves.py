@@ -501,13 +501,14 @@ async def test_a_process_that_is_killed_anywhere_in_a_move_loses_nothing(autojum
     assert found == STATES
 
 
-async def test_a_power_cut_anywhere_in_a_move_loses_nothing(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("seeds", [pytest.param(4, marks=pytest.mark.long), 1])
+async def test_a_power_cut_anywhere_in_a_move_loses_nothing(autojump_clock: MockClock, seeds: int) -> None:
     config = LogConfig(segment_bytes=400, flush_messages=1)
     whole = Run(config, float("inf"))
     await whole.run()
     found = set()
     for stop_at in range(whole.operations):
-        for seed in range(2):
+        for seed in range(seeds):
             run = Run(config, stop_at)
             await run.run()
             run.disk.storage.crash(Random(seed))
@@ -515,11 +516,12 @@ async def test_a_power_cut_anywhere_in_a_move_loses_nothing(autojump_clock: Mock
     assert found == STATES
 
 
-async def test_a_power_cut_takes_no_more_than_it_would_without_a_move(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(3, id="some")])
+async def test_a_power_cut_takes_no_more_than_it_would_without_a_move(autojump_clock: MockClock, every: int) -> None:
     config = LogConfig(segment_bytes=400)
     whole = Run(config, float("inf"))
     await whole.run()
-    for stop_at in range(whole.operations):
+    for stop_at in range(0, whole.operations, every):
         run = Run(config, stop_at)
         await run.run()
         run.disk.storage.crash(Random(stop_at))
