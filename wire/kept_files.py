@@ -1,6 +1,10 @@
 """Files beside Python's own compiled modules, for what a start would otherwise work out again. None of them is ever needed.
 
 A file spells out the key that it was written under. It is used only under the same key, and if its checksum is right.
+
+`read_cached` and `write_cached` keep one value in a file. `Pieces` and `write_pieces` keep many pieces of bytes, of which a reader
+takes those that it needs. There the checksum is of the table in front of them; of the pieces only the length is checked, as Python
+does with its compiled modules.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ import marshal
 import os
 import sys
 import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 _LENGTH_BYTES = 4
 
@@ -38,9 +43,84 @@ def write_cached(path: Path, key: bytes, value: Any) -> None:
 
     The value is code, or what else Python keeps in compiled modules.
     """
+    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
+    _replace(path, [_checksum(body), body])
+
+
+class Pieces:
+    """Pieces of bytes by their names, and what is known of each: `table[name]`, a tuple."""
+
+    def __init__(self, file: int | None, table: Mapping[str, tuple[Any, ...]], places: Mapping[str, tuple[int, int]]) -> None:
+        self._file = file
+        self.table = table
+        self._places = places
+
+    @classmethod
+    def of(cls, path: Path, key: bytes) -> Self:
+        """Those that `write_pieces` has kept, or none. To be closed."""
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return cls(None, {}, {})
+        found = _read_head(file, key)
+        if found is None:
+            os.close(file)
+            return cls(None, {}, {})
+        return cls(file, *found)
+
+    def read(self, name: str) -> bytes | None:
+        """None: there is none, or they are closed."""
+        place = self._places.get(name)
+        if place is None or self._file is None:
+            return None
+        start, length = place
+        try:
+            piece = os.pread(self._file, length, start)
+        except OSError:
+            return None
+        return piece if len(piece) == length else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[int, int]]] | None:
+    """The table and the places of a file of pieces; None if it is damaged or has another key."""
+    try:
+        length = int.from_bytes(os.pread(file, _LENGTH_BYTES, 0), "big")
+        head = os.pread(file, length, _LENGTH_BYTES)
+        checksum, body = head[:_LENGTH_BYTES], memoryview(head)[_LENGTH_BYTES:]
+        if len(head) != length or checksum != _checksum(body):
+            return None
+        kept_key, total, table, lengths = marshal.loads(body)
+        if kept_key != key or os.fstat(file).st_size != total + _LENGTH_BYTES + length:
+            return None
+    except (OSError, EOFError, ValueError, TypeError):
+        return None
+    places, start = {}, _LENGTH_BYTES + length
+    for name, size in zip(table, lengths, strict=True):
+        places[name] = start, size
+        start += size
+    return table, places
+
+
+def write_pieces(path: Path, key: bytes, pieces: Mapping[str, tuple[tuple[Any, ...], bytes]]) -> None:
+    """Keep pieces, each with what is known of it, for `Pieces.of`; as `write_cached` does."""
+    table = {name: tuple(info) for name, (info, _) in pieces.items()}
+    lengths = [len(piece) for _, piece in pieces.values()]
+    body = marshal.dumps((key, sum(lengths), table, lengths))
+    length = (_LENGTH_BYTES + len(body)).to_bytes(_LENGTH_BYTES, "big")
+    _replace(path, [length, _checksum(body), body, *(piece for _, piece in pieces.values())])
+
+
+def _replace(path: Path, content: Iterable[bytes]) -> None:
     if sys.dont_write_bytecode:
         return
-    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
     # Two processes may write the same file, so each has a name of its own for the unfinished one.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -49,7 +129,7 @@ def write_cached(path: Path, key: bytes, value: Any) -> None:
             unfinished.unlink()  # of a process that was killed
         # What is in there will be run, so nobody else may write to it, whatever the umask: Python's own files are no different.
         with open(unfinished, "xb", opener=_for_us_to_write) as file:
-            file.write(_checksum(body) + body)
+            file.writelines(content)
         unfinished.replace(path)
     except OSError:
         with suppress(OSError):

@@ -19,12 +19,12 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from ottla import __version__
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
-from ottla.server.commands.parser import OneLineParser, misspelling
+from ottla.server.commands.parser import OneLineParser, PlainFormatter, misspelling
 
 EXIT_INTERRUPTED = 130  # as shells have it
 
@@ -97,21 +97,21 @@ def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleTyp
     """The parser of a command line, and the module of its command; None: it names no command."""
     name = next((each for each in words if not each.startswith("-")), None)
     command = _module(name) if name in COMMANDS else None
-    return _parser(name, command), command
+    # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
+    return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command
 
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"ottla.server.commands.{name}")
 
 
-def _parser(chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=plain)
+def _parser(names: Iterable[str], chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=PlainFormatter)
     parser.add_argument("--version", action="version", version=f"ottla {__version__}")
     # With a name argparse need not make one, for which it would measure the terminal.
     commands = parser.add_subparsers(dest="command", metavar="command", prog="ottla")
-    for name, what in COMMANDS.items():
-        each = commands.add_parser(name, help=what, formatter_class=plain)
+    for name in names:
+        each = commands.add_parser(name, help=COMMANDS[name], formatter_class=PlainFormatter)
         if name == chosen and command is not None:
             each.description, each.epilog = command.DESCRIPTION, command.EXAMPLES
             command.add_arguments(each)

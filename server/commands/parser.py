@@ -22,6 +22,19 @@ class OneLineParser(argparse.ArgumentParser):
         raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
 
 
+class PlainFormatter(argparse.RawDescriptionHelpFormatter):
+    """Asks how wide the terminal is when it writes help. argparse makes a formatter for each option, only to look at its metavar."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=80)
+
+    def format_help(self) -> str:
+        # For None argparse loads `shutil`, and with that all that compresses.
+        as_wide = argparse.HelpFormatter(self._prog)
+        self._width, self._max_help_position = as_wide._width, as_wide._max_help_position
+        return super().format_help()
+
+
 @dataclass(slots=True)
 class Place:
     """Where a command line has come to."""

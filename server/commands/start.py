@@ -103,19 +103,30 @@ def run(options: argparse.Namespace) -> int:
     with importing():
         from ottla.server.settings.broker_config import ConfigError, load_config
 
-    try:
-        texts = _given(options)
-        config = load_config(texts)
-        accepted = tuple(options.accept_empty_log_dir)
-        config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
-    except ConfigError as error:
-        return fail(str(error), EXIT_USAGE)
-    if config.workers.num_workers != "1":
-        from ottla.replication.system import processors
+        try:
+            texts = _given(options)
+            config = load_config(texts)
+            accepted = tuple(options.accept_empty_log_dir)
+            config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
+        except ConfigError as error:
+            return fail(str(error), EXIT_USAGE)
+        count = _worker_count(config)
+        import_lightly()
+        if count == 1:
+            from ottla.server.process import running  # noqa: F401
+        else:
+            from ottla.server.process import workers_command  # noqa: F401
+    if count == 1:
+        return _run(config, options.log_level.upper(), options.log_format)
+    return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
 
-        if (count := config.workers.count(processors())) > 1:
-            return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
-    return _run(config, options.log_level.upper(), options.log_format)
+
+def _worker_count(config: BrokerConfig) -> int:
+    if config.workers.num_workers == "1":
+        return 1
+    from ottla.replication.system import processors
+
+    return config.workers.count(processors())
 
 
 def _given(options: argparse.Namespace) -> dict[str, str]:
@@ -147,13 +158,11 @@ def _lines(path: str) -> list[str]:
 
 
 def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
-    with importing():
-        import_lightly()
-        import trio
+    import trio
 
-        from ottla.server.process import log_lines
-        from ottla.server.process.running import run_broker
-        from ottla.server.serving import StartupError
+    from ottla.server.process import log_lines
+    from ottla.server.process.running import run_broker
+    from ottla.server.serving import StartupError
 
     log_lines.set_up(log_level, log_format)
 
@@ -170,12 +179,10 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
 
 
 def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
-    with importing():
-        import_lightly()
-        from ottla.server.process import log_lines
-        from ottla.server.process.workers_command import run_workers
-        from ottla.server.serving import StartupError
-        from ottla.server.settings.broker_config import ConfigError
+    from ottla.server.process import log_lines
+    from ottla.server.process.workers_command import run_workers
+    from ottla.server.serving import StartupError
+    from ottla.server.settings.broker_config import ConfigError
 
     log_lines.set_up(log_level, log_format)
     try:

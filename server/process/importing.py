@@ -1,13 +1,16 @@
-"""How a start imports: without collections of garbage, without what trio has for others, and with texts that were compiled before."""
+"""How a start imports: without collections of garbage, without what trio has for others, and with what the start before has kept."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-from ottla.server.process.kept_texts import keeping_texts, path_of_texts
+from ottla.server.process.kept_modules import keeping_modules
+from ottla.server.process.kept_texts import keeping_texts
 from ottla.server.process.light_trio import import_lightly
 
 YOUNG_AT_START: Final = 50_000  # objects, before a collection of the young ones
@@ -18,7 +21,7 @@ def importing() -> Iterator[None]:
     """What is imported stays: collections of garbage would look at it again and again, for nothing."""
     gc.disable()
     try:
-        with keeping_texts(path_of_texts()):
+        with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")):
             yield
     finally:
         # Nearly all that a start reads stays, too; `settle_interpreter` looks at it once.
@@ -26,11 +29,16 @@ def importing() -> Iterator[None]:
         gc.enable()
 
 
+def _kept(what: str) -> Path | None:
+    """The file in which a start keeps it; None: nothing is compiled to files here, as in a zip file."""
+    compiled = __spec__.cached if __spec__ is not None else None
+    return None if compiled is None else Path(compiled).with_name(f"start.{sys.implementation.cache_tag}.{what}")
+
+
 def import_broker() -> None:
     """All that a start imports. An image whose files cannot be written later has this called when it is made."""
     with importing():
         from ottla.server.settings import broker_config  # noqa: F401
 
-    with importing():
         import_lightly()
         from ottla.server.process import running, workers_command  # noqa: F401

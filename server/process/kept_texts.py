@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -110,7 +110,8 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name not in self._names:
             return None
-        spec = PathFinder.find_spec(name, path, target)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        spec = next((found for each in others if (found := each.find_spec(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
             setattr(spec, "loader", _Loader(spec.loader, self._give))  # noqa: B010 - its class would load many modules
         return spec
@@ -171,9 +172,3 @@ def keeping_texts(path: Path | None, writers: Sequence[str] = WRITERS) -> Iterat
                     del namespace[name]
         if texts.has_news:
             write_cached(path, key, texts.worth_keeping())
-
-
-def path_of_texts() -> Path | None:
-    """Where a start keeps them; None: nothing is compiled to files here, as in a zip file."""
-    compiled = __spec__.cached if __spec__ is not None else None
-    return None if compiled is None else Path(compiled).with_name(f"start.{sys.implementation.cache_tag}.texts")
