@@ -27,17 +27,20 @@ DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024 if IS_NATIVE else 64 * 1024
 """More takes longer than the event loop has time for."""
 
 
-def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, now_ms: int) -> CheckedRecords | None:
-    """`check_produced` of a batch that is compressed in a plain way and can be appended as it is, in a millisecond at most.
+def check_ordinary_compressed(
+    records: memoryview, rules: ValidationRules, *, now_ms: int, by_library: bool = True
+) -> CheckedRecords | None:
+    """`check_produced` of a batch that is compressed in a plain way and can be appended as it is, in some milliseconds at most.
 
-    None wherever something is to be refused or changed, or may take longer.
+    None wherever something is to be refused or changed, or may take longer. Without `by_library` nothing is decompressed but
+    gzip: whoever has done that in vain already does not do it again here.
     """
     header = ordinary_header(records, TRANSACTIONAL_FLAG | COMPRESSION_MASK, rules.max_message_bytes)
-    return None if header is None else check_compressed(records, header, rules, now_ms=now_ms)
+    return None if header is None else check_compressed(records, header, rules, now_ms=now_ms, by_library=by_library)
 
 
 def check_compressed(
-    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
+    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int, by_library: bool = True
 ) -> CheckedRecords | None:
     """The same of what `ordinary_header` found."""
     codec = header[5] & COMPRESSION_MASK
@@ -54,7 +57,11 @@ def check_compressed(
     area = records[RECORDS_OFFSET:]
     if codec == Compression.GZIP and is_long_gzip(area):
         return None
-    found = _walked(codec, area, min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max), header[12])
+    limit = min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
+    found = walk_plain(codec, area, limit, header[12])
+    # Where gzip says nothing at once, it is unusual.
+    if found is None and by_library and codec != Compression.GZIP:
+        found = _walked_by_library(codec, area, limit, header[12])
     if found is None:
         return None
     minimum, maximum, _, has_null_key, are_consecutive = found
@@ -69,12 +76,12 @@ def check_compressed(
     return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
 
 
-def _walked(codec: int, area: memoryview, limit: int, count: int) -> Found | None:
-    found = walk_plain(codec, area, limit, count)
-    # Where gzip says nothing at once, it is unusual.
-    if found is not None or codec == Compression.GZIP or decompressed_bound(codec, area) > limit:
-        return found
+def _walked_by_library(codec: int, area: memoryview, limit: int, count: int) -> Found | None:
+    # Asked first, so that what is too long costs no more than a look at its blocks.
+    kind = Compression(codec)
+    if decompressed_bound(kind, area) > limit:
+        return None
     try:
-        return walk_in_pieces(Compression(codec), area, limit, count)
+        return walk_in_pieces(kind, area, limit, count)
     except KafkaError:
         return None

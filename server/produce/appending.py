@@ -293,7 +293,9 @@ class Appending(PendingAnswer[ProduceResponse]):
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
             elif time.monotonic() <= self._turn_end:
-                checked = check_ordinary_compressed(records, rules, now_ms=now_ms)
+                # Without followers `at_once.py` has asked the library already, in vain.
+                is_news = partition.followers is not None
+                checked = check_ordinary_compressed(records, rules, now_ms=now_ms, by_library=is_news)
             # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, or if the request
             # has used up its turn: many small batches would hold the event loop together.
             if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):

@@ -190,6 +190,9 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     for codec in Compression:
         for value in (bytes(1000), random.Random(codec).randbytes(1000)):
             assert not await left_alone(broker, records=batch(NOW_MS, value=value, compression=codec))
+    # What becomes long is checked in a thread.
+    for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
+        assert await left_alone(broker, records=batch(NOW_MS, value=bytes(3 << 20), compression=codec))
     assert await left_alone(broker, acks=0)
     assert await left_alone(broker, acks=3)
     assert await left_alone(broker, index=1)
