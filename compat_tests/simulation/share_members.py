@@ -91,6 +91,7 @@ class SimShareMember:
         self._name = self._member_id = ""
         self._assigned: frozenset[int] = frozenset()
         self._member_epoch = JOIN_EPOCH
+        self._is_heard = False
 
     def __str__(self) -> str:
         return f"{self._name}: epoch {self._member_epoch}, assigned {sorted(self._assigned)}"
@@ -101,7 +102,7 @@ class SimShareMember:
         while True:
             self._name = f"{self._coordinating.name}/{next(self._lives)}"
             self._member_id = base64.urlsafe_b64encode(self._chance.randbytes(16)).decode().rstrip("=")
-            self._member_epoch, self._assigned = JOIN_EPOCH, frozenset()
+            self._member_epoch, self._assigned, self._is_heard = JOIN_EPOCH, frozenset(), False
             await self._live()
             await trio.sleep(self._chance.uniform(0.0, 5.0))
 
@@ -129,6 +130,9 @@ class SimShareMember:
         while True:
             response = await self._heartbeat(self._member_epoch)
             code = None if response is None else ErrorCode(response.error_code)
+            # An answer that was lost may have told of another assignment. As Kafka's client does, the member says everything
+            # again, for then it is told everything (AbstractHeartbeatRequestManager).
+            self._is_heard = code is ErrorCode.NONE
             if code is ErrorCode.NONE:
                 self._member_epoch = response.member_epoch
                 if response.assignment is not None:
@@ -146,7 +150,7 @@ class SimShareMember:
             group_id=self._group,
             member_id=self._member_id,
             member_epoch=epoch,
-            subscribed_topic_names=[self._topic] if epoch == JOIN_EPOCH else None,
+            subscribed_topic_names=None if self._is_heard else [self._topic],
         )
         return await self._coordinating.ask(coordinator, request, HEARTBEAT_VERSION)
 
