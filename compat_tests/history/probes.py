@@ -44,7 +44,10 @@ GROUPS = {"probe group 1": 0, "probe group 2": 1, "probe group 3": 2, "probe gro
 PATIENCE_S = 1.5
 PAUSE_S = 0.3
 AWAY_MAX_S = 3.0 + 5.0
-"""The session timeout of the brokers, and the time to elect another leader and to tell all brokers of it."""
+"""The session timeout of the brokers, and the time to elect another leader and to tell all brokers of it.
+
+Who allows for more has more patience for an answer, too, in proportion.
+"""
 
 VERSIONS: dict[type[Message], int] = {
     MetadataRequest: 9,
@@ -60,14 +63,14 @@ class Unserved(Exception):
     """The answer is another one than was hoped for."""
 
 
-def ask(address: Address, request: Message, answer: Callable[..., Any]) -> Any:
+def ask(address: Address, request: Message, answer: Callable[..., Any], patience_s: float) -> Any:
     """`answer(response)`; OSError or Unserved if it does not come."""
     exchange = exchange_of(type(request), VERSIONS[type(request)])
     header = RequestHeader(exchange.api_key, VERSIONS[type(request)], 1, "probe")
     parts: list[bytes] = [encode_request_header(header, exchange.request_header_version)]
     exchange.encode(request, parts.append)
     body = b"".join(parts)
-    with Peer(address, timeout_s=PATIENCE_S) as peer:
+    with Peer(address, timeout_s=patience_s) as peer:
         peer.send(struct.pack(">i", len(body)) + body)
         frame = peer.receive()
     if frame is None:
@@ -95,14 +98,15 @@ def good(code: int) -> None:
 class Probe(Client):
     """Of one kind and one partition."""
 
-    def __init__(self, what: str, partition: int, record: Recorder, brokers: Sequence[Address]) -> None:
+    def __init__(self, what: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
         super().__init__(f"probe of {what} {partition}", record)
         self.served = 0
         self._brokers = brokers
         self._numbers = count(partition)
         self._what = what, OFFSETS_TOPIC if what == "groups" else TOPIC, partition
         self._partition = partition
-        self.add(ProbeBegan, *self._what, AWAY_MAX_S)
+        self._patience_s = PATIENCE_S * away_max_s / AWAY_MAX_S
+        self.add(ProbeBegan, *self._what, away_max_s)
 
     def turn(self) -> None:
         try:
@@ -117,6 +121,9 @@ class Probe(Client):
     def serve(self, somebody: Address) -> None:
         raise NotImplementedError
 
+    def _ask(self, address: Address, request: Message, answer: Callable[..., Any]) -> Any:
+        return ask(address, request, answer, self._patience_s)
+
     def leader(self, somebody: Address) -> Address:
         def found(response: object) -> Address:
             for told in response.topics[0].partitions:  # type: ignore[attr-defined]
@@ -125,36 +132,36 @@ class Probe(Client):
             raise Unserved("no leader")
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
-        leader: Address = ask(somebody, request, found)
+        leader: Address = self._ask(somebody, request, found)
         return leader
 
 
 class ProducerProbe(Probe):
-    def __init__(self, partition: int, record: Recorder, brokers: Sequence[Address]) -> None:
-        super().__init__("producers", partition, record, brokers)
+    def __init__(self, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
+        super().__init__("producers", partition, record, brokers, away_max_s)
 
     def serve(self, somebody: Address) -> None:
         records = encode_batch([Record(0, int(time.time() * 1000), None, b"probe")])
         data = PartitionProduceData(index=self._partition, records=memoryview(records))
         topic = TopicProduceData(name=TOPIC, partition_data=[data])
-        request = ProduceRequest(acks=-1, timeout_ms=int(PATIENCE_S * 1000), topic_data=[topic])
-        ask(self.leader(somebody), request, lambda said: good(said.responses[0].partition_responses[0].error_code))
+        request = ProduceRequest(acks=-1, timeout_ms=int(self._patience_s * 1000), topic_data=[topic])
+        self._ask(self.leader(somebody), request, lambda said: good(said.responses[0].partition_responses[0].error_code))
 
 
 class ReaderProbe(Probe):
-    def __init__(self, partition: int, record: Recorder, brokers: Sequence[Address]) -> None:
-        super().__init__("readers", partition, record, brokers)
+    def __init__(self, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
+        super().__init__("readers", partition, record, brokers, away_max_s)
 
     def serve(self, somebody: Address) -> None:
         wanted = FetchPartition(partition=self._partition, fetch_offset=0, partition_max_bytes=1)
         topic = FetchTopic(topic=TOPIC, partitions=[wanted])
         request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[topic])
-        ask(self.leader(somebody), request, lambda said: good(said.responses[0].partitions[0].error_code))
+        self._ask(self.leader(somebody), request, lambda said: good(said.responses[0].partitions[0].error_code))
 
 
 class GroupProbe(Probe):
-    def __init__(self, group: str, partition: int, record: Recorder, brokers: Sequence[Address]) -> None:
-        super().__init__("groups", partition, record, brokers)
+    def __init__(self, group: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
+        super().__init__("groups", partition, record, brokers, away_max_s)
         self._group = group
 
     def serve(self, somebody: Address) -> None:
@@ -162,18 +169,19 @@ class GroupProbe(Probe):
             good(said.error_code)  # type: ignore[attr-defined]
             return self._brokers[said.node_id]  # type: ignore[attr-defined]
 
-        found = ask(somebody, FindCoordinatorRequest(key=self._group), coordinator)
+        found = self._ask(somebody, FindCoordinatorRequest(key=self._group), coordinator)
         offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[offset])
         request = OffsetCommitRequest(group_id=self._group, member_id="", topics=[topic])
-        ask(found, request, lambda said: good(said.topics[0].partitions[0].error_code))
+        self._ask(found, request, lambda said: good(said.topics[0].partitions[0].error_code))
 
 
-def probes(record: Recorder, brokers: Sequence[Address]) -> list[Probe]:
-    """One for everything that somebody leads."""
+def probes(record: Recorder, brokers: Sequence[Address], away_max_s: float) -> list[Probe]:
+    """One for everything that somebody leads. Each may be unserved for so long while there is no trouble."""
+    where = record, brokers, away_max_s
     return [
-        *[kind(partition, record, brokers) for kind in (ProducerProbe, ReaderProbe) for partition in range(PARTITIONS)],
-        *[GroupProbe(group, partition, record, brokers) for group, partition in GROUPS.items()],
+        *[kind(partition, *where) for kind in (ProducerProbe, ReaderProbe) for partition in range(PARTITIONS)],
+        *[GroupProbe(group, partition, *where) for group, partition in GROUPS.items()],
     ]
 
 

@@ -49,9 +49,9 @@ from compat_tests.history.faults import Fault
 from compat_tests.history.history import FaultBegan, FaultEnded, HistoryFile, Merged, Recorder, TopicBegan
 from compat_tests.history.members import ALL, CONSUMER, SHARE, SHARED_TOPIC, Members, RecordedMember, brokers_of
 from compat_tests.history.members import SETTINGS as MEMBERS_SETTINGS
+from compat_tests.history.probes import AWAY_MAX_S, Trouble, is_bearable, probes
 from compat_tests.history.probes import PARTITIONS as PROBED_PARTITIONS
 from compat_tests.history.probes import TOPIC as PROBED_TOPIC
-from compat_tests.history.probes import Trouble, is_bearable, probes
 from compat_tests.history.processors import Processor
 from compat_tests.history.replica_logs import Replicas, read_log
 from compat_tests.history.rules import Proof
@@ -163,6 +163,7 @@ class Plan(NamedTuple):
     """Records a second of each producer."""
 
     value_bytes: int = 2000
+    away_max_s: float = AWAY_MAX_S
     between_faults: tuple[int, ...] = (0, 1, 30, 300, 1000)
     """How many acknowledgements at most may come between two faults; one of these is chosen each time."""
 
@@ -219,7 +220,7 @@ class Load:
         ]
         shared = (record, bootstrap, SHARED_TOPIC, plan.partitions, SHARED_RATE, 100)
         self.sharing = RecordedProducer(f"producer {plan.seed}.shared", *shared)
-        self.probes = probes(record, cluster.addresses) if cluster.addresses else []
+        self.probes = probes(record, cluster.addresses, plan.away_max_s) if cluster.addresses else []
         self.trouble = Trouble(record.add)
         self._all: list[Client | Processor] = [*self.producers, self.sharing, *self.processors, *self.readers, self.group]
         self._all += [self.viewer, *self.rebalancing, *self.probes]
@@ -314,7 +315,7 @@ def run(
     load = Load(plan, cluster, record, history.path.parent)
     load.start()
     count = _do_harm(cluster, plan, load, record, is_enough, tell)
-    load.wait_for_more(100)
+    load.wait_for_more(101)
     load.wait_for_readers()
     load.wait_for_witnesses()
     load.finish()
@@ -408,7 +409,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with contextlib.nullcontext() if chosen.quiet else busy():
             cluster.start()
-            plan, history = Plan(seed, rate=chosen.rate), HistoryFile(directory / "history.jsonl")
+            plan, history = Plan(seed, rate=chosen.rate, away_max_s=chosen.away_max), HistoryFile(directory / "history.jsonl")
             outcome = run(cluster, plan, history, _limit(chosen), tell=lambda words: print(words, flush=True))
     except BaseException:
         print(cluster.state(), flush=True)
@@ -449,6 +450,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer"
+    )
+    parser.add_argument(
+        "--away-max", type=float, default=AWAY_MAX_S, help="seconds in which what somebody leads is served again; a busy machine takes more"
     )
     parser.add_argument("--proxies", action="store_true", help="cut networks by proxies, as where no namespaces are allowed")
     parser.add_argument("--directory", type=Path, help="where data and history are left (default: only if needed)")

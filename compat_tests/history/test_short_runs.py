@@ -21,14 +21,17 @@ from compat_tests.support.workers import WorkersProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = 5
-RUN_S = 240
+AWAY_MAX_S = 45
+"""`make chaos` allows for eight seconds, which a machine with other work may need for anything."""
+
+RUN_S = 280
 KILLS = 3
 
 
 def test_three_brokers_break_no_promise(tmp_path):
     seed = random.SystemRandom().randrange(1 << 31)
     kafka = ["--apache-kafka", "3"] if os.environ.get("OTTLA_COMPAT_BROKER") == "kafka" else []
-    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed), "--quiet"]
+    options = ["--brokers", "3", "--count", str(FAULTS), "--seed", str(seed), "--quiet", "--away-max", str(AWAY_MAX_S)]
     command = [sys.executable, "-m", "compat_tests.history.run", *options, *kafka]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from compat_tests.support.brokers import wait_until
 from compat_tests.support.java_tools import JavaTools, Said
 
 TOOLS = "org.apache.kafka.tools."
@@ -114,6 +115,8 @@ def both_topic(bootstrap, apache_kafka_4, unique) -> Callable[..., str]:
             admin = AdminClient({"bootstrap.servers": servers})
             new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | (configs or {}))
             admin.create_topics([new])[name].result(60)
+            # Kafka's controller answers before its broker knows the topic.
+            wait_until(lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == partitions, "it is known")  # noqa: B023
         return name
 
     return make

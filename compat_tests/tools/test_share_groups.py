@@ -1,6 +1,7 @@
 """kafka-share-groups: what it lists, describes, resets and deletes, and every refusal."""
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 COMMAND = "consumer.group.ShareGroupCommand"
 MEMBER = "member-0"
+HEARTBEAT_S = 5.0  # its session lasts 45 s
 
 
 @pytest.fixture
@@ -37,12 +39,13 @@ def filled(brokers, both_topic):
 
 
 class MemberOf:
-    """A member of a share group that has partitions and reads nothing."""
+    """A member of a share group that has partitions and reads nothing. It stays a member, however long a test takes."""
 
     def __init__(self, servers: str, group: str, topic: str) -> None:
         host, _, port = servers.rpartition(":")
         self._client = WireClient((host, int(port)), client_id="member")
         self._group = group
+        self._leaves = threading.Event()
         self._ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
         self._beat(0, topic)
         epoch = 2
@@ -61,6 +64,12 @@ class MemberOf:
             return epoch > 2
 
         wait_until(is_assigned, "the partitions are assigned")
+        self._staying = threading.Thread(target=self._stay, args=(epoch,), daemon=True)
+        self._staying.start()
+
+    def _stay(self, epoch: int) -> None:
+        while not self._leaves.wait(HEARTBEAT_S):
+            epoch = self._beat(epoch).member_epoch
 
     def _beat(self, epoch: int, *topics: str) -> Any:
         request = ShareGroupHeartbeatRequest(
@@ -88,6 +97,8 @@ class MemberOf:
         return self._client.receive()
 
     def leave(self) -> None:
+        self._leaves.set()
+        self._staying.join()
         self._beat(-1)
         self._client.close()
 
