@@ -100,16 +100,19 @@ def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster):
     assert len(command.brokers()) == len(command.children())  # nothing but Python
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result(60)
-    wait_until(lambda: admin.list_topics("kept", timeout=60).topics["kept"].partitions, "the topic is known")
-    found = admin.list_topics("kept", timeout=60)
-    assert len(found.brokers) == 3
+
+    def all_is_known():
+        found = admin.list_topics("kept", timeout=60)
+        return found if found.topics["kept"].partitions and len(found.brokers) == 3 else None
+
+    found = wait_until(all_is_known, "the topic and all brokers are known")
     assert sorted(found.topics["kept"].partitions[0].replicas) == [1, 2, 3]
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     producer.produce("kept", b"value")
     assert producer.flush(60) == 0
 
     command.process.send_signal(signal.SIGINT)
-    assert command.process.wait(40) == 0, command.said
+    assert command.process.wait(90) == 0, command.said
     assert "ended" not in command.said
 
     again = cluster()
@@ -182,7 +185,7 @@ def test_a_second_signal_stops_at_once_with_the_logs_flushed_though_zookeeper_is
     command.process.send_signal(signal.SIGTERM)
     wait_until(lambda: all("stopping on SIGTERM" in log.read_text() for log in logs), "all brokers are asked to stop")
     command.process.send_signal(signal.SIGTERM)
-    assert command.process.wait(20) == 0, command.said
+    assert command.process.wait(60) == 0, command.said
     for log in logs:
         assert "stopping at once on a second signal" in log.read_text()
         assert "still leads" in log.read_text()
@@ -217,7 +220,7 @@ def test_a_secured_cluster_lets_in_who_has_the_files_of_the_client(cluster, tmp_
     wait_until(lambda: refused.poll(0.1) or failures, "who shows no certificate is refused")
 
     command.process.send_signal(signal.SIGINT)
-    assert command.process.wait(40) == 0, command.said
+    assert command.process.wait(90) == 0, command.said
     again = cluster()  # without the option, and secured all the same
     assert again.bootstrap() == bootstrap
     consumer = Consumer(config | {"group.id": "g", "auto.offset.reset": "earliest"})
