@@ -62,7 +62,9 @@ async def test_the_task_sleeps_until_there_is_something_for_it(pair: Pair, nurse
         assert await trio.to_thread.run_sync(theirs.recv, 100) == word
     assert ended == []
     theirs.send(b"stop")
-    await trio.testing.wait_all_tasks_blocked(0.01)
+    with trio.fail_after(60):
+        while not ended:
+            await trio.sleep(0.001)
     assert ended == [b"stop"]
 
 
