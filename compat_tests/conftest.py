@@ -129,6 +129,27 @@ def bootstrap(broker) -> str:
     return broker.bootstrap
 
 
+# With Kafka's default of 5 s most of what members of the newer groups do is wait for their next heartbeat.
+SOON = {
+    f"group.{kind}.{name}": "500"
+    for kind in ("consumer", "share")
+    for name in ("min.heartbeat.interval.ms", "heartbeat.interval.ms")
+}
+
+
+@pytest.fixture(scope="session")
+def bootstrap_of_quick_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """As `bootstrap`, of a broker whose members of consumer and share groups hear soon of what has changed."""
+    if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
+        yield bootstrap
+        return
+    process = _new_process(tmp_path_factory.mktemp("quick_groups"), SOON).start()
+    wait_for_groups(process.bootstrap)
+    yield process.bootstrap
+    assert not process.died(), f"the broker died with status {process.process.returncode}:\n{process.log}"
+    process.stop()
+
+
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     """Starts brokers of the test's own: `start_broker({"log.retention.ms": "1000"})`."""

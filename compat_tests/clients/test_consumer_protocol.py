@@ -12,6 +12,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 DEADLINE_S = 60
 
 
+@pytest.fixture(scope="module")
+def bootstrap(bootstrap_of_quick_groups):
+    return bootstrap_of_quick_groups
+
+
 @pytest.fixture
 def group(unique):
     return unique("group")

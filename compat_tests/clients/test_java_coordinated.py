@@ -3,6 +3,11 @@
 import pytest
 
 
+@pytest.fixture(scope="module")
+def bootstrap(bootstrap_of_quick_groups):
+    return bootstrap_of_quick_groups
+
+
 @pytest.fixture
 def scenario(run, coordinated, bootstrap, unique):
     def play(name, topic):
