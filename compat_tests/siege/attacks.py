@@ -106,11 +106,13 @@ def _many(address: Address, count: int, first: bytes, *, half_close: bool, hold_
 # --- one request, as dear as it gets ----------------------------------------------------------------------------------
 
 
-def of_route(route: Route, versions: Sequence[int], sizes: Sequence[int] = SIZES) -> Iterator[Attack]:
+def of_route(
+    route: Route, versions: Sequence[int], sizes: Sequence[int] = SIZES, subjects: Sequence[Subject] = SUBJECTS
+) -> Iterator[Attack]:
     """Everything the declaration of one request suggests, in these versions."""
     for version in versions:
         for size_bytes in sizes:
-            for subject in SUBJECTS:
+            for subject in subjects:
                 for shape in shapes(route.request_class, version):
                     yield _filled(route, version, subject, shape, size_bytes)
         if version in route.request_class.flexible:

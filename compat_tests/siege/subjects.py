@@ -7,10 +7,10 @@
     refused      values for which a request is refused as a whole, however many elements have to be told so
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from ottla.wire.schema import Primitive, Struct, Uuid
+from ottla.wire.schema import Message, Primitive, Struct, Uuid
 
 TOPIC, GROUP = "siege", "siege-group"
 LONG_MAX = 32_000
@@ -120,6 +120,7 @@ SUBJECTS = (
 )
 
 
-def subjects() -> Iterator[Subject]:
-    """All of them."""
-    yield from SUBJECTS
+def subjects_that_differ(request: type[Message]) -> list[Subject]:
+    """Without those that are free to set only fields that this request has not: they are like another one."""
+    names = {name for struct in request.structs().values() for name in struct.wire_fields}
+    return [each for each in SUBJECTS if not each.free or not names.isdisjoint(each.free)]

@@ -11,6 +11,7 @@ from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_rou
 from compat_tests.siege.run import GARBAGE_MAX
 from compat_tests.siege.siege import Damage, Siege, laid
 from compat_tests.siege.state_attacks import of_states
+from compat_tests.siege.subjects import subjects_that_differ
 
 from ottla.server.gate.dispatch import Route, served_routes
 
@@ -29,7 +30,8 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 
 @pytest.mark.parametrize("route", ROUTES, ids=[route.name for route in ROUTES])
 def test_no_request_holds_up_the_others(siege: Siege, route: Route):
-    for attack in of_route(route, [route.versions.last], [SIZE_BYTES]):
+    subjects = subjects_that_differ(route.request_class)
+    for attack in of_route(route, [route.versions.last], [SIZE_BYTES], subjects):
         check(attack, siege)
     check_garbage(siege, route.name)
 
