@@ -36,7 +36,7 @@ from compat_tests.support.brokers import BrokerProcess, OttlaProcess, RunningBro
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.groups import wait_for_groups
 from compat_tests.support.guarding import GuardedForAll
-from compat_tests.support.java_tools import FAST_START, JavaTools
+from compat_tests.support.java_tools import FAST_START, JavaTools, OneJvm
 from compat_tests.support.portable import be_portable
 from compat_tests.support.workers import WorkersProcess
 
@@ -319,6 +319,22 @@ def coordinated(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> li
 def java_scenarios(java: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of clients/java/Scenarios.java, up to the scenario."""
     return _compiled(java, "Scenarios", tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="session")
+def in_one_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """As `run` of one of these commands, in a JVM that has started: `in_one_jvm(coordinated, "fencing", ...)`."""
+    running: dict[str, OneJvm] = {}
+
+    def run_in_jvm(command: list[str], *arguments: str) -> str:
+        *_, class_path, class_name = command
+        if class_path not in running:
+            running[class_path] = OneJvm(class_path, tmp_path_factory.mktemp("jvm") / "log.txt")
+        return running[class_path](class_name, *arguments).fine()
+
+    yield run_in_jvm
+    for jvm in running.values():
+        jvm.close()
 
 
 def _compiled(java: list[str], name: str, folder: Path) -> list[str]:

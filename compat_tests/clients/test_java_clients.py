@@ -6,9 +6,9 @@ ASSIGNORS = "org.apache.kafka.clients.consumer"
 
 
 @pytest.fixture
-def scenario(run, java_scenarios, bootstrap, unique):
+def scenario(in_one_jvm, java_scenarios, bootstrap, unique):
     def play(name, topic, argument=""):
-        printed = run(*java_scenarios, name, bootstrap, topic, unique("group"), argument)
+        printed = in_one_jvm(java_scenarios, name, bootstrap, topic, unique("group"), argument)
         return dict(line.split("=", 1) for line in printed.splitlines())
 
     return play

@@ -9,9 +9,9 @@ def bootstrap(bootstrap_of_quick_groups):
 
 
 @pytest.fixture
-def scenario(run, coordinated, bootstrap, unique):
+def scenario(in_one_jvm, coordinated, bootstrap, unique):
     def play(name, topic):
-        printed = run(*coordinated, name, bootstrap, topic, unique("group"), timeout_s=240)
+        printed = in_one_jvm(coordinated, name, bootstrap, topic, unique("group"))
         return dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
 
     return play

@@ -7,14 +7,17 @@ import java.io.FilterOutputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicReference;
-import org.apache.kafka.common.utils.Exit;
+import java.util.function.Consumer;
 
 /**
- * Runs the main methods of Kafka's tools one after the other in one JVM, which saves starting one for each.
+ * Runs the main methods of Kafka's tools, or of programs with its clients, one after the other in one JVM, which saves
+ * starting one for each.
  *
  * On standard input comes: number of arguments, the class and its arguments, the tool's standard input. Back goes: exit
  * status, what the tool printed, what it complained of. Numbers are ints, texts a length and UTF-8.
@@ -55,9 +58,9 @@ public class Launcher {
     public static void main(String[] ignored) throws Exception {
         DataInputStream requests = new DataInputStream(System.in);
         DataOutputStream answers = new DataOutputStream(System.out);
-        Exit.setExitProcedure((status, message) -> exit(status));
-        Exit.setHaltProcedure((status, message) -> exit(status));
-        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
+        replace("setExitProcedure", arguments -> exit((Integer) arguments[0]));
+        replace("setHaltProcedure", arguments -> exit((Integer) arguments[0]));
+        replace("setShutdownHookAdder", arguments -> hooks.add((Runnable) arguments[1]));
         System.setOut(new PrintStream(printed, true));
         System.setErr(new PrintStream(complaints, true));
         while (true) {
@@ -77,6 +80,25 @@ public class Launcher {
             write(answers, printed.taken.toByteArray());
             write(answers, complaints.taken.toByteArray());
             answers.flush();
+        }
+    }
+
+    /** What Kafka's class Exit does instead of ending the JVM. Releases have it in different packages. */
+    static void replace(String setter, Consumer<Object[]> procedure) throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException older) {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+        for (Method method : exit.getMethods()) {
+            if (method.getName().equals(setter)) {
+                Class<?> kind = method.getParameterTypes()[0];
+                method.invoke(null, Proxy.newProxyInstance(kind.getClassLoader(), new Class<?>[] {kind}, (self, called, arguments) -> {
+                    procedure.accept(arguments);
+                    return null;
+                }));
+            }
         }
     }
 

@@ -1,7 +1,8 @@
-"""Kafka's command-line tools, many of them in one JVM: see Launcher.java."""
+"""Kafka's command-line tools, many of them in one JVM: see Launcher.java. So are programs that use its clients."""
 
 import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,13 +29,14 @@ class Said(NamedTuple):
         return self.out
 
 
-class JavaTools:
-    """A JVM with a release's tools: `tools("org.apache.kafka.tools.TopicCommand", "--list", ...)`."""
+class OneJvm:
+    """A JVM that runs classes one after the other: `one_jvm("Scenarios", "seek", ...)`.
 
-    def __init__(self, release: str, log: Path) -> None:
-        folder = jars(release, tools=True)
-        options = (*FAST_START, *shared("tools", folder))
-        command = [*bound_to_us(), "java", *options, "-cp", f"{folder}/*", str(LAUNCHER)]
+    A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`.
+    """
+
+    def __init__(self, class_path: str, log: Path, options: Sequence[str] = FAST_START) -> None:
+        command = [*bound_to_us(), "java", *options, "-cp", class_path, str(LAUNCHER)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
 
@@ -47,7 +49,7 @@ class JavaTools:
 
     def _read(self, count: int) -> bytes:
         data = self.process.stdout.read(count)
-        assert len(data) == count, "the JVM of the tools has ended"
+        assert len(data) == count, "the JVM has ended"
         return data
 
     def _read_text(self) -> str:
@@ -57,6 +59,14 @@ class JavaTools:
         self.process.stdin.close()
         self.process.wait(timeout=60)
         self.process.stdout.close()
+
+
+class JavaTools(OneJvm):
+    """A JVM with a release's tools: `tools("org.apache.kafka.tools.TopicCommand", "--list", ...)`."""
+
+    def __init__(self, release: str, log: Path) -> None:
+        folder = jars(release, tools=True)
+        super().__init__(f"{folder}/*", log, (*FAST_START, *shared("tools", folder)))
 
 
 def _text(text: str) -> bytes:

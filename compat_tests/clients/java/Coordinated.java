@@ -19,6 +19,7 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.common.utils.internals.Exit;
 
 /**
  * What Kafka's Java clients ask of coordinators: transactions, consumer groups of KIP-848, share groups.
@@ -49,7 +50,7 @@ public class Coordinated {
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.out.flush();
-        System.exit(0); // whatever a client's thread is still doing
+        Exit.exit(0); // whatever a client's thread is still doing
     }
 
     static void say(String name, Object value) {

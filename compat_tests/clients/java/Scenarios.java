@@ -24,6 +24,7 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.common.utils.internals.Exit;
 
 /**
  * Kafka's own Java clients against a broker: {@code Scenarios SCENARIO BOOTSTRAP TOPIC GROUP [ARGUMENT]}. Every scenario
@@ -52,7 +53,7 @@ public class Scenarios {
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.out.flush();
-        System.exit(0); // whatever a client's thread is still doing
+        Exit.exit(0); // whatever a client's thread is still doing
     }
 
     static void say(String name, Object value) {
