@@ -40,12 +40,13 @@ def create_topics(bootstrap: str, prefix: str = "") -> None:
         admin.close()
 
 
-def produce_flights(bootstrap: str, prefix: str = "") -> int:
-    return produce(bootstrap, prefix + "flights", with_progress(flights(), "flights"), ("carrier", "flight"))
+def produce_flights(bootstrap: str, prefix: str = "", months: int = 12) -> int:
+    """Those of the first so many months, as `produce_weather` does, too."""
+    return produce(bootstrap, prefix + "flights", with_progress(flights(months), "flights"), ("carrier", "flight"))
 
 
-def produce_weather(bootstrap: str, prefix: str = "") -> int:
-    return produce(bootstrap, prefix + "weather", with_progress(weather(), "weather"), ("origin",))
+def produce_weather(bootstrap: str, prefix: str = "", months: int = 12) -> int:
+    return produce(bootstrap, prefix + "weather", with_progress(weather(months), "weather"), ("origin",))
 
 
 def produce(bootstrap: str, topic: str, rows: Iterable[Row], key_columns: tuple[str, ...]) -> int:

@@ -1,4 +1,7 @@
-"""The flights example, end to end: its results equal the plain computation, whatever is stopped or killed on the way."""
+"""The flights example, end to end: its results equal the plain computation, whatever is stopped or killed on the way.
+
+`make test` takes the flights of two months, `make proofs` those of the whole year.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,7 +29,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning"),
 ]
 
-FLIGHTS, WEATHER = 336_776, 26_115
+YEAR, SHORT = 12, 2
+ROWS = {YEAR: (336_776, 26_115), SHORT: (51_955, 4_236)}
+"""The flights and the observations of the weather, by months."""
+DAYS = {YEAR: (date(2013, 7, 4), date(2013, 12, 31)), SHORT: (date(2013, 2, 3), date(2013, 2, 28))}
+"""A day within, and the last."""
 
 Result = dict[tuple[str, str], expected.Delays]
 
@@ -37,18 +44,24 @@ def bootstrap(spark, broker) -> str:
     return broker.bootstrap
 
 
-@pytest.fixture(scope="module")
-def wanted() -> Result:
-    return expected.delays()
+@pytest.fixture(scope="module", params=[pytest.param(YEAR, marks=pytest.mark.long), SHORT])
+def months(request: pytest.FixtureRequest) -> int:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def prefix(bootstrap: str) -> str:
+def wanted(months: int) -> Result:
+    return expected.delays(months)
+
+
+@pytest.fixture(scope="module")
+def prefix(bootstrap: str, months: int) -> str:
     """Two topics with the data, read by all tests but the one that kills the broker under the producer."""
     prefix = f"flights-{token_hex(4)}-"
+    flights, weather = ROWS[months]
     produce.create_topics(bootstrap, prefix)
-    assert produce.produce_weather(bootstrap, prefix) == WEATHER + 1
-    assert produce.produce_flights(bootstrap, prefix) == FLIGHTS + 1
+    assert produce.produce_weather(bootstrap, prefix, months) == weather + 1
+    assert produce.produce_flights(bootstrap, prefix, months) == flights + 1
     return prefix
 
 
@@ -118,6 +131,13 @@ def run_to_end(queries: list) -> None:
         assert dropped == 0, "rows came later than the watermark allows, so the comparison would prove nothing"
 
 
+@pytest.fixture
+def batches_as_of_the_year(months: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer months come in as many batches as the whole year does."""
+    for name, count in stream.RECORDS_PER_BATCH.items():
+        monkeypatch.setitem(stream.RECORDS_PER_BATCH, name, count * months // YEAR)
+
+
 def wait_for_batches(query, count: int) -> None:
     while len(query.recentProgress) < count:
         assert not query.awaitTermination(0.1), "the job ended before it could be disturbed"
@@ -126,28 +146,32 @@ def wait_for_batches(query, count: int) -> None:
 # --- the tests --------------------------------------------------------------------------------------------------------
 
 
-def test_the_result_equals_the_plain_computation(spark, bootstrap, prefix, wanted, tmp_path):
+@pytest.mark.usefixtures("batches_as_of_the_year")
+def test_the_result_equals_the_plain_computation(spark, bootstrap, prefix, months, wanted, tmp_path):
     run_to_end(stream.start_queries(spark, bootstrap, tmp_path, prefix))
 
-    assert sum(row.flights for row in wanted.values()) == FLIGHTS
+    assert sum(row.flights for row in wanted.values()) == ROWS[months][0]
     assert_exactly_once(parquet_rows(spark, tmp_path), wanted)
     assert_exactly_once(topic_rows(bootstrap, prefix + "delays"), wanted)
 
 
-def test_a_batch_job_reads_the_rows_between_two_offsets(spark, bootstrap, prefix):
-    rows = batch.weather_rows(spark, bootstrap, 12_000, 13_500, prefix).collect()
+def test_a_batch_job_reads_the_rows_between_two_offsets(spark, bootstrap, prefix, months):
+    first = 1000 * months
+    rows = batch.weather_rows(spark, bootstrap, first, first + 1500, prefix).collect()
 
-    assert [tuple(row) for row in rows] == expected.weather_rows(12_000, 13_500)
+    assert [tuple(row) for row in rows] == expected.weather_rows(first, first + 1500)
 
 
-@pytest.mark.parametrize("day", [date(2013, 7, 4), date(2013, 12, 31)])
-def test_a_batch_job_reads_the_flights_between_two_midnights(spark, bootstrap, prefix, day):
+@pytest.mark.parametrize("which", [0, 1], ids=["within", "the last"])
+def test_a_batch_job_reads_the_flights_between_two_midnights(spark, bootstrap, prefix, months, which):
+    day = DAYS[months][which]
     rows = batch.flights_of_day(spark, bootstrap, day, prefix).collect()
 
     assert {row.origin: tuple(row[1:]) for row in rows} == expected.flights_of_day(day)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("months", [YEAR], indirect=True, scope="module")
 def test_a_job_stopped_half_way_goes_on_from_its_checkpoint(spark, bootstrap, prefix, wanted, tmp_path):
     queries = stream.start_queries(spark, bootstrap, tmp_path, prefix, result="delays-resumed")
     for query in queries:
@@ -161,15 +185,13 @@ def test_a_job_stopped_half_way_goes_on_from_its_checkpoint(spark, bootstrap, pr
     assert_at_least_once(topic_rows(bootstrap, prefix + "delays-resumed"), wanted)
 
 
-@pytest.mark.parametrize("months", [pytest.param(12, marks=pytest.mark.long), 2])
-def test_killing_the_broker_loses_and_doubles_nothing(spark, killable, tmp_path, months, monkeypatch):
-    prefix, bootstrap, wanted = f"killed-{token_hex(4)}-", killable.bootstrap, expected.delays(months)
-    for name, count in stream.RECORDS_PER_BATCH.items():  # as many batches as the whole year has
-        monkeypatch.setitem(stream.RECORDS_PER_BATCH, name, count * months // 12)
+@pytest.mark.usefixtures("batches_as_of_the_year")
+def test_killing_the_broker_loses_and_doubles_nothing(spark, killable, tmp_path, months, wanted):
+    prefix, bootstrap = f"killed-{token_hex(4)}-", killable.bootstrap
     produce.create_topics(bootstrap, prefix)
     produce.produce(bootstrap, prefix + "weather", dataset.weather(months), ("origin",))
     moments = (50_000, killable.kill), (52_000, killable.start), (150_000, killable.kill), (155_000, killable.start)
-    rows = at_row({row * months // 12: event for row, event in moments})
+    rows = at_row({row * months // YEAR: event for row, event in moments})
     produce.produce(bootstrap, prefix + "flights", rows(dataset.flights(months)), ("carrier", "flight"))
     assert record_count(bootstrap, prefix + "flights") == sum(row.flights for row in wanted.values()) + 1
 

@@ -50,8 +50,8 @@ def test_one_broker_of_several_is_enough(broker, closed: str, monkeypatch: pytes
 def test_a_second_run_has_nothing_to_do(broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(reachable, "WHOLE_S", 60.0)
     monkeypatch.setattr(produce, "PROGRESS_ROWS", 3)
-    monkeypatch.setattr(produce, "flights", lambda: iter(ROWS))
-    monkeypatch.setattr(produce, "weather", lambda: iter(ROWS[:2]))
+    monkeypatch.setattr(produce, "flights", lambda months=12: iter(ROWS))
+    monkeypatch.setattr(produce, "weather", lambda months=12: iter(ROWS[:2]))
     monkeypatch.setattr("sys.argv", ["produce.py", "--bootstrap", broker.bootstrap, "--prefix", f"{token_hex(4)}-"])
     produce.main()
     assert capsys.readouterr().out.splitlines() == [
@@ -63,7 +63,7 @@ def test_a_second_run_has_nothing_to_do(broker, monkeypatch: pytest.MonkeyPatch,
     produce.main()
     told = capsys.readouterr().out
     assert told.startswith("Everything is there already: ") and "with 8 of 8 records" in told
-    monkeypatch.setattr(produce, "flights", lambda: iter(ROWS * 2))
+    monkeypatch.setattr(produce, "flights", lambda months=12: iter(ROWS * 2))
     with pytest.raises(SystemExit, match="with 8 of 15 records"):
         produce.main()
 
