@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla import __version__
 from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
-from ottla.server.process.importing import importing
+from ottla.server.process.importing import import_one_broker, importing
 from ottla.server.process.light_trio import import_lightly
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def run(options: argparse.Namespace) -> int:
         except ConfigError as error:
             return fail(str(error), EXIT_USAGE)
         count = _worker_count(config)
-        import_lightly()
         if count == 1:
-            from ottla.server.process import running  # noqa: F401
+            import_one_broker()
         else:
+            import_lightly()
             from ottla.server.process import workers_command  # noqa: F401
     if count == 1:
         return _run(config, options.log_level.upper(), options.log_format)

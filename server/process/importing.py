@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,14 @@ from ottla.server.process.kept_texts import keeping_texts
 from ottla.server.process.light_trio import import_lightly
 
 YOUNG_AT_START: Final = 50_000  # objects, before a collection of the young ones
+NEEDED_SOON: Final = (
+    "ottla.server.handlers.leader_and_isr",
+    "ottla.server.handlers.produce",
+    "ottla.server.handlers.update_metadata",
+)
+"""By the first topic and the first record. Each would be loaded when it is asked for, without what the start before has kept."""
+NEEDED_ALONE: Final = ("ottla.server.process.log_lines", "ottla.server.process.running", "ottla.server.start.own_tree")
+"""By a broker that is the only one."""
 
 
 @contextmanager
@@ -24,7 +33,8 @@ def importing() -> Iterator[None]:
         with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")):
             yield
     finally:
-        # Nearly all that a start reads stays, too; `settle_interpreter` looks at it once.
+        # A collection would look at all of it now, and find a dozen objects.
+        gc.freeze()
         gc.set_threshold(YOUNG_AT_START)
         gc.enable()
 
@@ -35,10 +45,17 @@ def _kept(what: str) -> Path | None:
     return None if compiled is None else Path(compiled).with_name(f"start.{sys.implementation.cache_tag}.{what}")
 
 
+def import_one_broker() -> None:
+    """All that a broker needs that is the only one, until it has taken its first record."""
+    import_lightly()
+    for name in (*NEEDED_ALONE, *NEEDED_SOON):
+        importlib.import_module(name)
+
+
 def import_broker() -> None:
     """All that a start imports. An image whose files cannot be written later has this called when it is made."""
     with importing():
         from ottla.server.settings import broker_config  # noqa: F401
 
-        import_lightly()
-        from ottla.server.process import running, workers_command  # noqa: F401
+        import_one_broker()
+        from ottla.server.process import workers_command  # noqa: F401
