@@ -127,7 +127,9 @@ def _files_in(folder: str) -> Iterable[str]:
 
 def _compiled(name: str) -> tuple[Known, bytes] | None:
     """Of a module that Python has compiled to a file; None: it has not, or that says something else than the source."""
-    spec = getattr(sys.modules[name], "__spec__", None)
+    module = sys.modules[name]
+    # Of another type are those that run when somebody asks for what is in them, and what is no module at all.
+    spec = module.__spec__ if type(module) is ModuleType else None
     if spec is None or spec.name != name or not isinstance(spec.loader, SourceFileLoader) or not spec.cached:
         return None
     source = spec.loader.path
