@@ -44,6 +44,8 @@ _LZ4_CONTENT_SIZE, _LZ4_CHECKSUMS = 0x08, 0x14
 # What a byte of input can become at most; `decompressed_bound` counts on it.
 _LZ4_RATIO_MAX = 255
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
+_ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder is told to allow more, which Java's is not
+_ZSTD_CONSUMER_BYTES = 16 << 10  # what a Java consumer decompresses at a time
 _GZIP_RATIO_MAX = 1032
 
 _CHUNK_BYTES = 256 * 1024
@@ -498,11 +500,14 @@ def _decompress_zstd(data: memoryview, sink: Sink) -> None:
     except IndexError:
         decompressor = ZstdDecompressor()
     is_at_once = bound <= _ZSTD_AT_ONCE_BYTES
-    wanted = bound if is_at_once else _CHUNK_BYTES
+    # With room for all of a frame the library does not look at its window. A consumer that lacks the room refuses one that is too
+    # large: then it gets no more room here than there.
+    least = _CHUNK_BYTES if bound < sys.maxsize else _ZSTD_CONSUMER_BYTES
+    wanted = bound if is_at_once else least
     try:
         with decompressor.stream_reader(data, read_across_frames=True) as reader:
             # The reader is asked once more at the end. A frame that says it is longer than the room is checked less.
-            while size := reader.readinto(sink.room(max(wanted, _CHUNK_BYTES))):
+            while size := reader.readinto(sink.room(max(wanted, least))):
                 sink.took(size)
                 if is_at_once:
                     wanted -= size
@@ -516,6 +521,14 @@ def _decompress_zstd(data: memoryview, sink: Sink) -> None:
 _idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
+def _zstd_window(descriptor: memoryview) -> int:
+    """The bytes of a frame's window; 0 if the frame ends before it says."""
+    if not descriptor:
+        return 0
+    base = 1 << 10 + (descriptor[0] >> 3)
+    return base + (base >> 3) * (descriptor[0] & 7)
+
+
 def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
     """(bound on the decompressed size, whether the data is whole frames and nothing else), from the block headers."""
     position = bound = turns = 0
@@ -524,6 +537,9 @@ def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bo
             return bound, False
         descriptor = data[position + 4]
         single_segment = descriptor >> 5 & 1
+        # Beyond any bound; see `_decompress_zstd`.
+        if not single_segment and _zstd_window(data[position + 5 : position + 6]) > _ZSTD_WINDOW_BYTES_MAX:
+            bound = sys.maxsize
         # A frame of a single segment has one byte of size where others have none, and no byte for the window.
         content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
         position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes

@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.wire import decompression
 from ottla.wire.compression import (
     XERIAL_HEADER,
     Compressing,
@@ -416,3 +417,28 @@ def test_thousands_of_tiny_gzip_members_are_read_without_copying_the_rest_for_ea
 )
 def test_data_in_very_many_blocks_is_beyond_any_bound(codec: Compression, data: bytes) -> None:
     assert decompressed_bound(codec, data) == sys.maxsize
+
+
+@pytest.mark.parametrize("size", [8_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("at_once_bytes", [0, 2 << 20])
+def test_a_zstd_window_that_consumers_refuse_is_refused(
+    size: int, at_once_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window of more than 128 MiB is no matter only where the contents fit into a consumer's 16 KiB."""
+    monkeypatch.setattr(decompression, "_ZSTD_AT_ONCE_BYTES", at_once_bytes)
+    data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(data)
+    assert not frame[4] & 0b11100000  # a byte for the window, and no size
+    blocks = frame[6:]
+
+    def framed(exponent: int, mantissa: int) -> bytes:
+        return frame[:4] + bytes((0b11000000, exponent << 3 | mantissa)) + struct.pack("<Q", size) + blocks
+
+    assert decompress(Compression.ZSTD, framed(17, 0), 2 * size) == data
+    for window in (framed(17, 1), framed(18, 0), framed(21, 7)):
+        assert decompressed_bound(Compression.ZSTD, window) >= sys.maxsize
+        if size <= 16 * 1024:
+            assert decompress(Compression.ZSTD, window, 2 * size) == data
+        else:
+            with pytest.raises(KafkaError, match="zstd"):
+                decompress(Compression.ZSTD, window, 2 * size)
