@@ -21,10 +21,13 @@ _ONE = 2  # a compact array says one more than it holds
 _NAME_BYTES_MAX = 126  # what a length of one byte can say
 _TOPIC_AT = 8
 """Where a topic begins that is alone: behind the transactional id, acks, the timeout and the number of topics."""
+FRONT_AT = _TOPIC_AT - 1
+"""What comes from there on in a head is repeated by the answer."""
 _ID_BYTES = 16
 
 _front = struct.Struct(">BhiBB").unpack_from  # transactional id, acks, timeout, topics, the first byte of the topic
-_partition = struct.Struct(">BiB").unpack_from  # partitions, index, the first byte of the size of the records
+_partition = struct.Struct(">Bi").unpack_from  # partitions, index
+_PARTITION_BYTES = 5
 _NO_TAGS = bytes(3)  # of the partition, of the topic, of the request
 # Error code, base offset, log append time, log start offset, no record errors; then eight zeros: no message, no tagged fields of
 # the partition and of the topic, no throttle time, no tagged fields of the response.
@@ -34,12 +37,12 @@ _new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class OneBatch(NamedTuple):
-    """What such a request says. `topic`: the bytes of a name, or of an id. `front`: the part that the answer repeats."""
+    """What such a request says. `topic`: the bytes of a name, or of an id. `head`: all before the size of the records."""
 
     acks: int
     topic: bytes | bytearray
     partition: int
-    front: bytes | bytearray
+    head: bytes | bytearray
     records: memoryview
 
 
@@ -48,39 +51,50 @@ def decode_one_batch(buffer: Any, position: int, end: int, *, has_id: bool) -> O
     try:
         transactional_id, acks, _, topics, size = _front(buffer, position)
         topic_end = position + _TOPIC_AT + (_ID_BYTES if has_id else size)
-        partitions, index, size_of_records = _partition(buffer, topic_end)
-        records_at = topic_end + 6
-        # A batch of more than a few records has a size of two or three bytes. It is no matter whether there are more than it needs.
-        if size_of_records > 127:
-            second = buffer[records_at]
-            size_of_records += (second << 7) - 128
-            records_at += 1
-            if second > 127:
-                third = buffer[records_at]
-                if third > 127:
-                    return None
-                size_of_records += (third << 14) - (1 << 14)
-                records_at += 1
-    except (IndexError, struct.error):
+        partitions, index = _partition(buffer, topic_end)
+    except struct.error:
         return None
-    records_end = records_at + size_of_records - 1
-    # The last three bytes prove that all that was read is before the end: no position ever went back.
-    if (
-        transactional_id
-        or topics != _ONE
-        or partitions != _ONE
-        or size_of_records < 1
-        or buffer[records_end:end] != _NO_TAGS
-    ):
+    records = _last_records(buffer, topic_end + _PARTITION_BYTES, end)
+    if transactional_id or topics != _ONE or partitions != _ONE or records is None:
         return None
     topic_at = position + _TOPIC_AT
     if not has_id:
         if not 1 <= size <= _NAME_BYTES_MAX + 1:
             return None
         topic_at += 1
-    topic = buffer[topic_at:topic_end]
-    front = buffer[position + _TOPIC_AT - 1 : topic_end + 5]
-    return _new_tuple(OneBatch, (acks, topic, index, front, memoryview(buffer)[records_at:records_end]))
+    topic, head = buffer[topic_at:topic_end], buffer[position : topic_end + _PARTITION_BYTES]
+    return _new_tuple(OneBatch, (acks, topic, index, head, records))
+
+
+def decode_alike(head: bytes | bytearray, buffer: Any, position: int, end: int) -> memoryview | None:
+    """The records of the request in `buffer[position:end]` if nothing else of it differs from one with this head."""
+    records_at = position + len(head)
+    return _last_records(buffer, records_at, end) if buffer[position:records_at] == head else None
+
+
+def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
+    """The records whose size is at `position`, if the request in front of `end` has nothing behind them."""
+    try:
+        size = buffer[position]
+        position += 1
+        # A batch of more than a few records has a size of two or three bytes. It is no matter whether there are more than it needs.
+        if size > 127:
+            second = buffer[position]
+            size += (second << 7) - 128
+            position += 1
+            if second > 127:
+                third = buffer[position]
+                if third > 127:
+                    return None
+                size += (third << 14) - (1 << 14)
+                position += 1
+    except IndexError:
+        return None
+    records_end = position + size - 1
+    # The last three bytes prove that all that was read is before the end: no position ever went back.
+    if size < 1 or buffer[records_end:end] != _NO_TAGS:
+        return None
+    return memoryview(buffer)[position:records_end]
 
 
 def encode_one_answer(

@@ -109,6 +109,9 @@ class MemoryFile:
     def append(self, buffer: Buffer) -> None:
         self._storage.append_to(self._file, buffer)
 
+    def append_all(self, buffers: Sequence[Buffer]) -> None:
+        self.append(b"".join(buffers))
+
     def read_at(self, position: int, length: int) -> bytes:
         self._storage.check("read", self._file.path)
         first, last = position // _PAGE_BYTES, (position + length - 1) // _PAGE_BYTES

@@ -49,6 +49,7 @@ from ottla.replication.log.rolling import should_roll
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
+from ottla.replication.log.several_batches import Several
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.truncation import DAY_MS, Truncation
@@ -232,6 +233,45 @@ class PartitionLog(DurableLog):
         info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled
         return new_tuple(AppendInfo, info)
 
+    def append_several_as_leader(
+        self, checked: Sequence[CheckedRecords], *, leader_epoch: int, now_ms: int
+    ) -> int | None:
+        """Append ordinary batches, each of which follows the one before (`follows`), in one write. Returns the first offset.
+
+        None: nothing was done. They have to go one by one, as where something is to be refused or a segment may end.
+        """
+        segment, config = self._segments[-1], self._config
+        first, first_header = self.log_end_offset, checked[0].header
+        several = Several.of(checked)
+        try:
+            if (
+                self.log_directory.failure is not None
+                # The age of a segment is counted from its first batch, so that one goes alone.
+                or not segment.size
+                or not segment.has_index_room(len(checked), config)
+                or should_roll(segment, config, several.size, several.max_timestamp, first + several.records - 1, now_ms)
+            ):
+                return None
+        except (OSError, CorruptSegment, KafkaError):
+            return None
+        producers = self.producer_state() if first_header.producer_id >= 0 else None
+        entry = producers.in_order([first_header]) if producers is not None else None
+        if producers is not None and entry is None:
+            return None
+        headers = several.assign(first, leader_epoch)
+        try:
+            self._write(checked[0].buffer, headers, several.max_timestamp, now_ms, several.more)
+        except KafkaError:
+            several.take_back()
+            return None
+        if producers is not None and entry is not None:
+            for header in headers:
+                entry.add(header)
+            producers.map_end_offset = self.log_end_offset
+        if leader_epoch != self._epochs.latest_epoch():
+            self._epochs.assign(leader_epoch, first)
+        return first
+
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
         if origin is AppendOrigin.CLIENT:
@@ -308,11 +348,16 @@ class PartitionLog(DurableLog):
         return AppendInfo(first, last, -1, self.log_start_offset, False, self.is_flush_required, rolled)
 
     def _write(
-        self, buffer: memoryview | bytes | bytearray, batches: Sequence[BatchHeader], max_timestamp: int, now_ms: int
+        self,
+        buffer: memoryview | bytes | bytearray,
+        batches: Sequence[BatchHeader],
+        max_timestamp: int,
+        now_ms: int,
+        more: Sequence[memoryview | bytearray] = (),
     ) -> bool:
-        """Write to the last segment, or to a new one; returns whether it is new."""
+        """Write to the last segment, or to a new one; returns whether it is new. The last batches may be in `more` buffers."""
         config = self._config
-        size_bytes = len(buffer)
+        size_bytes = len(buffer) + sum(map(len, more)) if more else len(buffer)
         # A batch is never split, so it would fit into no segment.
         if size_bytes > config.segment_bytes:
             raise KafkaError(
@@ -328,7 +373,7 @@ class PartitionLog(DurableLog):
             if should_roll(segment, config, size_bytes, max_timestamp, last_offset, now_ms):
                 rolled = self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
-            segment.append(buffer, batches, config)
+            segment.append(buffer, batches, config, more)
         # A thread makes the indexes anew; until then the producer hears of a storage error and tries again.
         except DamagedIndexes as damage:
             self.on_damage(self, damage.segment)

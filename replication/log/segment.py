@@ -290,8 +290,13 @@ class Segment:
             self._first_batch_timestamp = header[0].max_timestamp
         return self._first_batch_timestamp
 
-    def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
-        """Write batches. OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`."""
+    def append(
+        self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig, more: Sequence[Buffer] = ()
+    ) -> None:
+        """Write batches, the last of which may be in `more` buffers.
+
+        OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`.
+        """
         if self._max_timestamp is None:
             # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
@@ -305,13 +310,16 @@ class Segment:
         # it.
         position = self.size
         try:
-            file.append(buffer)
+            if more:
+                file.append_all([buffer, *more])
+            else:
+                file.append(buffer)
         except OSError:
             # A part of the batches may be in the file. The next append would go behind it, where `size` does not expect
             # it.
             self._undo_append(file)
             raise
-        self.size = position + len(buffer)
+        self.size = position + (len(buffer) + sum(map(len, more)) if more else len(buffer))
         # The records are there, so nothing from here on may fail.
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
@@ -343,6 +351,14 @@ class Segment:
             self.offset_index.entries >= size // OffsetIndex.ENTRY.size
             # One entry less, because sealing may add a last one.
             or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
+        )
+
+    def has_index_room(self, count: int, config: LogConfig) -> bool:
+        """Whether the indexes are not full before so many batches more, even if each gets an entry."""
+        size = config.segment_index_bytes
+        return (
+            self.offset_index.entries + count < size // OffsetIndex.ENTRY.size
+            and self.time_index.entries + count < size // TimeIndex.ENTRY.size - 1
         )
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:

@@ -59,6 +59,9 @@ class StorageFile(Protocol):
     def append(self, buffer: Buffer) -> None:
         """Write the whole buffer at the end, or raise OSError with any part of it written."""
 
+    def append_all(self, buffers: Sequence[Buffer]) -> None:
+        """The same with a few buffers, one behind the other, in one call of the system."""
+
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
 
@@ -204,6 +207,11 @@ class OsFile:
         written = os.write(self._fd, buffer)
         if written != len(buffer):
             self._append_rest(memoryview(buffer), written)
+
+    def append_all(self, buffers: Sequence[Buffer]) -> None:
+        written = os.writev(self._fd, buffers)
+        if written != sum(map(len, buffers)):
+            self._append_rest(memoryview(b"".join(buffers)), written)
 
     def _append_rest(self, buffer: memoryview, written: int) -> None:
         # A short write to a regular file means a full disk or a write above 2 GiB; asking again tells which.

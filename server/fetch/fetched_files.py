@@ -79,6 +79,9 @@ class _Copy:
     def read_at(self, position: int, length: int) -> bytes:
         return self._data[position : position + length]
 
+    def append_all(self, buffers: object) -> None:
+        self.append(buffers)
+
     def append(self, buffer: object) -> None:
         raise OSError("a copy in memory is not written to")
 

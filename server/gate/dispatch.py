@@ -18,9 +18,9 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.server.gate import route_index
 from ottla.server.gate.request_times import count, no_times
@@ -33,10 +33,24 @@ if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
 
 Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
-AtOnce = Callable[[Any, int, int, "RequestContext[Any]"], "list[Any] | None"]
-"""What answers the ordinary requests of an API from the bytes of their bodies: `(buffer, position, end, context)`. It gives the
-body of the answer in pieces, or None: nothing was done, and the request is to be decoded and handled."""
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
+
+
+class AtOnce(Protocol):
+    """What answers the ordinary requests of an API from the bytes of their bodies. Where it says None nothing was done, and the
+    request is to be decoded and handled. Bodies of answers come in pieces."""
+
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
+        """What the request in `buffer[position:end]` asks for."""
+
+    def follow(self, before: Any, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
+        """The same of one that came behind another and differs little; None also where it has to wait for that one's answer."""
+
+    def carry_out(self, prepared: Any, context: RequestContext[Any], /) -> list[Any] | None:
+        """The body of the answer."""
+
+    def carry_out_all(self, prepared: Sequence[Any], context: RequestContext[Any], /) -> list[list[Any]] | None:
+        """The bodies of the answers to several, each of which follows the one before."""
 
 
 HANDLERS = "ottla.server.handlers"
@@ -183,6 +197,14 @@ class Route:
         count(self.times, seconds, 1 + self.sparing)
         if self.request_count >= ALL_TIMED:
             self.sparing = STANDS_FOR - 1
+
+    def count_together(self, seconds: float, number: int) -> None:
+        """Count requests that together took so long, after they were added to `request_count`."""
+        step = 1 + self.sparing
+        if counted := self.request_count // step - (self.request_count - number) // step:
+            count(self.times, seconds / number, counted * step)
+            if self.request_count >= ALL_TIMED:
+                self.sparing = STANDS_FOR - 1
 
     @property
     def declared(self) -> Declared:

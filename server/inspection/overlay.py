@@ -143,6 +143,9 @@ class OverlayFile:
         with self._lock:
             self._content.append(buffer)
 
+    def append_all(self, buffers: Sequence[Buffer]) -> None:
+        self.append(b"".join(buffers))
+
     def read_at(self, position: int, length: int) -> bytes:
         with self._lock:
             return self._content.read_at(self._fd, position, length)

@@ -45,6 +45,7 @@ from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.throttling import Throttling, Timed
+from ottla.server.net.together import take_following
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
     DRAIN,
@@ -64,6 +65,7 @@ from ottla.wire.schema import Struct
 from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
+    from ottla.server.gate.dispatch import AtOnce
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
     from ottla.server.net.door import Door
@@ -77,7 +79,8 @@ QUEUED_BYTES_MAX = 256 * 1024  # of answers that are there, behind one that is n
 
 _long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
-_HEADER_BYTES = 10
+_correlation_id = struct.Struct(">4xi").unpack_from
+_HEADER_BYTES, _SIZE_BYTES = 10, 4
 
 
 class Connection:
@@ -102,6 +105,7 @@ class Connection:
         "_route",
         "_socket",
         "_throttling",
+        "_together",
         "_transport",
         "_turn_end",
         "cancel_scope",
@@ -127,6 +131,7 @@ class Connection:
         self._outbox = Outbox()
         self._pending: deque[Pending] = deque()
         self._queued_bytes = 0
+        self._together = 0  # how many requests were answered in one go just now, if more than one
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
@@ -294,7 +299,10 @@ class Connection:
             now = time.monotonic()
             (route := self._route).seconds += (elapsed := now - since)
             # What is pending is counted when it goes out. Of many requests some stand for all: see `Route.count_time`.
-            if not route.request_count & route.sparing and not self._pending:
+            if self._together:
+                route.count_together(elapsed, self._together)
+                self._together = 0
+            elif not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
             since = now
             # Nearly always one frame was all that came.
@@ -355,10 +363,38 @@ class Connection:
         # One context serves the whole connection: to make one for every request would cost more than to refresh it.
         self._context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
-        if (at_once := call.at_once) and not self._pending and (parts := at_once(buffer, position, end, self._context)):
-            self._hand_over(call, correlation_id, parts)
-            return None
+        if (at_once := call.at_once) and not self._pending:
+            prepared = at_once.prepare(buffer, position, end, self._context)
+            if prepared is None:
+                pass
+            elif self._inbox.start != self._inbox.end:
+                if self._carry_out_together(call, at_once, start, position, prepared):
+                    return None
+            elif parts := at_once.carry_out(prepared, self._context):
+                self._hand_over(call, correlation_id, parts)
+                return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
+
+    def _carry_out_together(self, call: Call, at_once: AtOnce, start: int, body: int, prepared: Any) -> bool:
+        """Answer the request at `start`, and with it those behind it that follow. False: it is to be decoded and handled."""
+        inbox, context, buffer = self._inbox, self._context, self._inbox.buffer
+        first_end = inbox.start
+        starts, together = take_following(inbox, at_once, context, start, body, prepared, self._turn_end)
+        answers = at_once.carry_out_all(together, context) if len(together) > 1 else None
+        answered = 0
+        for position, each in zip(starts, answers or together, strict=True):
+            # Not together, as where a segment ends: then one by one, up to the first that is not ordinary after all.
+            parts = each if answers else at_once.carry_out(each, context)
+            if parts is None:
+                inbox.put_back(position if answered else first_end + _SIZE_BYTES)
+                break
+            self._hand_over(call, _correlation_id(buffer, position)[0], parts)
+            answered += 1
+        if answered > 1:
+            self._together = answered
+            call.route.request_count += answered - 1
+            call.route.request_bytes += inbox.start - first_end - (answered - 1) * _SIZE_BYTES
+        return answered > 0
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
         try:

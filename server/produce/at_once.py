@@ -4,81 +4,139 @@ Nearly every request takes it, for the connection asks here first (`server/net/c
 requests is done here without objects for their parts. Whatever is out of the ordinary is left to that, a refusal above all, as
 if nothing had been done. So all that is decided here is that a batch is good. The tests hold both ways to the same answers and logs.
 
+Clients have several requests under way. Those that came together and differ in their records only are looked at one after the
+other, and what was found good is appended in one write (`AtOnce.follow`, `carry_out_all`).
+
 Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
 or refuse records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.ordinary_compressed import check_compressed
+from ottla.replication.log.several_batches import follows
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.wire.errors import KafkaError
-from ottla.wire.one_batch import FIRST_VERSION, LAST_VERSION, TOPIC_IDS_SINCE, decode_one_batch, encode_one_answer
+from ottla.wire.one_batch import (
+    FIRST_VERSION,
+    FRONT_AT,
+    LAST_VERSION,
+    TOPIC_IDS_SINCE,
+    OneBatch,
+    decode_alike,
+    decode_one_batch,
+    encode_one_answer,
+)
 from ottla.wire.records import COMPRESSION_MASK
 
 if TYPE_CHECKING:
+    from ottla.replication.log.validator import CheckedRecords
+    from ottla.replication.partition.partition import Partition
     from ottla.server.gate.context import RequestContext
     from ottla.server.produce.appending import Port
 
+    Prepared = tuple[OneBatch, str, Partition, memoryview, CheckedRecords]
+    """A request that takes this way: all that can be said before anything is done. A plain tuple, because every request makes one."""
 
-def append_at_once(
-    has_id: bool, buffer: Any, position: int, end: int, context: RequestContext[Port]
-) -> list[bytes | bytearray] | None:
-    """The answer to the request in `buffer[position:end]` if it takes this way; None: nothing was done."""
-    asked = decode_one_batch(buffer, position, end, has_id=has_id)
-    if asked is None:
-        return None
-    acks, topic, index, front, records = asked
-    # No attributes but a codec: not transactional either.
-    header = ordinary_header(records, COMPRESSION_MASK)
-    if header is None or acks not in (1, -1):
-        return None
-    broker = context.broker
-    if has_id:
-        known = broker.cluster.topic_by_id.get(bytes(topic))
-        if known is None:
+Parts = list[bytes | bytearray]
+
+
+class AtOnce:
+    """This way, for one version of the request. Each step says None where the request is to be left to the other one."""
+
+    def __init__(self, version: int) -> None:
+        self._has_id = version >= TOPIC_IDS_SINCE
+
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Port]) -> Prepared | None:
+        """What the request in `buffer[position:end]` asks for."""
+        asked = decode_one_batch(buffer, position, end, has_id=self._has_id)
+        if asked is None:
             return None
-        name = known.name
-    else:
-        name = topic.decode("utf-8", "replace")
-    if broker.authorizer is not None and not may(context, AclOperation.WRITE, ResourceType.TOPIC, name, quietly=True):
-        return None
-    if broker.cluster.partition(name, index) is None or name in INTERNAL_TOPICS:
-        return None
-    try:
-        partition = broker.partition(name, index)
-    except KafkaError:
-        return None
-    log = partition.log
-    now_ms = context.now_ms
-    if (
-        partition.followers is not None
-        or log.is_flush_required
-        or partition.doubts_unknown_until_ms > now_ms
-        or header[9] in broker.replicas.refused_sequences.by_producer
-    ):
-        return None
-    check = check_compressed if header[5] else check_ordinary
-    checked = check(records, header, log.validation_rules(), now_ms=now_ms)
-    if checked is None:
-        return None
-    try:
-        info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
-    except KafkaError:
-        checked.take_back()
-        return None
-    # Without followers and forced flushes there is nobody to wait for.
-    assert acks == 1 or partition.high_watermark > info.last_offset, partition
-    return encode_one_answer(front, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        acks, topic, index, _, records = asked
+        # No attributes but a codec: not transactional either.
+        header = ordinary_header(records, COMPRESSION_MASK)
+        if header is None or acks not in (1, -1):
+            return None
+        broker = context.broker
+        if self._has_id:
+            known = broker.cluster.topic_by_id.get(bytes(topic))
+            if known is None:
+                return None
+            name = known.name
+        else:
+            name = topic.decode("utf-8", "replace")
+        if broker.authorizer is not None and not _may_write(context, name):
+            return None
+        if broker.cluster.partition(name, index) is None or name in INTERNAL_TOPICS:
+            return None
+        try:
+            partition = broker.partition(name, index)
+        except KafkaError:
+            return None
+        log = partition.log
+        now_ms = context.now_ms
+        if (
+            partition.followers is not None
+            or log.is_flush_required
+            or partition.doubts_unknown_until_ms > now_ms
+            or header[9] in broker.replicas.refused_sequences.by_producer
+        ):
+            return None
+        check = check_compressed if header[5] else check_ordinary
+        checked = check(records, header, log.validation_rules(), now_ms=now_ms)
+        return None if checked is None else (asked, name, partition, records, checked)
+
+    def follow(
+        self, before: Prepared, buffer: Any, position: int, end: int, context: RequestContext[Port]
+    ) -> Prepared | None:
+        """The same of one that came right behind another, which was not carried out yet: None where more than its records differs."""
+        asked, topic, partition, _, checked = before
+        records = decode_alike(asked[3], buffer, position, end)
+        header = None if records is None else ordinary_header(records)
+        if records is None or header is None or header[5] or not follows(checked[1], header):
+            return None
+        if context.broker.authorizer is not None and not _may_write(context, topic):
+            return None
+        found = check_ordinary(records, header, partition.log.validation_rules(), now_ms=context.now_ms)
+        return None if found is None else (asked, topic, partition, records, found)
+
+    def carry_out(self, prepared: Prepared, context: RequestContext[Port]) -> Parts | None:
+        """The answer, once the records are appended; None: nothing was done."""
+        asked, _, partition, records, checked = prepared
+        acks = asked[0]
+        try:
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=context.now_ms, checked=checked)
+        except KafkaError:
+            checked.take_back()
+            return None
+        # Without followers and forced flushes there is nobody to wait for.
+        assert acks == 1 or partition.high_watermark > info.last_offset, partition
+        return encode_one_answer(asked[3][FRONT_AT:], info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+    def carry_out_all(self, prepared: Sequence[Prepared], context: RequestContext[Port]) -> list[Parts] | None:
+        """The same of several, each of which follows the one before."""
+        asked, _, partition, _, _ = prepared[0]
+        checked = [each[4] for each in prepared]
+        offset = partition.append_several_as_leader(checked, required_acks=asked[0], now_ms=context.now_ms)
+        if offset is None:
+            return None
+        front, start, answers = asked[3][FRONT_AT:], partition.log_start_offset, []
+        for each in checked:
+            answers.append(encode_one_answer(front, offset, each[3], start))
+            offset += each[1][6] + 1
+        assert asked[0] == 1 or partition.high_watermark >= offset, partition
+        return answers
 
 
-AT_ONCE = {
-    version: partial(append_at_once, version >= TOPIC_IDS_SINCE) for version in range(FIRST_VERSION, LAST_VERSION + 1)
-}
+def _may_write(context: RequestContext[Port], topic: str) -> bool:
+    return may(context, AclOperation.WRITE, ResourceType.TOPIC, topic, quietly=True)
+
+
+AT_ONCE = {version: AtOnce(version) for version in range(FIRST_VERSION, LAST_VERSION + 1)}
 """By the version of the request."""

@@ -108,7 +108,9 @@ def at_once(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> 
     """The answer by the short way; if that leaves the request alone, the request as it is decoded after that."""
     encoded = asked.encode(version)
     buffer = bytearray(b"ab" + encoded + b"cd")
-    parts = AT_ONCE[version](buffer, 2, len(buffer) - 2, context_of(broker, version))
+    context = context_of(broker, version)
+    prepared = AT_ONCE[version].prepare(buffer, 2, len(buffer) - 2, context)
+    parts = None if prepared is None else AT_ONCE[version].carry_out(prepared, context)
     if parts is not None:
         return ProduceResponse.decode(b"".join(parts), version)
     assert buffer == b"ab" + encoded + b"cd"

@@ -15,7 +15,15 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.wire.one_batch import FIRST_VERSION, LAST_VERSION, TOPIC_IDS_SINCE, decode_one_batch, encode_one_answer
+from ottla.wire.one_batch import (
+    FIRST_VERSION,
+    FRONT_AT,
+    LAST_VERSION,
+    TOPIC_IDS_SINCE,
+    decode_alike,
+    decode_one_batch,
+    encode_one_answer,
+)
 from ottla.wire.tests.message_values import values
 from ottla.wire.tests.test_messages_fuzz import damaged
 
@@ -76,6 +84,23 @@ def test_a_size_of_records_has_three_bytes_at_most(size: int, is_short: bool) ->
     assert short(body, FIRST_VERSION) == (general(body, FIRST_VERSION) if is_short else None)
 
 
+@given(st.data(), VERSIONS, st.randoms(use_true_random=False), st.binary(max_size=5), st.binary(max_size=5))
+def test_of_a_request_alike_the_records_are_read_as_if_it_stood_alone(
+    data: st.DataObject, version: int, chance: random.Random, before: bytes, behind: bytes
+) -> None:
+    first = data.draw(ordinary(version))
+    known = decode_one_batch(body := first.encode(version), 0, len(body), has_id=version >= TOPIC_IDS_SINCE)
+    if known is None:
+        return
+    first.topic_data[0].partition_data[0].records = memoryview(bytes(data.draw(SIZES)))
+    alike, other = first.encode(version), data.draw(ordinary(version)).encode(version)
+    for each in (alike, other, damaged(alike, chance), alike[: chance.randrange(len(alike))]):
+        records = decode_alike(known.head, bytearray(before + each + behind), len(before), len(before) + len(each))
+        found = short(each, version, before, behind)
+        has_this_head = each[: len(known.head)] == known.head
+        assert (None if records is None else bytes(records)) == (found[3] if found and has_this_head else None)
+
+
 @settings(max_examples=50)
 @given(st.data(), VERSIONS)
 def test_requests_of_any_shape_are_read_alike_or_left_alone(data: st.DataObject, version: int) -> None:
@@ -127,4 +152,4 @@ def test_the_answer_is_that_of_the_general_codec(
     )
     answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[partition])
     expected = ProduceResponse(responses=[answered]).encode(version)
-    assert b"".join(encode_one_answer(found.front, base_offset, append_time_ms, start)) == expected
+    assert b"".join(encode_one_answer(found.head[FRONT_AT:], base_offset, append_time_ms, start)) == expected

@@ -270,6 +270,15 @@ class FailingFile:
             raise
         self._file.append(buffer)
 
+    def append_all(self, buffers: Sequence[Buffer]) -> None:
+        try:
+            self._storage.check("append", self._path)
+        except ShortWrite as error:
+            whole = b"".join(buffers)
+            self._file.append(whole[: int(len(whole) * error.share)])
+            raise
+        self._file.append_all(buffers)
+
     def read_at(self, position: int, length: int) -> bytes:
         self._storage.check("read", self._path)
         return self._file.read_at(position, length)

@@ -177,6 +177,22 @@ class World:
         del self._unsent[name]
         return offset
 
+    def resend_together(self, name: str, make: Sequence[Callable[[], Batch]]) -> None:
+        """The same of several batches in one write; if that does not come about, one by one."""
+        names = [f"{name} {number}" for number in range(len(make))]
+        for each, made in zip(names, make, strict=True):
+            self._unsent[each] = self._unsent.get(each) or made()
+        batches = [self._unsent[each] for each in names]
+        checked = [self.log.check_produced(batch.buffer(), now_ms=NOW_MS) for batch in batches]
+        offset = self.log.append_several_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=NOW_MS)
+        for each, batch in zip(names, batches, strict=True):
+            if offset is None:
+                self.resend(each, lambda batch=batch: batch)
+            else:
+                self.ledger.acknowledge(offset, batch.values)
+                offset += len(batch.values)
+                del self._unsent[each]
+
     def follow(self, batches: Sequence[Batch]) -> None:
         """Append what a leader sent; `batches` have offsets. They go together or not at all."""
         data = b"".join(batch.data for batch in batches)

@@ -7,6 +7,7 @@ append and another log, and restarts: killed, after a power cut, and in order. `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -79,6 +80,17 @@ def idempotent(world: World) -> None:
     entry = world.log.producers.get(11)
     sequence = 0 if entry is None else entry.last_sequence + 1
     world.resend("idempotent", lambda: data_of(world, 11, sequence, count=2))
+
+
+def together(world: World) -> None:
+    world.resend_together("together", [lambda: world.batch(2)] * 3)
+
+
+def idempotent_together(world: World) -> None:
+    entry = world.log.producers.get(11)
+    first = 0 if entry is None else entry.last_sequence + 1
+    makers = [partial(data_of, world, 11, sequence, count=2) for sequence in range(first, first + 6, 2)]
+    world.resend_together("idempotent together", makers)
 
 
 def transactional(world: World) -> None:
@@ -284,6 +296,9 @@ OPERATIONS: dict[str, Operation] = {
     "append compressed": Operation(compressed, some_records),
     "append of a new producer": Operation(idempotent, some_records),
     "append of a known producer": Operation(idempotent, some_transactions),
+    "append together": Operation(together, some_records, {"segment_bytes": 5000}),
+    "append together, and roll": Operation(together, some_segments),
+    "append together of a producer": Operation(idempotent_together, some_transactions, {"segment_bytes": 5000}),
     "append to a transaction": Operation(transactional, some_transactions),
     "append a commit": Operation(commit, some_transactions),
     "append an abort": Operation(abort, some_transactions),
