@@ -310,3 +310,8 @@ def test_a_buffer_that_somebody_looks_at_is_replaced_by_a_longer_one(pair):
         received_in_steps(inbox, pair, frame(body)[GROWN_AT_ONCE_BYTES + 4 :])
     assert inbox.buffer[4 : 4 + len(body)] == body
     assert buffers.memory.used == len(inbox.buffer)
+
+
+def test_what_a_producer_has_under_way_fits_into_one_read() -> None:
+    """Five batches of 64 KiB in requests with long names."""
+    assert SHARED_BUFFER_BYTES >= 5 * (64 * 1024 + 1000)
