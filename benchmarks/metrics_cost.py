@@ -35,7 +35,7 @@ TURNS, REQUESTS, WARM_UP = 30, 150, 2_000
 ROUNDS = 7
 SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
-    """            if not route.request_count & route.sparing and not self._pending:
+    """            elif not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
 """,
 )
