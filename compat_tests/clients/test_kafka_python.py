@@ -234,7 +234,7 @@ class Member:
         return self.consumer.assignment()
 
     def wait_for(self, count):
-        wait_until(lambda: self.failure or len(self.partitions()) == count, f"it has {count} partitions")
+        wait_until(lambda: self.failure or len(self.partitions()) == count, f"it has {count} partitions", 90)
         if self.failure is not None:
             raise self.failure
 
