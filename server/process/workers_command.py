@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from ottla import __version__
 from ottla.replication import system
 from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.server.process.importing import NEEDED_SOON
 from ottla.server.process.supervisor import Program, Supervisor
 from ottla.server.process.tree_keeper import keep_tree
 from ottla.server.process.worker import run_worker
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
 
 TREE = "the coordination tree"
 NEEDED_AT_START = (
-    *NEEDED_SOON,
     "ottla.server.coordination.served",
+    "ottla.server.handlers.leader_and_isr",
     "ottla.server.handlers.metadata",
+    "ottla.server.handlers.produce",
+    "ottla.server.handlers.update_metadata",
     "ottla.server.peers.tcp",
     "ottla.server.start.workers_tree",
 )
