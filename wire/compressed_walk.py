@@ -108,13 +108,16 @@ def _walk_gzip(data: memoryview, limit: int, count: int) -> Found | None:
         return None
 
 
-def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int) -> Found | None:
+def walk_compressed(
+    codec: Compression, data: Buffer, limit: int, count: int, *, in_pieces: bool = True
+) -> Found | None:
     """What `walk_records` says of the decompressed data, which are `count` good records and no more than `limit` bytes.
 
     None where they are not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
-    as a whole. What does not decompress raises KafkaError, as it does there.
+    as a whole. What does not decompress raises KafkaError, as it does there. Unless `in_pieces`, only the quick way is tried.
     """
-    return walk_plain(codec, data, limit, count) or walk_in_pieces(codec, data, limit, count)
+    found = walk_plain(codec, data, limit, count)
+    return walk_in_pieces(codec, data, limit, count) if found is None and in_pieces else found
 
 
 def walk_in_pieces(codec: Compression, data: Buffer, limit: int, count: int) -> Found | None:

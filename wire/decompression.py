@@ -219,10 +219,21 @@ def told_gzip_size(data: Buffer) -> int:
     return int.from_bytes(memoryview(data)[-4:], "little")
 
 
-def begins_stored(data: Buffer) -> bool:
-    """Whether the first block of a gzip member is only stored, as those of what cannot be compressed are: it is as good as copied."""
-    # A header of ten bytes has no extra fields. The block's type is in the second and the third bit behind it.
-    return len(data) > 10 and data[3] == 0 and data[10] >> 1 & 3 == 0
+def unstored_gzip_bytes(data: Buffer) -> int:
+    """How many bytes come behind the blocks at the beginning of a gzip member that are only stored: these are as good as copied."""
+    position, end = 10, len(data)
+    # A header of ten bytes has no extra fields.
+    if end <= position or data[3]:
+        return end
+    for _ in range(BLOCKS_SCANNED_MAX):
+        # The lowest bit says whether it is the last block, the next two are its type. A stored one ends with a byte.
+        if position + 5 > end or data[position] & 6:
+            break
+        is_last = data[position] & 1
+        position += 5 + int.from_bytes(data[position + 1 : position + 3], "little")
+        if is_last:
+            break
+    return max(0, end - position)
 
 
 @lru_cache(maxsize=1)

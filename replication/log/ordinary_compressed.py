@@ -32,8 +32,8 @@ def check_ordinary_compressed(
 ) -> CheckedRecords | None:
     """`check_produced` of a batch that is compressed in a plain way and can be appended as it is, in some milliseconds at most.
 
-    None wherever something is to be refused or changed, or may take longer. Without `by_library` nothing is decompressed but
-    gzip: whoever has done that in vain already does not do it again here.
+    None wherever something is to be refused or changed, or may take longer. Without `by_library` nothing is decompressed: whoever
+    has done that in vain already does not do it again here.
     """
     header = ordinary_header(records, TRANSACTIONAL_FLAG | COMPRESSION_MASK, rules.max_message_bytes)
     return None if header is None else check_compressed(records, header, rules, now_ms=now_ms, by_library=by_library)
@@ -55,7 +55,7 @@ def check_compressed(
     ):
         return None
     area = records[RECORDS_OFFSET:]
-    if codec == Compression.GZIP and is_long_gzip(area):
+    if codec == Compression.GZIP and (not by_library or is_long_gzip(area)):
         return None
     limit = min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
     found = walk_plain(codec, area, limit, header[12])

@@ -23,7 +23,7 @@ from ottla.wire.compression import (
     Compression,
     compress,
 )
-from ottla.wire.decompression import decompress, decompressed_bound
+from ottla.wire.decompression import decompress, decompressed_bound, unstored_gzip_bytes
 from ottla.wire.errors import ErrorCode, KafkaError
 
 LIMIT = 1 << 24
@@ -442,3 +442,18 @@ def test_a_zstd_window_that_consumers_refuse_is_refused(
         else:
             with pytest.raises(KafkaError, match="zstd"):
                 decompress(Compression.ZSTD, window, 2 * size)
+
+
+@given(data=st.binary(max_size=60) | st.lists(st.sampled_from([b"\0", b"\1", b"\xff", b"\x1f\x8b", bytes(4)])).map(b"".join), cut=st.integers(0, 80))
+def test_what_is_not_stored_in_gzip_is_found_in_any_bytes(data, cut):
+    member = compress(Compression.GZIP, b"")[:10]
+    assert 0 <= unstored_gzip_bytes(data) <= len(data)
+    assert 0 <= unstored_gzip_bytes((member + data)[:cut]) <= cut
+
+
+def test_what_is_not_stored_in_gzip():
+    assert unstored_gzip_bytes(compress(Compression.GZIP, NOISE, 0)) == 8
+    # The trailer, and whatever comes behind it.
+    assert unstored_gzip_bytes(compress(Compression.GZIP, NOISE, 0) + b"more") == 12
+    packed = compress(Compression.GZIP, TEXT)
+    assert unstored_gzip_bytes(packed) == len(packed) - 10

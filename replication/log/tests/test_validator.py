@@ -32,6 +32,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
 from ottla.wire.record_walk import IS_NATIVE
 from ottla.wire.records import (
+    RECORDS_OFFSET,
     Record,
     TimestampType,
     crc_is_valid,
@@ -784,6 +785,31 @@ def test_stored_gzip_that_is_longer_than_it_says_is_for_a_thread():
     member = compress(Compression.GZIP, RECORD, 0)
     assert not is_expensive(batch(member[:10] + empty_block * 1000 + member[10:], attributes=1))
     assert is_expensive(batch(member[:10] + empty_block * 300_000 + member[10:], attributes=1))
+
+
+def test_gzip_of_empty_blocks_behind_a_stored_one_is_for_a_thread():
+    """An empty block of ten bits takes as long as hundreds of bytes that are stored."""
+    records = encode_batch([Record(0, NOW, None, random.Random(3).randbytes(50_000))])[RECORDS_OFFSET:]
+    four_blocks = sum(2 << 10 * number for number in range(4)).to_bytes(5, "little")
+    sizes = struct.pack("<HH", len(records), len(records) ^ 0xFFFF)
+    trailer = struct.pack("<II", zlib.crc32(records), len(records))
+    member = compress(Compression.GZIP, b"")[:10]
+    for count, takes_long in ((1000, False), (100_000, True)):
+        area = member + b"\0" + sizes + records + four_blocks * count + b"\1\0\0\xff\xff" + trailer
+        sent = memoryview(bytearray(batch(area, attributes=1)))
+        assert is_expensive(sent) == takes_long
+        if takes_long:
+            assert check_ordinary_compressed(sent, ValidationRules(), now_ms=NOW) is None
+        assert check_produced(sent, ValidationRules(), now_ms=NOW).header.records_count == 1
+
+
+def test_much_gzip_is_not_looked_at_piece_by_piece_on_the_event_loop():
+    damaged = memoryview(bytearray(batch(compress(Compression.GZIP, RECORD + random.Random(1).randbytes(50_000)), attributes=1)))
+    for rules in (ValidationRules(), ValidationRules(decompressed_bytes_max=100_000)):
+        with patch("ottla.wire.compressed_walk.walk_in_pieces", side_effect=AssertionError):
+            with pytest.raises(TooManyForTheLoop):
+                check_produced(damaged, rules, now_ms=NOW, at_once=True)
+    assert refusal(bytes(damaged)).code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
