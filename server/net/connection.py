@@ -104,6 +104,7 @@ class Connection:
         "_ready",
         "_route",
         "_socket",
+        "_takes_together",
         "_throttling",
         "_together",
         "_transport",
@@ -132,6 +133,7 @@ class Connection:
         self._pending: deque[Pending] = deque()
         self._queued_bytes = 0
         self._together = 0  # how many requests were answered in one go just now, if more than one
+        self._takes_together = True  # unless one was refused since the last read
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
@@ -283,6 +285,7 @@ class Connection:
         # All frames of one read came at the same time, so they share these times.
         self.last_active = now = time.monotonic()
         self._turn_end = self._readiness.turn_end(now)
+        self._takes_together = True
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
@@ -366,8 +369,8 @@ class Connection:
         if (at_once := call.at_once) and not self._pending:
             prepared = at_once.prepare(buffer, position, end, self._context)
             if prepared is None:
-                pass
-            elif self._inbox.start != self._inbox.end:
+                self._takes_together = False
+            elif self._inbox.start != self._inbox.end and self._takes_together:
                 if self._carry_out_together(call, at_once, start, position, prepared):
                     return None
             elif parts := at_once.carry_out(prepared, self._context):
@@ -387,6 +390,8 @@ class Connection:
             parts = each if answers else at_once.carry_out(each, context)
             if parts is None:
                 inbox.put_back(position if answered else first_end + _SIZE_BYTES)
+                # What is refused as a rule is refused again: each would be looked at with all behind it in vain.
+                self._takes_together = False
                 break
             self._hand_over(call, _correlation_id(buffer, position)[0], parts)
             answered += 1

@@ -26,7 +26,7 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
-from ottla.server.produce import appending
+from ottla.server.produce import appending, at_once
 from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.administered import AdministeredBroker, opened
@@ -212,6 +212,9 @@ async def test_what_comes_together_is_answered_and_kept_as_what_comes_alone(
         assert at_a_time.counted() == alone.counted()
 
     compare()
+    # Whatever was drawn: a segment that ends, and one that goes on.
+    for topic, count in (("small", 30), ("plain", 5), ("plain", 5)):
+        compare.hypothesis.inner_test([(topic, 0, 12, 1, bytes(batch(NOW_MS, value=bytes(300))))] * count, [])  # type: ignore[attr-defined]
     assert any(count > 2 and not failed for count, failed in carried)
     assert any(failed for _, failed in carried), "where a segment ends they go one by one"
     for way in ways:
@@ -341,6 +344,33 @@ async def test_requests_together_are_bounded(tmp_path: Path, monkeypatch: pytest
     way.send(b"".join(encoded(way.broker, series(8, 100))))
     assert counts
     assert max(counts) <= 3
+    way.close()
+
+
+async def test_what_is_refused_is_not_looked_at_with_all_behind_it_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = await connected(tmp_path)
+    partition = way.broker.partition("t", 0)
+    partition.min_isr = 2
+    checks: list[int] = []
+    check = at_once.check_ordinary
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        checks.append(1)
+        return check(*arguments, **options)
+
+    monkeypatch.setattr(at_once, "check_ordinary", noted)
+    end = partition.log.log_end_offset
+    way.send(b"".join(encoded(way.broker, series(30, 10))))
+    assert partition.log.log_end_offset == end
+    assert len(checks) <= 2 * 30
+    # What is read next may go together.
+    partition.min_isr = 1
+    checks.clear()
+    way.send(b"".join(encoded(way.broker, series(30, 10))))
+    assert partition.log.log_end_offset == end + 30
+    assert len(checks) == 30
     way.close()
 
 
