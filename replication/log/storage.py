@@ -211,7 +211,10 @@ class OsFile:
     def append_all(self, buffers: Sequence[Buffer]) -> None:
         written = os.writev(self._fd, buffers)
         if written != sum(map(len, buffers)):
-            self._append_rest(memoryview(b"".join(buffers)), written)
+            # Each by itself: memory for all of them together may be what there is not, and no part may be left behind.
+            for buffer in buffers:
+                self._append_rest(memoryview(buffer), max(0, written))
+                written -= len(buffer)
 
     def _append_rest(self, buffer: memoryview, written: int) -> None:
         # A short write to a regular file means a full disk or a write above 2 GiB; asking again tells which.

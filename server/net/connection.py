@@ -369,7 +369,7 @@ class Connection:
         if (at_once := call.at_once) and not self._pending:
             prepared = at_once.prepare(buffer, position, end, self._context)
             if prepared is None:
-                self._takes_together = False
+                pass
             elif self._inbox.start != self._inbox.end and self._takes_together:
                 if self._carry_out_together(call, at_once, start, position, prepared):
                     return None
