@@ -3,8 +3,8 @@
 A file spells out the key that it was written under. It is used only under the same key, and if its checksum is right.
 
 `read_cached` and `write_cached` keep one value in a file. `Pieces` and `write_pieces` keep many pieces of bytes, of which a reader
-takes those that it needs. There the checksum is of the table in front of them; of the pieces only the length is checked, as Python
-does with its compiled modules.
+takes those that it needs. There the table in front of them has a checksum, and in it is that of each piece. Nothing is synced: after
+a power cut a file may have its name and its length, and zeros where its content should be, which Python would run or stumble over.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from pathlib import Path
 from typing import Any, Self
 
 _LENGTH_BYTES = 4
+_PIECES = b"pieces 2 "
+"""In front of the key of pieces, the number of their layout: an upgrade leaves the files of the release before where they are."""
+
+Place = tuple[int, int, bytes]
+"""Where in the file a piece begins, its length, and its checksum."""
 
 
 def read_cached(path: Path, key: bytes) -> Any:
@@ -50,7 +55,7 @@ def write_cached(path: Path, key: bytes, value: Any) -> None:
 class Pieces:
     """Pieces of bytes by their names, and what is known of each: `table[name]`, a tuple."""
 
-    def __init__(self, file: int | None, table: Mapping[str, tuple[Any, ...]], places: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, file: int | None, table: Mapping[str, tuple[Any, ...]], places: Mapping[str, Place]) -> None:
         self._file = file
         self.table = table
         self._places = places
@@ -69,16 +74,16 @@ class Pieces:
         return cls(file, *found)
 
     def read(self, name: str) -> bytes | None:
-        """None: there is none, or they are closed."""
+        """None: there is none, it is damaged, or they are closed."""
         place = self._places.get(name)
         if place is None or self._file is None:
             return None
-        start, length = place
+        start, length, checksum = place
         try:
             piece = os.pread(self._file, length, start)
         except OSError:
             return None
-        return piece if len(piece) == length else None
+        return piece if _checksum(piece) == checksum else None
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +94,7 @@ class Pieces:
             self._file = None
 
 
-def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[int, int]]] | None:
+def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[str, Place]] | None:
     """The table and the places of a file of pieces; None if it is damaged or has another key."""
     try:
         length = int.from_bytes(os.pread(file, _LENGTH_BYTES, 0), "big")
@@ -97,14 +102,14 @@ def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[
         checksum, body = head[:_LENGTH_BYTES], memoryview(head)[_LENGTH_BYTES:]
         if len(head) != length or checksum != _checksum(body):
             return None
-        kept_key, total, table, lengths = marshal.loads(body)
-        if kept_key != key or os.fstat(file).st_size != total + _LENGTH_BYTES + length:
+        kept_key, total, table, ends = marshal.loads(body)
+        if kept_key != _PIECES + key or os.fstat(file).st_size != total + _LENGTH_BYTES + length:
             return None
     except (OSError, EOFError, ValueError, TypeError):
         return None
     places, start = {}, _LENGTH_BYTES + length
-    for name, size in zip(table, lengths, strict=True):
-        places[name] = start, size
+    for name, (size, checksum) in zip(table, ends, strict=True):
+        places[name] = start, size, checksum
         start += size
     return table, places
 
@@ -112,8 +117,8 @@ def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[
 def write_pieces(path: Path, key: bytes, pieces: Mapping[str, tuple[tuple[Any, ...], bytes]]) -> None:
     """Keep pieces, each with what is known of it, for `Pieces.of`; as `write_cached` does."""
     table = {name: tuple(info) for name, (info, _) in pieces.items()}
-    lengths = [len(piece) for _, piece in pieces.values()]
-    body = marshal.dumps((key, sum(lengths), table, lengths))
+    ends = [(len(piece), _checksum(piece)) for _, piece in pieces.values()]
+    body = marshal.dumps((_PIECES + key, sum(length for length, _ in ends), table, ends))
     length = (_LENGTH_BYTES + len(body)).to_bytes(_LENGTH_BYTES, "big")
     _replace(path, [length, _checksum(body), body, *(piece for _, piece in pieces.values())])
 

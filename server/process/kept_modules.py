@@ -5,8 +5,11 @@ For five hundred modules that is a quarter of a start. While `keeping_modules` l
 a module is and where in one file its code. It looks at the source, as Python does: another size or time of the last change, and the
 module is imported as ever. So is one that the table does not have, and each that is found as ever is kept for the next start.
 
-A module of a package is taken from the package's folder. One that is in no package is taken only if no folder that comes earlier in
-`sys.path` has a file of its name. Finders that others have put before Python's own are asked first.
+A module of a package is taken from the package's folder, if it has only one. One that is in no package is taken only if nothing that
+comes earlier in `sys.path` has its name. In its own folder nothing may have come or gone, which could be imported in its place.
+Finders that others have put before Python's own are asked first, and where others find files than Python's own nothing is taken.
+
+Whatever is wrong with the file, a start goes on as if there were none, and leaves another one.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader, all_suffixes
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final, NamedTuple
+from zipimport import zipimporter
 
 from ottla.wire.kept_files import Pieces, write_pieces
 
+SECOND: Final = 1_000_000_000  # nanoseconds
 MODULES_MAX: Final = 2_000  # in the file; if there are more, only what this process used is kept
 
 _HEADER_BYTES: Final = 16  # of a compiled file: 4 of Python's magic number, 4 of flags, 4 of time and 4 of size (PEP 552)
@@ -30,19 +35,15 @@ _BY_TIME: Final = bytes(4)  # flags of one that is good as long as time and size
 
 
 class Known(NamedTuple):
-    """A module of the table. The source's time (seconds) and size (bytes) are those of its compiled file: 32 bits each."""
+    """A module of the table: where it is, and when its source and the folder were changed last (nanoseconds since 1970)."""
 
     source: str
     compiled: str
     mtime: int
     size: int
     is_package: bool
-
-    @property
-    def folder(self) -> str:
-        """That in which it was found."""
-        folder = os.path.dirname(self.source)
-        return os.path.dirname(folder) if self.is_package else folder
+    folder: str
+    folder_mtime: int
 
     def is_as_before(self) -> bool:
         """Whether the source has not changed."""
@@ -50,7 +51,20 @@ class Known(NamedTuple):
             now = os.stat(self.source)
         except OSError:
             return False
-        return int(now.st_mtime) & 0xFFFFFFFF == self.mtime and now.st_size & 0xFFFFFFFF == self.size
+        return _is_same_time(now.st_mtime_ns, self.mtime) and now.st_size == self.size
+
+
+def _is_same_time(now: int, before: int) -> bool:
+    # What has gone through an archive, as the files of images have, has lost what was less than a second.
+    return now in (before, before - before % SECOND)
+
+
+def _mtime(folder: str) -> int:
+    """That of a folder, or -1."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return -1
 
 
 class KeptModules:
@@ -63,6 +77,8 @@ class KeptModules:
         """What another file is to be imported for, or the same one with other content."""
         self._known = known
         self._present = {*sys.modules}
+        self._folders: dict[str, int] = {}
+        """When each was changed last."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -70,21 +86,43 @@ class KeptModules:
         known = self._known.get(name)
         if known is None or name in self._unusable:
             return None
-        if (path is not None and known.folder not in path) or not known.is_as_before():
+        if not self._is_there(known, path) or (code := self._code(name, known.source)) is None:
             self._unusable.add(name)
             return None
-        loader = _KeptLoader(name, known.source, self._pieces)
+        loader = _KeptLoader(name, known.source, code)
         spec = ModuleSpec(name, loader, origin=known.source, is_package=known.is_package)
         if spec.submodule_search_locations is not None:
             spec.submodule_search_locations.append(os.path.dirname(known.source))
         spec.has_location, spec.cached = True, known.compiled
         return spec
 
+    def _is_there(self, known: Known, path: Sequence[str] | None) -> bool:
+        """Whether Python would find it there, as it was. `path`: the folders of its package."""
+        # Where a package has several, one that comes earlier may have something of this name by now.
+        if path is not None and [*path] != [known.folder]:
+            return False
+        mtime = self._folders.get(known.folder)
+        if mtime is None:
+            mtime = self._folders[known.folder] = _mtime(known.folder)
+        return _is_same_time(mtime, known.folder_mtime) and known.is_as_before()
+
+    def _code(self, name: str, source: str) -> CodeType | None:
+        """None: it is damaged, or was compiled elsewhere: then another path is in it, which Python would replace."""
+        piece = self._pieces.read(name)
+        if piece is None:
+            return None
+        try:
+            code = marshal.loads(piece)  # as trustworthy as the .pyc files beside it
+        except (EOFError, ValueError, TypeError):  # one of these was damaged when it was kept
+            return None
+        return code if isinstance(code, CodeType) and code.co_filename == source else None
+
     def write_news(self, path: Path, key: bytes) -> None:
         """Keep what was imported in another way, if that was compiled to a file."""
         names = sys.modules.keys() - self._present - (self._known.keys() - self._unusable)
         found = {name: each for name in names if (each := _compiled(name)) is not None} if names else {}
-        if not found:
+        # What this start may not take from the file may be in it all the same, for starts that may.
+        if all(self._known.get(name) == known and self._pieces.read(name) == piece for name, (known, piece) in found.items()):
             return
         kept = self._known.keys() - self._unusable
         if len(kept) + len(found) > MODULES_MAX:
@@ -96,33 +134,36 @@ class KeptModules:
 class _KeptLoader(SourceFileLoader):
     """Python's own, which has the code of its module already. Whoever asks again gets it from the usual file."""
 
-    def __init__(self, name: str, path: str, pieces: Pieces) -> None:
+    def __init__(self, name: str, path: str, code: CodeType) -> None:
         super().__init__(name, path)
-        self._pieces: Pieces | None = pieces
+        self._code: CodeType | None = code
 
     def get_code(self, fullname: str) -> CodeType | None:
-        pieces, self._pieces = self._pieces, None
-        piece = None if pieces is None else pieces.read(fullname)
-        if piece is None:
-            return super().get_code(fullname)
-        code: CodeType = marshal.loads(piece)  # as trustworthy as the .pyc files beside it
-        return code
+        code, self._code = self._code, None
+        return super().get_code(fullname) if code is None else code
 
 
 def _hidden(known: Mapping[str, Known], search_path: Sequence[str]) -> set[str]:
-    """Those that a folder of the path hides, because it comes before theirs and has something of their name."""
+    """Those that something in the path hides, because it comes before their folder and has something of their name."""
     first: dict[str, str] = {}
-    for folder in map(os.path.abspath, search_path):
-        for name in {each.partition(".")[0] for each in _files_in(folder)} & known.keys():
-            first.setdefault(name, folder)
+    endings = ("", *all_suffixes())
+    for place in search_path:
+        if isinstance(place, str):  # Python passes over others
+            for name in _names_in(place, known.keys(), endings):
+                first.setdefault(name, place)
     return {name for name, each in known.items() if first.get(name) != each.folder}
 
 
-def _files_in(folder: str) -> Iterable[str]:
+def _names_in(folder: str, names: Collection[str], endings: Collection[str]) -> Collection[str]:
+    """Which of these modules or packages are in a folder; all, if it may be an archive, or a place in one."""
     try:
-        return os.listdir(folder)
-    except OSError:
+        files = os.listdir(folder or os.curdir)
+    except (FileNotFoundError, PermissionError):  # Python finds nothing there either
         return ()
+    except (OSError, ValueError):
+        return names
+    parts = (each.partition(".") for each in files)
+    return {name for name, dot, ending in parts if name in names and dot + ending in endings}
 
 
 def _compiled(name: str) -> tuple[Known, bytes] | None:
@@ -130,30 +171,42 @@ def _compiled(name: str) -> tuple[Known, bytes] | None:
     module = sys.modules[name]
     # Of another type are those that run when somebody asks for what is in them, and what is no module at all.
     spec = module.__spec__ if type(module) is ModuleType else None
-    if spec is None or spec.name != name or not isinstance(spec.loader, SourceFileLoader) or not spec.cached:
+    if spec is None or spec.name != name or not spec.cached:
+        return None
+    # Others of this kind may have changed what they have compiled.
+    if not isinstance(spec.loader, SourceFileLoader) or type(spec.loader) not in (SourceFileLoader, _KeptLoader):
         return None
     source = spec.loader.path
     try:
+        now = os.stat(source)
         with open(spec.cached, "rb") as file:
             content = file.read()
     except OSError:
         return None
     code = content[_HEADER_BYTES:]
-    mtime, size = (int.from_bytes(content[start : start + 4], "little") for start in (8, 12))
-    known = Known(source, spec.cached, mtime, size, spec.submodule_search_locations is not None)
-    # A file that was compiled elsewhere has another path in it, which Python would replace.
-    if content[4:8] != _BY_TIME or os.fsencode(source) not in code or not known.is_as_before():
+    header = b"".join((int(each) & 0xFFFFFFFF).to_bytes(4, "little") for each in (now.st_mtime, now.st_size))
+    # A file that was compiled elsewhere has another path in it.
+    if content[4:_HEADER_BYTES] != _BY_TIME + header or os.fsencode(source) not in code:
         return None
-    return known, code
+    is_package = spec.submodule_search_locations is not None
+    folder = os.path.dirname(os.path.dirname(source) if is_package else source)
+    return Known(source, spec.cached, now.st_mtime_ns, now.st_size, is_package, folder, _mtime(folder)), code
+
+
+def _are_files_found_as_usual() -> bool:
+    """Whether Python's own look for what is in a folder, and nobody else comes first, who would change what is loaded."""
+    hooks = sys.path_hooks[:2]
+    return hooks[:1] == [zipimporter] and getattr(hooks[-1], "__name__", "") == "path_hook_for_FileFinder"
 
 
 @contextmanager
 def keeping_modules(path: Path | None) -> Iterator[None]:
     """See the module's docstring. `path`: the file; None: there is none, and nothing is kept."""
-    if path is None or PathFinder not in sys.meta_path:
+    if path is None or PathFinder not in sys.meta_path or not _are_files_found_as_usual():
         yield
         return
-    key = f"{sys.version} {sys.flags.optimize}".encode()
+    # With the names, since an upgrade of Ottla leaves the file of the release before.
+    key = f"{sys.version} {sys.flags.optimize} {Known._fields}".encode()
     with Pieces.of(path, key) as pieces:
         modules = KeptModules(pieces, sys.path)
         sys.meta_path.insert(sys.meta_path.index(PathFinder), modules)
