@@ -167,11 +167,15 @@ class OttlaProcess(BrokerProcess):
 FIRST_PORT, EPHEMERAL_PORTS = 10_000, 32_768
 """The system gives the latter and those above to whoever wants any port, as Linux has it by default."""
 
+HELD_MAX = 200
+"""Ports that are kept, each by a descriptor, of which a process often may have 1,024."""
+
 _held: dict[int, socket.socket] = {}
+"""Those that were given last."""
 
 
 def free_port() -> int:
-    """A port that nobody has, and that nobody else is given while this process lives.
+    """A port that nobody has, and that nobody else is given until this process has asked for two hundred others.
 
     A broker that ends and starts again finds it free: no client's connection is given it meanwhile, and no other test. A
     socket of ours keeps it from them that does not listen. It keeps it from no server, since servers set SO_REUSEADDR.
@@ -184,6 +188,8 @@ def free_port() -> int:
             return port
         return 0
 
+    while len(_held) >= HELD_MAX:
+        _held.pop(next(iter(_held))).close()
     port = wait_until(look, "a free port")
     if sys.platform == "linux":
         _held[port].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
