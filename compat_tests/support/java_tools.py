@@ -1,5 +1,6 @@
 """Kafka's command-line tools, many of them in one JVM: see Launcher.java. So are programs that use its clients."""
 
+import contextlib
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -32,16 +33,30 @@ class Said(NamedTuple):
 class OneJvm:
     """A JVM that runs classes one after the other: `one_jvm("Scenarios", "seek", ...)`.
 
-    A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`.
+    A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`. A JVM that has ended all the same, or whose answer
+    nobody has read to its end, is replaced for the next one: otherwise that would be told what the one before has done.
     """
 
     def __init__(self, class_path: str, log: Path, options: Sequence[str] = FAST_START) -> None:
-        command = [*bound_to_us(), "java", *options, "-cp", class_path, str(LAUNCHER)]
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+        self._command = [*bound_to_us(), "java", *options, "-cp", class_path, str(LAUNCHER)]
+        self._log = log
+        self._start()
+
+    def _start(self) -> None:
+        with self._log.open("ab") as errors:
+            self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
 
     def __call__(self, class_name: str, *arguments: str, stdin: str = "") -> Said:
-        command = [class_name, *arguments]
+        if self.process.poll() is not None:
+            self._start()
+        try:
+            return self._ask([class_name, *arguments], stdin)
+        except BaseException:  # the time of a test is over, perhaps
+            self.process.kill()
+            self.close()
+            raise
+
+    def _ask(self, command: Sequence[str], stdin: str) -> Said:
         texts = [_text(each) for each in (*command, stdin)]
         self.process.stdin.write(_int.pack(len(command)) + b"".join(texts))
         self.process.stdin.flush()
@@ -56,7 +71,8 @@ class OneJvm:
         return self._read(_int.unpack(self._read(4))[0]).decode(errors="replace")
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait(timeout=60)
         self.process.stdout.close()
 
