@@ -254,7 +254,7 @@ def wait_for_shares(one, two, everything):
 
     def they_share():
         mine, others = one.partitions(), two.partitions()
-        return len(mine) == len(others) and mine | others == everything
+        return 2 * len(mine) == 2 * len(others) == len(everything) and mine | others == everything
 
     wait_until(lambda: one.failure or two.failure or they_share(), "they share the partitions")
     if failure := one.failure or two.failure:
