@@ -49,7 +49,6 @@ from ottla.replication.log.rolling import should_roll
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
-from ottla.replication.log.several_batches import Several
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.truncation import DAY_MS, Truncation
@@ -210,14 +209,14 @@ class PartitionLog(DurableLog):
             raise self.log_directory.error()
         if checked is None:
             checked = self.check_produced(records, now_ms=now_ms, origin=origin, at_once=True)
-        # The offset is taken here and used up in `_write`, without a wait in between. So no other append can get the
+        # The offset is taken here and used up in `write`, without a wait in between. So no other append can get the
         # same one.
         validated = checked.assign(self.log_end_offset, leader_epoch)
         # Taken apart at once: the names of a tuple are looked up more slowly than other attributes.
         buffer, batches, first, last, max_timestamp, _, append_time_ms = validated
         # Without a producer id there is no sequence to check and no transaction to note.
         if batches[0].producer_id < 0 and len(batches) == 1:
-            rolled = self._write(buffer, batches, max_timestamp, now_ms)
+            rolled = self.write(buffer, batches, max_timestamp, now_ms)
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
             if isinstance(appended, BatchMetadata):
@@ -232,45 +231,6 @@ class PartitionLog(DurableLog):
             epochs.assign(leader_epoch, first)
         info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled
         return new_tuple(AppendInfo, info)
-
-    def append_several_as_leader(
-        self, checked: Sequence[CheckedRecords], *, leader_epoch: int, now_ms: int
-    ) -> int | None:
-        """Append ordinary batches, each of which follows the one before (`follows`), in one write. Returns the first offset.
-
-        None: nothing was done. They have to go one by one, as where something is to be refused or a segment may end.
-        """
-        segment, config = self._segments[-1], self._config
-        first, first_header = self.log_end_offset, checked[0].header
-        several = Several.of(checked)
-        try:
-            if (
-                self.log_directory.failure is not None
-                # The age of a segment is counted from its first batch, so that one goes alone.
-                or not segment.size
-                or not segment.has_index_room(len(checked), config)
-                or should_roll(segment, config, several.size, several.max_timestamp, first + several.records - 1, now_ms)
-            ):
-                return None
-        except (OSError, CorruptSegment, KafkaError):
-            return None
-        producers = self.producer_state() if first_header.producer_id >= 0 else None
-        entry = producers.in_order([first_header]) if producers is not None else None
-        if producers is not None and entry is None:
-            return None
-        headers = several.assign(first, leader_epoch)
-        try:
-            self._write(checked[0].buffer, headers, several.max_timestamp, now_ms, several.more)
-        except KafkaError:
-            several.take_back()
-            return None
-        if producers is not None and entry is not None:
-            for header in headers:
-                entry.add(header)
-            producers.map_end_offset = self.log_end_offset
-        if leader_epoch != self._epochs.latest_epoch():
-            self._epochs.assign(leader_epoch, first)
-        return first
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
@@ -304,7 +264,7 @@ class PartitionLog(DurableLog):
         is_client = origin is AppendOrigin.CLIENT
         # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
         if is_client and (entry := producers.in_order(batches)) is not None:
-            rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+            rolled = self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
             entry.add(batches[0])
             producers.map_end_offset = self.log_end_offset
             return rolled
@@ -319,7 +279,7 @@ class PartitionLog(DurableLog):
             update = producers.check_marker(first, marker, MarkerVersion.of(transaction_version))
         else:
             update = producers.check(batches, is_client=is_client, guard=guard)
-        rolled = self._write(validated.buffer, batches, validated.max_timestamp, now_ms)
+        rolled = self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
         self._note_aborted(producers.apply(update))
         producers.map_end_offset = self.log_end_offset
         return rolled
@@ -333,7 +293,7 @@ class PartitionLog(DurableLog):
             return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
         max_timestamp = max(batch.max_timestamp for batch in batches)
         # All batches with one write, as the leader sent them: both logs have the same bytes.
-        rolled = self._write(records[:size], batches, max_timestamp, now_ms)
+        rolled = self.write(records[:size], batches, max_timestamp, now_ms)
         for batch, marker in zip(batches, markers, strict=True):
             # A follower learns of epochs from the batches, so that it can answer for them when it leads.
             if batch.partition_leader_epoch >= 0:
@@ -347,7 +307,7 @@ class PartitionLog(DurableLog):
         first, last = batches[0].base_offset, self.log_end_offset - 1
         return AppendInfo(first, last, -1, self.log_start_offset, False, self.is_flush_required, rolled)
 
-    def _write(
+    def write(
         self,
         buffer: memoryview | bytes | bytearray,
         batches: Sequence[BatchHeader],

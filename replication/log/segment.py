@@ -353,14 +353,6 @@ class Segment:
             or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
         )
 
-    def has_index_room(self, count: int, config: LogConfig) -> bool:
-        """Whether the indexes are not full before so many batches more, even if each gets an entry."""
-        size = config.segment_index_bytes
-        return (
-            self.offset_index.entries + count < size // OffsetIndex.ENTRY.size
-            and self.time_index.entries + count < size // TimeIndex.ENTRY.size - 1
-        )
-
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
         """Note a batch, which becomes an index entry now and then; returns whether it did."""
         max_timestamp = self._max_timestamp

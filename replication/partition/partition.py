@@ -34,7 +34,7 @@ Waiting
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.replication.log.log_reader import EMPTY
@@ -369,26 +369,6 @@ class Partition:
             self._advance_high_watermark()
             self.notify_watchers()
         return info
-
-    def append_several_as_leader(
-        self, checked: Sequence[CheckedRecords], *, required_acks: int, now_ms: int
-    ) -> int | None:
-        """Append ordinary batches that came together, each following the one before; the offset of the first.
-
-        None: nothing was done, and they have to be appended one by one.
-        """
-        if self.leader_id != self._local_id or (required_acks == -1 and len(self.isr) < self.min_isr):
-            return None
-        first = self.log.append_several_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        if first is None:
-            return None
-        traffic = self.traffic
-        traffic.produce_requests += len(checked)
-        traffic.messages_in += self.log.log_end_offset - first
-        traffic.bytes_in += sum([len(each.buffer) for each in checked])
-        self._advance_high_watermark()
-        self.notify_watchers()
-        return first
 
     def _flush(self) -> None:
         if self._request_flush is not None:

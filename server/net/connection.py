@@ -45,7 +45,7 @@ from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import Pending
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.net.together import take_following
+from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
     DRAIN,
@@ -62,7 +62,6 @@ from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.schema import Struct
-from ottla.wire.text import JAVA_REPLACE
 
 if TYPE_CHECKING:
     from ottla.server.gate.dispatch import AtOnce
@@ -79,8 +78,7 @@ QUEUED_BYTES_MAX = 256 * 1024  # of answers that are there, behind one that is n
 
 _long_answers = trio.CapacityLimiter(2)  # at once; each may be a hundred thousand objects until it is encoded
 _header = struct.Struct(">hhih").unpack_from  # api key, api version, correlation id, length of the client id
-_correlation_id = struct.Struct(">4xi").unpack_from
-_HEADER_BYTES, _SIZE_BYTES = 10, 4
+_HEADER_BYTES = 10
 
 
 class Connection:
@@ -89,7 +87,6 @@ class Connection:
     __slots__ = (
         "_authentication",
         "_calls",
-        "_client_id_raw",
         "_complaints",
         "_context",
         "_holdings",
@@ -127,7 +124,6 @@ class Connection:
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._throttling = Throttling(listener.quotas)
-        self._client_id_raw = b""
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
         self._pending: deque[Pending] = deque()
@@ -340,7 +336,7 @@ class Connection:
             if len(self._pending) >= PENDING_MAX:
                 self._inbox.put_back(start)
                 return ROOM
-        position = self._read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
+        position = self._context.read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
             # Nearly every client sends an empty section, a single zero byte, which is skipped without a call. Behind
             # the end of the frame lie foreign bytes, so the end is looked at first; `skip_tagged_fields` raises there.
@@ -374,32 +370,24 @@ class Connection:
                 if self._carry_out_together(call, at_once, start, position, prepared):
                     return None
             elif parts := at_once.carry_out(prepared, self._context):
-                self._hand_over(call, correlation_id, parts)
+                self._outbox.add(call, correlation_id, parts)
                 return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
 
     def _carry_out_together(self, call: Call, at_once: AtOnce, start: int, body: int, prepared: Any) -> bool:
         """Answer the request at `start`, and with it those behind it that follow. False: it is to be decoded and handled."""
-        inbox, context, buffer = self._inbox, self._context, self._inbox.buffer
-        first_end = inbox.start
-        starts, together = take_following(inbox, at_once, context, start, body, prepared, self._turn_end)
-        answers = at_once.carry_out_all(together, context) if len(together) > 1 else None
-        answered = 0
-        for position, each in zip(starts, answers or together, strict=True):
-            # Not together, as where a segment ends: then one by one, up to the first that is not ordinary after all.
-            parts = each if answers else at_once.carry_out(each, context)
-            if parts is None:
-                inbox.put_back(position if answered else first_end + _SIZE_BYTES)
-                # What is refused as a rule is refused again: each would be looked at with all behind it in vain.
-                self._takes_together = False
-                break
-            self._hand_over(call, _correlation_id(buffer, position)[0], parts)
-            answered += 1
-        if answered > 1:
-            self._together = answered
-            call.route.request_count += answered - 1
-            call.route.request_bytes += inbox.start - first_end - (answered - 1) * _SIZE_BYTES
-        return answered > 0
+        inbox, first_end = self._inbox, self._inbox.start
+        taken = take_following(inbox, at_once, self._context, start, body, prepared, self._turn_end)
+        answers = answers_of(taken, inbox, at_once, self._context)
+        for correlation_id, parts in answers:
+            self._outbox.add(call, correlation_id, parts)
+        # What is refused as a rule is refused again: each would be looked at with all behind it in vain.
+        self._takes_together = len(answers) == len(taken)
+        if len(answers) > 1:
+            self._together = len(answers)
+            call.route.request_count += len(answers) - 1
+            call.route.request_bytes += inbox.start - first_end - (len(answers) - 1) * SIZE_BYTES
+        return len(answers) > 0
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
         try:
@@ -408,7 +396,7 @@ class Connection:
             result = error_answer(call, error)
         # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
-            self._hand_over(call, correlation_id, call.encoded(result))
+            self._outbox.add(call, correlation_id, call.encoded(result))
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
             return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent))
@@ -440,39 +428,6 @@ class Connection:
         if charge is not None and charge.is_timed:
             work = Timed(work, charge)
         return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large, charge)
-
-    def _read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
-        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
-        if position + length > end:
-            raise ProtocolViolation("a client id longer than its frame")
-        raw = buffer[position : position + length]
-        # A client sends the same id with every request, so it is decoded once.
-        if raw != self._client_id_raw:
-            self._client_id_raw = bytes(raw)
-            self._context.client_id = raw.decode("utf-8", JAVA_REPLACE)
-        return position + length
-
-    def _hand_over(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
-        out = self._outbox.parts
-        # Without records the answer is one small piece: fewer parts for the outbox to look at.
-        if call.is_plain:
-            body = b"".join(parts)
-            size = len(body) + call.envelope_bytes
-            out.append(call.envelope(size, correlation_id) + body)
-        else:
-            # With records there may be regions of files between the pieces. Their bytes join on the way out. The first
-            # piece is what comes before the first records, so it is joined here: a part less to look at.
-            size = sum(map(len, parts)) + call.envelope_bytes
-            parts[0] = call.envelope(size, correlation_id) + parts[0]
-            out += parts
-        call.route.response_bytes += size
-
-    def _hand_over_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
-        """The body is shared with whoever asked the same."""
-        # Two parts, so that a large body is not copied for each of many peers.
-        size = len(body) + call.envelope_bytes
-        self._outbox.parts += [call.envelope(size, correlation_id), body]
-        call.route.response_bytes += size
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
@@ -592,7 +547,7 @@ class Connection:
             if waiting.charge is not None:
                 response = self._throttling.settle(call, response, waiting.charge)
             parts = await encode_large(call, response)
-            self._hand_over(call, waiting.correlation_id, parts)
+            self._outbox.add(call, waiting.correlation_id, parts)
             encoded: list[Struct] = [response]
             del response
             # The list above is the last to hold the answer, which may be tens of thousands of objects.
@@ -622,9 +577,9 @@ class Connection:
             self._queued_bytes += len(encoded.body)
             self._pending.append(Pending(call, correlation_id, encoded, since=time.monotonic()))
         elif type(answer) is EncodedAnswer:
-            self._hand_over_encoded(call, correlation_id, answer.body)
+            self._outbox.add_encoded(call, correlation_id, answer.body)
         else:
-            self._hand_over(call, correlation_id, call.encoded(answer))
+            self._outbox.add(call, correlation_id, call.encoded(answer))
 
     def _note_ready(self) -> None:
         """A pending answer has become ready: send it soon if it is its turn."""
@@ -650,9 +605,9 @@ class Connection:
                 if charge is not None:
                     response = self._throttling.settle(call, response, charge)
             if type(response) is EncodedAnswer:
-                self._hand_over_encoded(call, correlation_id, response.body)
+                self._outbox.add_encoded(call, correlation_id, response.body)
             elif response is not None:
-                self._hand_over(call, correlation_id, call.encoded(response))
+                self._outbox.add(call, correlation_id, call.encoded(response))
             # One commit may make a hundred answers ready, each about thousands of partitions.
             if pending and time.monotonic() > self._turn_end:
                 self._note_ready()

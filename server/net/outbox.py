@@ -14,6 +14,7 @@ from ottla.server.net.transport import PageMissing
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
+    from ottla.server.net.calls import Call
     from ottla.server.net.transport import Transport
 
 # So much is looked for in memory at a time, and read from the disk at a time if it is not there.
@@ -50,6 +51,28 @@ class Outbox:
         """How much of it is in memory. A body that this peer is sent several times counts once."""
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
         return sum(buffers.values())
+
+    def add(self, call: Call, correlation_id: int, parts: list[Any]) -> None:
+        """Put an answer behind the others."""
+        # Without records the answer is one small piece: fewer parts to look at.
+        if call.is_plain:
+            body = b"".join(parts)
+            size = len(body) + call.envelope_bytes
+            self.parts.append(call.envelope(size, correlation_id) + body)
+        else:
+            # With records there may be regions of files between the pieces. Their bytes join on the way out. The first
+            # piece is what comes before the first records, so it is joined here: a part less to look at.
+            size = sum(map(len, parts)) + call.envelope_bytes
+            parts[0] = call.envelope(size, correlation_id) + parts[0]
+            self.parts += parts
+        call.route.response_bytes += size
+
+    def add_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
+        """The same of an answer whose body is shared with whoever asked the same."""
+        # Two parts, so that a large body is not copied for each of many peers.
+        size = len(body) + call.envelope_bytes
+        self.parts += [call.envelope(size, correlation_id), body]
+        call.route.response_bytes += size
 
     def send(self, transport: Transport) -> Progress:
         """Send as much as the transport takes without waiting."""

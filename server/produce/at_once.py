@@ -20,6 +20,7 @@ from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.ordinary_compressed import check_compressed
 from ottla.replication.log.several_batches import follows
+from ottla.replication.partition.appending_together import append_together
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.wire.errors import KafkaError
@@ -123,7 +124,7 @@ class AtOnce:
         """The same of several, each of which follows the one before."""
         asked, _, partition, _, _ = prepared[0]
         checked = [each[4] for each in prepared]
-        offset = partition.append_several_as_leader(checked, required_acks=asked[0], now_ms=context.now_ms)
+        offset = append_together(partition, checked, required_acks=asked[0], now_ms=context.now_ms)
         if offset is None:
             return None
         front, start, answers = asked[3][FRONT_AT:], partition.log_start_offset, []

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.log.memory_storage import MemoryStorage, ShortWrite
 from ottla.replication.log.tests.logs import batch, idempotent
+from ottla.replication.partition.appending_together import append_together
 from ottla.server.gate import dispatch
 from ottla.server.net import connection as connections
 from ottla.server.net import together
@@ -330,13 +331,12 @@ async def test_a_client_that_may_write_no_more_is_refused_from_then_on(tmp_path:
 async def test_requests_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     way = await connected(tmp_path)
     counts: list[int] = []
-    append_several = type(way.broker.partition("t", 0)).append_several_as_leader
 
-    def noted(self: Any, checked: Any, **options: Any) -> Any:
+    def noted(partition: Any, checked: Any, **options: Any) -> Any:
         counts.append(len(checked))
-        return append_several(self, checked, **options)
+        return append_together(partition, checked, **options)
 
-    monkeypatch.setattr(type(way.broker.partition("t", 0)), "append_several_as_leader", noted)
+    monkeypatch.setattr(at_once, "append_together", noted)
     way.send(b"".join(encoded(way.broker, series(70, 10))))
     assert counts == [together.TOGETHER_MAX, together.TOGETHER_MAX, 70 - 2 * together.TOGETHER_MAX]
     counts.clear()

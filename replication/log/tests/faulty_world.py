@@ -31,6 +31,7 @@ from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadOptions, marker_of
+from ottla.replication.log.several_batches import append_several
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
@@ -184,7 +185,7 @@ class World:
             self._unsent[each] = self._unsent.get(each) or made()
         batches = [self._unsent[each] for each in names]
         checked = [self.log.check_produced(batch.buffer(), now_ms=NOW_MS) for batch in batches]
-        offset = self.log.append_several_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=NOW_MS)
+        offset = append_several(self.log, checked, leader_epoch=self.leader_epoch, now_ms=NOW_MS)
         for each, batch in zip(names, batches, strict=True):
             if offset is None:
                 self.resend(each, lambda batch=batch: batch)
