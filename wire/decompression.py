@@ -33,7 +33,7 @@ from ottla.wire.threads import let_others_run
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
 
-BLOCKS_SCANNED_MAX = 2_000  # where a bound is wanted at once; a MiB has 32 blocks
+BLOCKS_SCANNED_MAX = 500  # where a bound is wanted at once; a MiB has 32 blocks, and each costs some calls
 
 _XERIAL_LENGTH = struct.Struct(">i")
 _XERIAL_BLOCK_LENGTH = b"\x80\x80\x02"  # as snappy writes `XERIAL_BLOCK_BYTES`

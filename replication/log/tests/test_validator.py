@@ -7,6 +7,7 @@ import zlib
 from contextlib import suppress
 from unittest.mock import patch
 
+import cramjam
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ from ottla.replication.log.validator import (
     check_produced,
     is_expensive,
 )
-from ottla.wire.compression import Compression, compress
+from ottla.wire.compression import XERIAL_HEADER, Compression, compress
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
@@ -797,6 +798,18 @@ def test_gzip_of_empty_blocks_behind_a_stored_one_is_for_a_thread():
     for count, takes_long in ((1000, False), (100_000, True)):
         area = member + b"\0" + sizes + records + four_blocks * count + b"\1\0\0\xff\xff" + trailer
         sent = memoryview(bytearray(batch(area, attributes=1)))
+        assert is_expensive(sent) == takes_long
+        if takes_long:
+            assert check_ordinary_compressed(sent, ValidationRules(), now_ms=NOW) is None
+        assert check_produced(sent, ValidationRules(), now_ms=NOW).header.records_count == 1
+
+
+def test_very_many_blocks_are_for_a_thread():
+    records = encode_batch([Record(0, NOW, None, bytes(100_000))])[RECORDS_OFFSET:]
+    for block_bytes, takes_long in ((1000, False), (50, True)):
+        blocks = [bytes(cramjam.snappy.compress_raw(records[at : at + block_bytes])) for at in range(0, len(records), block_bytes)]
+        area = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+        sent = memoryview(bytearray(batch(area, attributes=Compression.SNAPPY)))
         assert is_expensive(sent) == takes_long
         if takes_long:
             assert check_ordinary_compressed(sent, ValidationRules(), now_ms=NOW) is None
