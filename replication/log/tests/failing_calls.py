@@ -123,11 +123,33 @@ def single_faults(made: Sequence[Call], errnos: Iterable[int] = ERRNOS, *, lasti
 
 
 def run_every_case(case: Case, errnos: Iterable[int] = ERRNOS, *, lasting: bool = False, every: int = 1) -> int:
-    """Fail each call of a case once, in each way, or in `every` so many-th of all ways; returns the number of cases."""
-    faults = list(single_faults(run_case(case).made, errnos, lasting=lasting))[::every]
+    """Fail each call of a case once, in each way, or in `every` so many-th of all; returns the number of cases."""
+    made = run_case(case).made
+    faults = some(made, list(single_faults(made, errnos, lasting=lasting)), every)
     for fault in faults:
         run_case(case, fault)
     return len(faults)
+
+
+def some(made: Sequence[Call], faults: Sequence[Fault], every: int) -> list[Fault]:
+    """One in `every` of these, first those of which each fails another kind of call, or in another way.
+
+    Simply each so many-th would be of the same few ways: they come round, in each call anew.
+    """
+    alike: dict[tuple[object, ...], list[Fault]] = {}
+    for fault in faults:
+        alike.setdefault((made[fault.number].operation, *fault[1:]), []).append(fault)
+    # Not the first of all, which are those of calls at the beginning.
+    differing = [each[number % len(each)] for number, each in enumerate(alike.values())]
+    count = -(-len(faults) // every)
+    others = [each for each in faults if each not in differing]
+    return [*_spread(differing, count), *_spread(others, count - len(differing))]
+
+
+def _spread(faults: Sequence[Fault], count: int) -> list[Fault]:
+    """So many of them, as far from each other as can be."""
+    count = max(0, min(count, len(faults)))
+    return [faults[number * len(faults) // count] for number in range(count)]
 
 
 def run_pairs(case: Case, first: Iterable[Fault], second_errno: int = errno.EIO, *, within: int = 3) -> int:

@@ -371,7 +371,7 @@ def cases() -> Iterator[tuple[str, str, Case]]:
             yield name, kind, make_case(operation, kind)
 
 
-EVERY = 7  # of all ways to fail, to stay within a minute; a prime, so that every way has its turn at some call
+EVERY = 7  # of all ways to fail, to stay within a minute
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long, id="all"), pytest.param(EVERY, id="some")])
