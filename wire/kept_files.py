@@ -136,9 +136,11 @@ def _replace(path: Path, content: Iterable[bytes]) -> None:
         with open(unfinished, "xb", opener=_for_us_to_write) as file:
             file.writelines(content)
         unfinished.replace(path)
-    except OSError:
+    except BaseException as problem:  # Ctrl-C as well
         with suppress(OSError):
             unfinished.unlink()
+        if not isinstance(problem, OSError):
+            raise
 
 
 def _for_us_to_write(path: str, flags: int) -> int:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 
@@ -60,6 +61,17 @@ def test_nothing_is_written_where_python_writes_no_compiled_code(path: Path, mon
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write_cached(path, b"key", CODE)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("problem", [OSError, KeyboardInterrupt])
+def test_an_unfinished_file_is_not_left(path: Path, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]) -> None:
+    def replace(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with suppress(KeyboardInterrupt):
+        write_cached(path, b"key", CODE)
+    assert [*path.parent.iterdir()] == []
 
 
 def test_folder_that_cannot_be_written_is_no_error(path: Path) -> None:
