@@ -16,6 +16,7 @@ from ottla.replication.config import LogConfig
 from ottla.replication.following.throttle import Limit, ReplicationThrottle
 from ottla.replication.hosting import future_replica
 from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.log.tests.failing_calls import some
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
@@ -432,10 +433,13 @@ class Run:
         self.acknowledged = 0
         self.durable = 0
         self.operations = 0
+        self.kinds: list[tuple[str, str]] = []
+        """Of the operations, each with the kind of its file."""
         self._stop_at = stop_at
 
     def _count(self, operation: str, path: str) -> None:
         self.operations += 1
+        self.kinds.append((operation, path.rpartition("/")[2].lstrip("0123456789")))
         if self.operations > self._stop_at:
             raise PowerCut
 
@@ -521,7 +525,7 @@ async def test_a_power_cut_takes_no_more_than_it_would_without_a_move(autojump_c
     config = LogConfig(segment_bytes=400)
     whole = Run(config, float("inf"))
     await whole.run()
-    for stop_at in range(0, whole.operations, every):
+    for stop_at in some(whole.kinds, every):
         run = Run(config, stop_at)
         await run.run()
         run.disk.storage.crash(Random(stop_at))

@@ -30,7 +30,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -125,31 +125,36 @@ def single_faults(made: Sequence[Call], errnos: Iterable[int] = ERRNOS, *, lasti
 def run_every_case(case: Case, errnos: Iterable[int] = ERRNOS, *, lasting: bool = False, every: int = 1) -> int:
     """Fail each call of a case once, in each way, or in `every` so many-th of all; returns the number of cases."""
     made = run_case(case).made
-    faults = some(made, list(single_faults(made, errnos, lasting=lasting)), every)
+    faults = some_faults(made, list(single_faults(made, errnos, lasting=lasting)), every)
     for fault in faults:
         run_case(case, fault)
     return len(faults)
 
 
-def some(made: Sequence[Call], faults: Sequence[Fault], every: int) -> list[Fault]:
-    """One in `every` of these, first those of which each fails another kind of call, or in another way.
+def some_faults(made: Sequence[Call], faults: Sequence[Fault], every: int) -> list[Fault]:
+    """One in `every` of these; as many kinds of calls fail in as many ways as there can be."""
+    return [faults[number] for number in some([(made[each.number].operation, *each[1:]) for each in faults], every)]
 
-    Simply each so many-th would be of the same few ways: they come round, in each call anew.
+
+def some(kinds: Sequence[Hashable], every: int) -> list[int]:
+    """Numbers of one in `every` of what has these kinds, of as many kinds as there can be.
+
+    Simply each so many-th would be of the same few: kinds come round, for each call or each file anew.
     """
-    alike: dict[tuple[object, ...], list[Fault]] = {}
-    for fault in faults:
-        alike.setdefault((made[fault.number].operation, *fault[1:]), []).append(fault)
-    # Not the first of all, which are those of calls at the beginning.
-    differing = [each[number % len(each)] for number, each in enumerate(alike.values())]
-    count = -(-len(faults) // every)
-    others = [each for each in faults if each not in differing]
+    alike: dict[Hashable, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(number)
+    # Not the first of all, which are those at the beginning.
+    differing = [numbers[place % len(numbers)] for place, numbers in enumerate(alike.values())]
+    count = -(-len(kinds) // every)
+    others = sorted({*range(len(kinds))}.difference(differing))
     return [*_spread(differing, count), *_spread(others, count - len(differing))]
 
 
-def _spread(faults: Sequence[Fault], count: int) -> list[Fault]:
+def _spread(numbers: Sequence[int], count: int) -> list[int]:
     """So many of them, as far from each other as can be."""
-    count = max(0, min(count, len(faults)))
-    return [faults[number * len(faults) // count] for number in range(count)]
+    count = max(0, min(count, len(numbers)))
+    return [numbers[place * len(numbers) // count] for place in range(count)]
 
 
 def run_pairs(case: Case, first: Iterable[Fault], second_errno: int = errno.EIO, *, within: int = 3) -> int:

@@ -23,6 +23,7 @@ from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
+from ottla.replication.log.tests.failing_calls import some
 from ottla.replication.log.tests.logs import (
     NOW_MS,
     ROOT,
@@ -270,17 +271,16 @@ class _Stop(BaseException):
     """The process ends here."""
 
 
-def compact_until(storage: MemoryStorage, story: Story, stop: int) -> int:
-    """Compact, but end at call number `stop`; returns the number of calls made."""
-    calls = 0
+def compact_until(storage: MemoryStorage, story: Story, stop: int) -> list[tuple[str, str]]:
+    """Compact, but end at call number `stop`; returns the calls made, each with the kind of its file."""
+    calls = list[tuple[str, str]]()
     options = LoadOptions(0, story.log.recovery_point, True, NOW_MS)
     log = PartitionLog.load(LogDirectory(ROOT, storage), "topic-0", LogConfig(**CONFIG), options)
 
     def count(operation: str, path: str) -> None:
-        nonlocal calls
-        if calls >= stop:
+        if len(calls) >= stop:
             raise _Stop
-        calls += 1
+        calls.append((operation, path.rpartition("/")[2].lstrip("0123456789")))
 
     log.roll(NOW_MS)
     log.flush()
@@ -311,9 +311,9 @@ def test_a_pass_that_is_killed_at_any_system_call_loses_nothing(every: int) -> N
     whole = story.log.log_directory.storage
     assert isinstance(whole, MemoryStorage)
     whole.sync_directory(story.log.directory)
-    last = compact_until(whole.copy(), story, 10**6)
-    assert last > 100
-    for stop in range(0, last + 1, every):
+    calls = compact_until(whole.copy(), story, 10**6)
+    assert len(calls) > 100
+    for stop in [*some(calls, every), len(calls)]:
         storage = whole.copy()
         compact_until(storage, story, stop)
         after_a_power_cut = storage.copy()
