@@ -22,6 +22,7 @@ from ottla.server.tests.test_topic_handlers import creatable, create
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.record_walk import IS_NATIVE
 from ottla.wire.records import decode_records, iter_batches
 
 PASSING = (errno.EINTR, errno.ENOSPC)
@@ -189,7 +190,8 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     partition = broker.partition("t", 0)
     assert not await left_alone(broker)
     assert not await left_alone(broker, acks=1)
-    for codec in Compression:
+    # Without the walk in C a block of zstd may already be too long.
+    for codec in Compression if IS_NATIVE else [Compression.NONE]:
         for value in (bytes(1000), random.Random(codec).randbytes(1000)):
             assert not await left_alone(broker, records=batch(NOW_MS, value=value, compression=codec))
     # What becomes long is checked in a thread.
