@@ -126,10 +126,9 @@ class Filler:
             entry = self.log.producers.get(producer_id)
             epoch, sequence = (0, 0) if entry is None else (max(entry.epoch, 0), entry.last_sequence + 1)
             options = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-        batch = encode_batch(records, compression=codec, is_transactional=is_transactional, **options)
-        self.log.append_as_leader(
-            memoryview(bytearray(batch)), leader_epoch=0, now_ms=self.now_ms, guard=NOT_REQUIRED
-        )
+        batch = memoryview(bytearray(encode_batch(records, compression=codec, is_transactional=is_transactional, **options)))
+        checked = self.log.check_produced(batch, now_ms=self.now_ms)
+        self.log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms, checked=checked, guard=NOT_REQUIRED)
 
     def end(self, producer_id: int) -> None:
         """A marker; where no transaction is open it ends an empty one."""

@@ -206,10 +206,11 @@ class DeadLetterQueues:
         index = source_partition % len(topic.partitions)
         leader = topic.partitions[index].leader
         if leader == broker.node_id:
-            partition = broker.partition(name, index)
-            info = partition.append_as_leader(
-                memoryview(bytearray(batch)), required_acks=ALL_REPLICAS, now_ms=broker.now_ms()
-            )
+            partition, records = broker.partition(name, index), memoryview(bytearray(batch))
+            # What the topic refuses, or wants changed, takes a look at each record.
+            check = partial(partition.log.check_produced, records, now_ms=broker.now_ms())
+            checked = await trio.to_thread.run_sync(check, limiter=_threads)
+            info = partition.append_as_leader(records, required_acks=ALL_REPLICAS, now_ms=broker.now_ms(), checked=checked)
             error = await broker.replicas.wait_committed(partition, info.last_offset + 1, timeout_s=TIMEOUT_S)
         else:
             error = await self._produce_elsewhere(leader, name, index, batch)

@@ -14,6 +14,7 @@ from ottla.groupcoord.sharing.acknowledging import REJECT, RELEASE
 from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.config import LogConfig
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
+from ottla.replication.log.validator import ONE_BY_ONE_INLINE_MAX
 from ottla.replication.partition.partition import Partition
 from ottla.server.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED, _decoded
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired
@@ -138,6 +139,21 @@ async def test_many_letters_go_in_batches_that_the_queue_takes(post: Post) -> No
     assert [said(letter)[2] for letter in post.letters()] == [b"%d" % offset for offset in range(50)]
     records: Any = post.queue[0].read(0, 1 << 20, at_least_one_batch=True).records
     assert all(end - start <= 1_000 for _, start, end in iter_batches(records.read()))
+
+
+async def test_very_many_letters_that_the_queue_refuses_are_looked_at_in_a_thread(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    """A compacted topic wants keys, and each record is looked at to say which has none."""
+    post.make_queue()
+    post.log_config = LogConfig(errors_deadletterqueue_group_enable=True, cleanup_policy=("compact",))
+    post.queue[0].set_config(post.log_config)
+    post.produce(ONE_BY_ONE_INLINE_MAX + 1)
+    member = Member(post)
+    member.fetch(0, max_records=ONE_BY_ONE_INLINE_MAX + 1)
+    member.say((0, ONE_BY_ONE_INLINE_MAX, REJECT))
+    await post.until_done()
+    assert post.share().machine.start_offset == ONE_BY_ONE_INLINE_MAX + 1
+    assert post.letters() == []
+    assert "bug" not in caplog.text
 
 
 async def test_a_queue_is_made_where_the_broker_allows_it(post: Post) -> None:
