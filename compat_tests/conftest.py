@@ -139,7 +139,7 @@ SOON = {
 
 @pytest.fixture(scope="session")
 def bootstrap_of_quick_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """As `bootstrap`, of a broker whose members of consumer and share groups hear soon of what has changed."""
+    """As `bootstrap`. This broker tells members of consumer and share groups soon what has changed."""
     if bootstrap := os.environ.get("OTTLA_COMPAT_BOOTSTRAP"):
         yield bootstrap
         return

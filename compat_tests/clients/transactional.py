@@ -158,7 +158,7 @@ class Java:
 def read(bootstrap, topic, isolation="read_committed", *, until=None, timeout_s=60):
     """The values up to the end of the partition as this reader sees it, once the value `until` is among them.
 
-    A producer is told that its transaction is committed before its markers are there for readers.
+    The broker tells a producer that its transaction is committed, and writes the markers after that. Readers see them later.
     """
     settings = {"group.id": "unused", "enable.partition.eof": True, "isolation.level": isolation}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap} | settings)

@@ -73,7 +73,7 @@ def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
 def told_of_an_address(broker: BrokerProcess) -> list[list[str]]:
     """What becomes of the first ten, and of four more at first and in the end.
 
-    All has to come within one window. A busy machine may take longer, and then it is told again of another address.
+    All has to come within one window. A busy machine may take longer; then the next address is tried.
     """
     for address in itertools.islice(addresses, TELLINGS):
         with limited(broker, of_the_address(address)):

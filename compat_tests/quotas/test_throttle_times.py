@@ -104,7 +104,7 @@ def both(brokers: list[BrokerProcess]) -> Callable[..., list[Any]]:
     """Tells a story to each of the brokers; what comes of it has to be the same, times within the tolerance.
 
     A pause is shorter by the time that the story took, and a busy machine takes its time; Kafka's broker may not obey yet what
-    it describes. So the story is told again if something differs, and has to come out alike once.
+    it describes. So this tells the story again if something differs; once the brokers have to agree.
     """
 
     def tell(story: Story, **quotas: float) -> list[Any]:

@@ -130,8 +130,8 @@ class SimShareMember:
         while True:
             response = await self._heartbeat(self._member_epoch)
             code = None if response is None else ErrorCode(response.error_code)
-            # An answer that was lost may have told of another assignment. As Kafka's client does, the member says everything
-            # again, for then it is told everything (AbstractHeartbeatRequestManager).
+            # An answer that was lost may have told of another assignment. The member says everything again, as Kafka's client
+            # does (AbstractHeartbeatRequestManager). The broker tells everything then.
             self._is_heard = code is ErrorCode.NONE
             if code is ErrorCode.NONE:
                 self._member_epoch = response.member_epoch

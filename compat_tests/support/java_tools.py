@@ -33,8 +33,8 @@ class Said(NamedTuple):
 class OneJvm:
     """A JVM that runs classes one after the other: `one_jvm("Scenarios", "seek", ...)`.
 
-    A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`. A JVM that has ended all the same, or whose answer
-    nobody has read to its end, is replaced for the next one: otherwise that would be told what the one before has done.
+    A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`. If the JVM has ended all the same, the next class gets
+    another one. So it does if nobody has read the last answer to its end: it would be told what the class before has done.
     """
 
     def __init__(self, class_path: str, log: Path, options: Sequence[str] = FAST_START) -> None:

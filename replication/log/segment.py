@@ -323,7 +323,7 @@ class Segment:
         # The records are there, so nothing from here on may fail.
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
-                self._check_full(config)
+                self.indexes_are_full = not self.has_index_room(0, config)
             # Not `last_offset` and `size_in_bytes`: these are properties, and every append asks for both.
             self._note_recent(batch[0] + batch[6], position)
             position += batch[1] + LOG_OVERHEAD
@@ -345,13 +345,12 @@ class Segment:
         except OSError as error:
             raise Irreparable(f"What a failed append left at the end of {self._log.path} cannot be cut off", error) from error
 
-    def _check_full(self, config: LogConfig) -> None:
+    def has_index_room(self, count: int, config: LogConfig) -> bool:
+        """Whether so many entries more leave room for another one in both indexes."""
         size = config.segment_index_bytes
-        self.indexes_are_full = (
-            self.offset_index.entries >= size // OffsetIndex.ENTRY.size
-            # One entry less, because sealing may add a last one.
-            or self.time_index.entries >= size // TimeIndex.ENTRY.size - 1
-        )
+        # One entry of times less, because sealing may add a last one.
+        offsets, times = size // OffsetIndex.ENTRY.size, size // TimeIndex.ENTRY.size - 1
+        return self.offset_index.entries + count < offsets and self.time_index.entries + count < times
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
         """Note a batch, which becomes an index entry now and then; returns whether it did."""

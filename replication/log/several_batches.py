@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ottla.replication.log.index import OffsetIndex, TimeIndex
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.replication.log.rolling import should_roll
 from ottla.replication.log.scan import CorruptSegment
@@ -60,13 +59,10 @@ class Several(NamedTuple):
         """Whether they go to the segment that is written to now, whose indexes have room even if each gets an entry."""
         segment, config = log.segments[-1], log.config
         last_offset = log.log_end_offset + self.records - 1
-        entries_max, count = config.segment_index_bytes, len(self.checked)
         return (
             # The age of a segment is counted from its first batch, so that one goes alone.
             segment.size > 0
-            and segment.offset_index.entries + count < entries_max // OffsetIndex.ENTRY.size
-            # One entry less, because sealing may add a last one.
-            and segment.time_index.entries + count < entries_max // TimeIndex.ENTRY.size - 1
+            and segment.has_index_room(len(self.checked), config)
             and not should_roll(segment, config, self.size, self.max_timestamp, last_offset, now_ms)
         )
 

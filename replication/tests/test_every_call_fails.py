@@ -301,7 +301,10 @@ async def perform(broker: Broker, work: Work) -> None:
 
 
 async def after_a_failed_move(broker: Broker, problem: LogDirectoryProblem) -> None:
-    """The directory that the replica left failed before its new name there was certain. Do what the operator is told to."""
+    """Remove the replica from the directory that it left, as the broker tells its operator.
+
+    That directory failed before the new name of the replica was certain there.
+    """
     [call] = broker.calls.failed
     assert call.operation == "sync_directory" and call.path in DIRECTORIES, call
     assert "remove it from the one that failed" in str(problem)

@@ -241,7 +241,7 @@ class ServedCoordination(ProbedSession):
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
 
     async def _tell_if_late(self) -> None:
-        """Who waits for long, or for ever, says for what: the holder may hang, or wait for its disk."""
+        """Log what this member waits for, if it waits for long. The holder may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
             logger.warning("Whoever serves %s has not answered for %.0f s; this is waited for", self._path, self._timeout_s)

@@ -68,7 +68,7 @@ class Outbox:
         call.route.response_bytes += size
 
     def add_encoded(self, call: Call, correlation_id: int, body: bytes) -> None:
-        """The same of an answer whose body is shared with whoever asked the same."""
+        """Put an answer behind the others whose body is encoded already. Others who asked the same are sent the same body."""
         # Two parts, so that a large body is not copied for each of many peers.
         size = len(body) + call.envelope_bytes
         self.parts += [call.envelope(size, correlation_id), body]

@@ -33,7 +33,7 @@ def importing() -> Iterator[None]:
         with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")):
             yield
     finally:
-        # A collection would look at all of it now, and find a dozen objects.
+        # A collection would look at all of it now, and find next to nothing.
         gc.freeze()
         gc.set_threshold(YOUNG_AT_START)
         gc.enable()
