@@ -1,10 +1,21 @@
-"""How tests are named, wherever they stand, and which of them are run in one process."""
+"""What holds for all tests, wherever they stand: their patience, their names, and which of them are run in one process."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine may be away for longer than any example takes.
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
+# Brokers keep files beside Python's own as most users' do, whatever the environment says of the one who tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
