@@ -34,7 +34,7 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.schema import ZERO_UUID, Message, VersionRange
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 CLOSED = "the broker closes the connection"
 COORDINATOR_IS_COMING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

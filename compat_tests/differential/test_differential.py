@@ -31,6 +31,9 @@ WITHOUT_RIGHTS = {"ApiVersionsRequest", "SaslHandshakeRequest", "SaslAuthenticat
 # They are served by a broker of Kafka with a plug-in only: `clients/test_telemetry_beside_kafka.py`.
 WITH_PLUG_IN = {"GetTelemetrySubscriptionsRequest", "PushTelemetryRequest"}
 
+# Some scenarios are about sessions of a tenth of a second, which may end too early on a busy machine.
+TELLINGS = 3
+
 needed = set()
 compared = set()
 
@@ -46,13 +49,25 @@ def test_ottla_answers_as_apache_kafka(scenario, address_of):
     ottla = address_of("ottla", scenario.settings)
     unexpected = []
     for version in scenario.versions:
-        for difference in differences(told[version].steps, scenario.tell(ottla, version)):
-            reasons = [allowed for allowed in ALLOWED if allowed.allows(scenario.id, difference)]
-            needed.update(reasons)
-            if not reasons:
-                unexpected.append(f"v{version} {difference}")
+        unexpected += unexpected_each_time(scenario, version, told[version].steps, ottla)
     compared.add(scenario.id)
     assert not unexpected, "\n".join(unexpected)
+
+
+def unexpected_each_time(scenario, version, expected, ottla):
+    """The differences of the last telling that are not allowed. One without any ends it: whatever depends on the time goes away."""
+    for telling in range(TELLINGS):
+        try:
+            told = scenario.tell(ottla, version)
+        except (AssertionError, OSError):
+            if telling + 1 < TELLINGS:
+                continue
+            raise
+        found = [(each, [allowed for allowed in ALLOWED if allowed.allows(scenario.id, each)]) for each in differences(expected, told)]
+        if all(reasons for _, reasons in found):
+            needed.update(reason for _, reasons in found for reason in reasons)
+            return []
+    return [f"v{version} {difference}" for difference, reasons in found if not reasons]
 
 
 def told_by_kafka(scenario, version, address_of):
