@@ -18,6 +18,7 @@ from ottla.server.gate.dispatch import Route, served_routes
 SIZE_BYTES = 160 << 10
 BUSY_MS_MAX = 150.0
 MEMORY_MIB_MAX = 300.0
+TIMES = 3
 
 ROUTES = [route for _, route in sorted(served_routes(is_in_cluster=False).items())]
 
@@ -61,12 +62,13 @@ def check_garbage(siege: Siege, what: str) -> None:
 
 
 def check(attack: Attack, siege: Siege) -> None:
-    """A limit that is broken twice fails; that the broker and the bystander live was asserted by the siege.
+    """A limit that is broken each time fails; that the broker and the bystander live was asserted by the siege.
 
-    What an attack costs it costs every time. A virtual machine that is stopped for a moment counts that as work, once.
+    What an attack costs it costs every time. A virtual machine that is stopped for a moment counts that as work, and one that
+    others press hard is stopped more than once.
     """
     damages = [siege.carry_out(attack)]
-    if breaks(damages[0]):
+    while breaks(damages[-1]) and len(damages) < TIMES:
         damages.append(siege.carry_out(attack))
     assert not breaks(damages[-1]), f"{attack} breaks the limits each time: {damages}"
 
