@@ -10,8 +10,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
-pytestmark = pytest.mark.timeout(120)
-
 TAKEN_AWAY = {
     "RWF_NOWAIT": "del os.RWF_NOWAIT",
     "preadv": "del os.preadv, os.RWF_NOWAIT",
@@ -84,7 +82,7 @@ def read_as_a_group(broker, count):
         consumer.subscribe(["t"])
         found = []
         while len(found) < count:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None
             assert not message.error(), message.error()
             found.append(message.value())

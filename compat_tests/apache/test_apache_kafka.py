@@ -21,7 +21,7 @@ def test_a_release_serves_records(request, release, unique):
     assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    assert consumer.poll(20).value() == b"value"
+    assert consumer.poll(60).value() == b"value"
     consumer.close()
     assert brokers.version(release) == wanted_version(release)
 

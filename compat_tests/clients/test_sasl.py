@@ -240,7 +240,7 @@ def test_java_clients_make_tokens_and_log_in_by_them(secured, java_tools, unique
     # Kafka 3.9 has its producer elsewhere, and other names for these options, at which 4.4 complains.
     producer = "kafka.tools.ConsoleProducer" if release == "kafka_3" else f"{TOOLS}.ConsoleProducer"
     tools(producer, *common, "--producer.config", str(by_token), stdin=records).fine()
-    reading = ("--from-beginning", "--max-messages", "10", "--timeout-ms", "20000", "--consumer.config", str(by_token))
+    reading = ("--from-beginning", "--max-messages", "10", "--timeout-ms", "60000", "--consumer.config", str(by_token))
     assert tools(f"{TOOLS}.consumer.ConsoleConsumer", *common, *reading).fine().endswith(records)
     assert token_id in tokens("--describe", "--owner-principal", "User:admin").fine()
     assert "expiry date" in tokens("--renew", "--renew-time-period", "-1", "--hmac", hmac).fine()

@@ -258,8 +258,8 @@ def take(consumer: Consumer, count: int) -> list[int]:
     """The offsets of that many records."""
     found: list[int] = []
     while len(found) < count:
-        messages = consumer.consume(count - len(found), timeout=30)
-        assert messages, f"{len(found)} of {count} records within 30 s"
+        messages = consumer.consume(count - len(found), timeout=60)
+        assert messages, f"{len(found)} of {count} records within 60 s"
         assert [message.error() for message in messages if message.error()] == []
         found += [message.offset() for message in messages]
     return found

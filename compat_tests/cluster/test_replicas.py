@@ -120,8 +120,8 @@ class Topic:
         client.assign([TopicPartition(self.name, 0, 0)])
         found: list[bytes] = []
         while True:
-            message = client.poll(30)
-            assert message is not None, "nothing is told for 30 s"
+            message = client.poll(60)
+            assert message is not None, "nothing is told for 60 s"
             if message.error() is not None:
                 assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 client.close()
@@ -130,7 +130,7 @@ class Topic:
 
     def peer(self, broker: int) -> Peer:
         process = self.cluster.brokers[broker]
-        return Peer((process.host, process.port), timeout_s=40)
+        return Peer((process.host, process.port), timeout_s=60)
 
 
 @contextlib.contextmanager

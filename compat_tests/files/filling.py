@@ -118,7 +118,7 @@ def is_compacted(data_dir: Path) -> bool:
 
 def write_transactions(bootstrap: str, java: list[str], *arguments: str) -> None:
     command = [*java, str(TRANSACTIONS), bootstrap, "transactions", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -126,7 +126,7 @@ def commit_offsets(bootstrap: str) -> None:
     """A consumer that reads, and another in a group's generation that only commits."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "classic", "auto.offset.reset": "earliest"})
     consumer.subscribe(["codecs"])
-    assert len(consumer.consume(20, timeout=30)) == 20
+    assert len(consumer.consume(20, timeout=60)) == 20
     consumer.commit(asynchronous=False)
     consumer.commit(offsets=[TopicPartition("segments", 1, 77, "note")], asynchronous=False)
     consumer.close()
@@ -137,7 +137,7 @@ def commit_as_a_new_consumer(bootstrap: str) -> None:
     settings = {"group.id": "new", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.subscribe(["codecs"])
-    assert len(consumer.consume(30, timeout=30)) == 30
+    assert len(consumer.consume(30, timeout=60)) == 30
     consumer.commit(asynchronous=False)
     consumer.close()
 

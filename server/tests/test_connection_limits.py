@@ -18,8 +18,6 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import ConfigError, ServerConfig, load_config
 
-pytestmark = pytest.mark.timeout(20)
-
 
 class Door:
     """Listeners that share their limits, without a broker behind them. The first is the one among brokers."""

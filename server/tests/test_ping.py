@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottla.server.commands import ping
 from ottla.server.commands.cli import main
 
+PATIENT = ("--timeout", "60")
 GOOD = struct.pack(">iihi", 10, ping.CORRELATION_ID, 0, 0)
 
 
@@ -30,7 +31,7 @@ def peer(act: Callable[[socket.socket], object]) -> Iterator[str]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -45,7 +46,7 @@ def answering(data: bytes) -> Callable[[socket.socket], object]:
 
 def test_a_broker_that_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with peer(answering(GOOD)) as address:
-        assert main(["ping", address]) == 0
+        assert main(["ping", address, *PATIENT]) == 0
     assert capsys.readouterr().out == f"{address} answers\n"
 
 
@@ -62,7 +63,7 @@ def test_a_broker_that_answers(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_whoever_else_answers(capsys: pytest.CaptureFixture[str], data: bytes, why: str) -> None:
     with peer(answering(data)) as address:
-        assert main(["ping", address]) == 1
+        assert main(["ping", address, *PATIENT]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"ottla: {address} does not answer: {why}")
     assert error.count("\n") == 1
@@ -71,13 +72,13 @@ def test_whoever_else_answers(capsys: pytest.CaptureFixture[str], data: bytes, w
 @given(st.binary(max_size=40))
 def test_any_bytes_are_an_answer_or_none(data: bytes) -> None:
     with peer(answering(data)) as address:
-        status = main(["ping", address])
+        status = main(["ping", address, *PATIENT])
     assert status == 1 or data[4:10] == GOOD[4:10]
 
 
 def test_a_peer_that_says_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     asked = threading.Event()
-    with peer(lambda connection: (connection.recv(100), asked.wait(30))) as address:
+    with peer(lambda connection: (connection.recv(100), asked.wait(60))) as address:
         assert main(["ping", address, "--timeout", "0.05"]) == 1
         asked.set()
     assert "timed out" in capsys.readouterr().err
@@ -100,7 +101,7 @@ def test_a_peer_that_sends_slowly_is_left_in_time(capsys: pytest.CaptureFixture[
 
 def test_a_plain_peer_is_not_encrypted(capsys: pytest.CaptureFixture[str]) -> None:
     with peer(lambda connection: (connection.recv(1000), connection.send(GOOD))) as address:
-        assert main(["ping", address, "--tls"]) == 1
+        assert main(["ping", address, "--tls", *PATIENT]) == 1
     assert "does not answer" in capsys.readouterr().err
 
 
