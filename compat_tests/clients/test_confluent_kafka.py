@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -214,11 +215,16 @@ def test_a_group_shares_its_partitions_and_passes_them_on(make_topic, new_consum
     members = [new_consumer(group, partition_assignment_strategy=strategy) for _ in range(3)]
     for count, member in enumerate(members, start=1):
         member.subscribe([topic])
-        joined = members[:count]
-        poll_until(joined, lambda: [len(owned(m)) for m in joined] == [6 // count] * count, f"{count} members share")  # noqa: B023
-    assert set.union(*map(owned, members)) == {(topic, i) for i in range(6)}
+        poll_until(members[:count], partial(share, topic, 6, members[:count]), f"{count} members share")
     members[0].close()
-    poll_until(members[1:], lambda: [len(owned(m)) for m in members[1:]] == [3, 3], "two members share")
+    poll_until(members[1:], partial(share, topic, 6, members[1:]), "two members share")
+
+
+def share(topic, partitions, members):
+    """Whether each has as many as the others at this moment, and somebody each of them: a rebalance may follow another one."""
+    each = list(map(owned, members))
+    all_of_them = {(topic, index) for index in range(partitions)}
+    return {len(some) for some in each} == {partitions // len(members)} and set().union(*each) == all_of_them
 
 
 def test_a_cooperative_rebalance_takes_away_only_what_has_to_move(make_topic, new_consumer, unique):

@@ -68,8 +68,9 @@ def owned(consumer):
     return {(each.topic, each.partition) for each in consumer.assignment()}
 
 
-def counts(*members):
-    return sorted(len(each.assignment()) for each in members)
+def share(one, other):
+    """Whether each has two of the four partitions at this moment."""
+    return len(owned(one)) == len(owned(other)) == 2 and owned(one).isdisjoint(owned(other))
 
 
 def produce(bootstrap, topic, count):
@@ -97,11 +98,14 @@ def test_members_share_the_partitions_and_every_record_is_read_once(bootstrap, m
     assert sorted(map(int, values)) == list(range(40))
     first.commit(asynchronous=False)
     second.subscribe([topic])
-    poll_until(lambda: counts(first, second) == [2, 2], first, second)
-    assert owned(first).isdisjoint(owned(second))
-    seen = described(admin, group)
-    assert seen.state is ConsumerGroupState.STABLE and len(seen.members) == 2
-    assert {len(each.assignment.topic_partitions) for each in seen.members} == {2}
+    poll_until(lambda: share(first, second), first, second)
+
+    def is_told() -> bool:
+        seen = described(admin, group)
+        counted = [len(each.assignment.topic_partitions) for each in seen.members]
+        return seen.state is ConsumerGroupState.STABLE and counted == [2, 2]
+
+    poll_until(is_told, first, second)
     second.close()
     poll_until(lambda: len(first.assignment()) == 4, first)
     committed = first.committed([TopicPartition(topic, each) for each in range(4)], timeout=60)
@@ -127,9 +131,8 @@ def test_members_of_both_protocols_share_a_group(bootstrap, make_topic, group, m
     poll_until(lambda: len(old.assignment()) == 4, old)
     new = member()
     new.subscribe([topic])
-    poll_until(lambda: counts(old, new) == [2, 2], old, new)
-    assert owned(old).isdisjoint(owned(new))
-    assert len(described(admin, group).members) == 2
+    poll_until(lambda: share(old, new), old, new)
+    poll_until(lambda: len(described(admin, group).members) == 2, old, new)
     new.close()
     poll_until(lambda: len(old.assignment()) == 4, old)
 
@@ -139,13 +142,12 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away(bootstrap, make_t
     first, second = member(group_instance_id="first"), member(group_instance_id="second")
     first.subscribe([topic])
     second.subscribe([topic])
-    poll_until(lambda: counts(first, second) == [2, 2], first, second)
+    poll_until(lambda: share(first, second), first, second)
     before = owned(second)
     second.close()
     again = member(group_instance_id="second")
     again.subscribe([topic])
-    poll_until(lambda: len(again.assignment()) == 2, first, again)
-    assert owned(again) == before and len(first.assignment()) == 2
+    poll_until(lambda: owned(again) == before and len(first.assignment()) == 2, first, again)
 
 
 def test_an_empty_group_is_deleted(bootstrap, make_topic, group, member, admin):

@@ -149,8 +149,8 @@ def test_words_are_counted_by_instances_that_come_and_go(application, started, u
     words.send(50)
     wait_until(words.are_counted, "both instances count", timeout_s=120)
     tool = java_tools("kafka_4")
-    described = tool(COMMAND, "--bootstrap-server", servers, "--describe", "--group", name, "--members").fine()
-    assert described.count(name) >= 4, described
+    members = (COMMAND, "--bootstrap-server", servers, "--describe", "--group", name, "--members")
+    wait_until(lambda: tool(*members).fine().count(name) >= 4, "both are members", timeout_s=60)
     wait_until(
         lambda: (
             "Stable" in tool(COMMAND, "--bootstrap-server", servers, "--describe", "--group", name, "--state").fine()
@@ -167,8 +167,8 @@ def test_words_are_counted_by_instances_that_come_and_go(application, started, u
     # 4. The last one leaves, and the group can be deleted with its internal topics.
     second.close()
     words.close()
-    listed = tool(COMMAND, "--bootstrap-server", servers, "--list", "--state").fine()
-    assert "Empty" in listed, listed
+    listed = (COMMAND, "--bootstrap-server", servers, "--list", "--state")
+    wait_until(lambda: "Empty" in tool(*listed).fine(), "nobody is a member any more", timeout_s=60)
     tool(COMMAND, "--bootstrap-server", servers, "--delete", "--group", name).fine()
     assert name not in tool(COMMAND, "--bootstrap-server", servers, "--list").fine()
 
