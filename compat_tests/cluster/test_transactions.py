@@ -135,6 +135,7 @@ def test_offsets_and_records_are_committed_together(cluster: Cluster, unique) ->
         )
         if aborts_left:
             aborts_left -= 1
+            assert writer.flush(60) == 0
             writer.abort_transaction(60)
             # Nothing of it counts: it begins anew at the committed offsets.
             for each in consumer.committed(consumer.assignment(), timeout=60):
