@@ -9,6 +9,7 @@ import trio
 from compat_tests.apache.brokers import ZooKeeper, jars, small_java
 from compat_tests.coordination.proxy import Proxy
 
+from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
@@ -66,6 +67,17 @@ def open_session(nursery: trio.Nursery) -> Callable[..., Awaitable[ZooKeeperCoor
         return coordination
 
     return open_session
+
+
+async def complaint(words: str, **settings: object) -> str:
+    """Why no session begins. A machine that is busy is given more time until the words are among them."""
+    for timeout_ms in (300, 3_000, 30_000):
+        config = ZooKeeperConfig(zookeeper_connection_timeout_ms=timeout_ms, **settings)
+        with pytest.raises(CoordinationUnavailable) as failure:
+            await ZooKeeperCoordination(config).run()
+        if words in str(failure.value):
+            break
+    return str(failure.value)
 
 
 @pytest.fixture
