@@ -24,6 +24,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.settling import settled
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -458,5 +459,4 @@ def test_a_large_buffer_of_which_little_is_left_is_noticed_anew() -> None:
 
 async def _settled() -> None:
     """Until nothing more happens, threads and sockets included."""
-    for _ in range(3):
-        await trio.testing.wait_all_tasks_blocked(0.05)
+    await settled(0.05)

@@ -34,6 +34,7 @@ from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.surroundings import Surroundings
+from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -152,7 +153,7 @@ class Producer:
 
     async def hears_nothing(self) -> bool:
         """Whether everything that was sent is dealt with, and nothing more is answered."""
-        await trio.testing.wait_all_tasks_blocked(0.002)
+        await settled(0.002)
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
