@@ -1,5 +1,6 @@
 """Broker processes for tests: what every kind has in common, and Ottla. Apache Kafka is in compat_tests/apache."""
 
+import atexit
 import contextlib
 import itertools
 import random
@@ -172,6 +173,12 @@ HELD_MAX = 200
 
 _held: dict[int, socket.socket] = {}
 """Those that were given last."""
+
+
+@atexit.register
+def _let_go() -> None:
+    while _held:
+        _held.popitem()[1].close()
 
 
 def free_port() -> int:
