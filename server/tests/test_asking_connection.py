@@ -97,10 +97,11 @@ def test_who_hangs_is_given_up(serve, words, capsys):
 
 
 def test_where_nobody_listens(capsys, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", address)
-    assert main(["status", "--timeout", "60"]) == 1
+    with socket.socket() as held:  # which does not listen, and keeps the port from others
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", address)
+        assert main(["status", "--timeout", "60"]) == 1
     assert f"no broker listens on {address}" in capsys.readouterr().err
     assert main(["status", "-b", "no-such-host.invalid", "--timeout", "0.5"]) == 1
     assert main(["status", "-b", "a" * 300, "--timeout", "5"]) == 1

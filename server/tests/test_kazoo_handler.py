@@ -100,8 +100,9 @@ async def test_no_connection_outlives_the_session(handler: LoopHandler) -> None:
 
 
 async def test_why_there_is_no_connection_is_remembered(handler: LoopHandler) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-    with pytest.raises(ConnectionRefusedError):
-        handler.create_connection(address, hostname="zk", timeout=60)
+    with socket.socket() as held:  # which does not listen, and keeps the port from others
+        held.bind(("127.0.0.1", 0))
+        address = held.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            handler.create_connection(address, hostname="zk", timeout=60)
     assert handler.last_problem.startswith(f"zk:{address[1]}: ")

@@ -30,9 +30,11 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+def closed() -> Iterator[str]:
+    """A port that nobody listens at, and that nobody else is given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def test_that_no_broker_answers_is_one_line(closed: str, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
