@@ -10,6 +10,7 @@ import pytest
 from compat_tests.docs.pages import DOCS, Snippet, snippets
 from compat_tests.docs.snippets import Reader
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
+from compat_tests.support.groups import ask_coordinator
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
@@ -95,7 +96,8 @@ def fill(bootstrap: str) -> None:
     admin.create_topics([NewTopic("orders", 1, 1, config={"retention.ms": "123456789"})])["orders"].result(60)
     produce(bootstrap, LINES)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing"})
-    consumer.commit(offsets=[TopicPartition("orders", 0, READ)], asynchronous=False)
+    offsets = [TopicPartition("orders", 0, READ)]
+    assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == READ
     consumer.close()
 
 

@@ -10,6 +10,7 @@ import yaml
 from compat_tests.docs.pages import PAGES, ROOT, Snippet, inline_codes, snippets
 from compat_tests.docs.snippets import Reader, check_syntax
 from compat_tests.support.brokers import OttlaProcess, free_port
+from compat_tests.support.groups import ask_coordinator
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.server.commands.cli import parser_for
@@ -40,7 +41,8 @@ def _read_before(bootstrap: str) -> None:
     producer.produce("payments", b"one")
     assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing"})
-    consumer.commit(offsets=[TopicPartition("payments", 0, 1)], asynchronous=False)
+    offsets = [TopicPartition("payments", 0, 1)]
+    assert ask_coordinator(lambda: consumer.commit(offsets=offsets, asynchronous=False)) == 1
     consumer.close()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from compat_tests.support.brokers import wait_until
+from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -63,8 +64,10 @@ def commit(servers: str, group: str, *topics: str, protocol: str = "") -> None:
     if protocol:
         consumer.subscribe(list(topics))
         wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 4, "it has its partitions")
-    offsets = [TopicPartition(topic, index, offset) for topic in topics for index, offset in ((0, 2), (1, 5))]
-    consumer.commit(offsets=offsets, asynchronous=False)
+    for topic in topics:
+        for index, offset in ((0, 2), (1, 5)):
+            where = [TopicPartition(topic, index, offset)]
+            assert ask_coordinator(lambda: consumer.commit(offsets=where, asynchronous=False)) == offset  # noqa: B023
     consumer.close()
 
 
