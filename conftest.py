@@ -17,6 +17,11 @@ settings.load_profile("unhurried")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Nobody stands between the tests and their own servers, whatever proxy the environment names for others.
+for name in ("no_proxy", "NO_PROXY"):
+    if (others := os.environ.get(name, "")) != "*":
+        os.environ[name] = ",".join(filter(None, (others, "127.0.0.1", "localhost")))
+
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """A test is named after its argument and a number where the value is bytes.
