@@ -139,10 +139,7 @@ async def test_partitions_are_added_to_a_topic_and_kept(tmp_path: Path) -> None:
     assert len((await opened(tmp_path)).cluster.topics["t"].partitions) == 3
 
 
-async def test_an_extension_does_not_wait_for_partitions_that_have_no_leader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(administration_module, "ALONE_PATIENCE_S", 0.2)
+async def test_an_extension_does_not_wait_for_partitions_that_have_no_leader(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     await broker.administration.create_topics([NewTopic(name="t")])
     topic = broker.cluster.topics["t"]

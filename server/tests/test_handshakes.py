@@ -65,7 +65,7 @@ class Crowd:
 @pytest.fixture
 async def crowd():
     async with trio.open_nursery() as nursery:
-        made = Crowd(nursery, Handshakes(handshake_s=5, handshakes_max=6, per_address_max=4))
+        made = Crowd(nursery, Handshakes(handshake_s=60, handshakes_max=6, per_address_max=4))
         yield made
         nursery.cancel_scope.cancel()
     made.kept.close()
