@@ -47,7 +47,7 @@ def ask(address, path, body=None):
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
     with (
-        contextlib.suppress(urllib.error.URLError, ConnectionError),
+        contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError),
         urllib.request.urlopen(request, timeout=30) as answer,
     ):
         return json.loads(answer.read())
