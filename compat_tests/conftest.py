@@ -269,7 +269,7 @@ def _wait_until() -> Callable[..., object]:
 def run() -> Callable[..., str]:
     """Runs a client's command, which has to succeed, and returns what it printed."""
 
-    def run_command(*command: str, stdin: str = "", timeout_s: float = 150, **environment: str) -> str:
+    def run_command(*command: str, stdin: str = "", timeout_s: float = 240, **environment: str) -> str:
         done = subprocess.run(
             command,
             check=False,
@@ -341,7 +341,7 @@ def _compiled(java: list[str], name: str, folder: Path) -> list[str]:
     *command, class_path = java
     compiler = _need(shutil.which("javac"), "javac")
     source = ROOT / "compat_tests" / "clients" / "java" / f"{name}.java"
-    subprocess.run([compiler, "-cp", class_path, "-d", folder, source], check=True, timeout=120)
+    subprocess.run([compiler, "-cp", class_path, "-d", folder, source], check=True, timeout=240)
     return [*command, f"{folder}:{class_path}", name]
 
 

@@ -127,7 +127,7 @@ def asked(command: Command, *options: str) -> str:
     """What another `ottla cluster` says of the one that runs."""
     folder = command.process.args[command.process.args.index("--data") + 1]
     asking = [sys.executable, "-m", "ottla", "cluster", *options, "--data", folder]
-    return subprocess.run(asking, check=True, capture_output=True, text=True, timeout=90).stdout
+    return subprocess.run(asking, check=True, capture_output=True, text=True, timeout=180).stdout
 
 
 def test_what_ends_is_told_and_started_again_and_nothing_outlives_the_command(cluster):

@@ -66,7 +66,7 @@ def test_a_broker_that_is_not_portable_is_stopped_by_the_guard(tmp_path):
     own = environment() | {"OTTLA_GUARDED": "1", "OTTLA_PORTABLE": "0"}
     overrides = ["--override", f"log.dirs={tmp_path}", "--override", "listeners=PLAINTEXT://127.0.0.1:0"]
     command = [sys.executable, "-m", "ottla", "start", *overrides]
-    done = subprocess.run(command, check=False, text=True, capture_output=True, env=os.environ | own, timeout=120)
+    done = subprocess.run(command, check=False, text=True, capture_output=True, env=os.environ | own, timeout=240)
     assert done.returncode != 0
     assert FORBIDDEN in done.stderr
 

@@ -145,7 +145,7 @@ def test_the_steps_of_the_workflow_start_a_broker_and_use_it(tmp_path):
     port = re.search(r"127\.0\.0\.1:(\d+)", script)[1]
     own = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"}
     done = subprocess.run(
-        ["bash", "-c", script], check=False, text=True, capture_output=True, env=os.environ | own, timeout=120
+        ["bash", "-c", script], check=False, text=True, capture_output=True, env=os.environ | own, timeout=240
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}{(tmp_path / 'ottla.log').read_text()}"
 

@@ -25,7 +25,7 @@ def class_path(release: str, folder: Path) -> str:
         pytest.skip("javac is not on this machine: `make setup` brings it")
     target = folder / release
     if not target.exists():
-        subprocess.run(["javac", "-cp", f"{folder_of_jars}/*", "-d", target, SOURCE], check=True, timeout=120)
+        subprocess.run(["javac", "-cp", f"{folder_of_jars}/*", "-d", target, SOURCE], check=True, timeout=240)
     return f"{target}:{folder_of_jars}/*"
 
 

@@ -73,7 +73,7 @@ def workers(java_with_tools, bootstrap, unique, tmp_path, wait_until):
             worker.start()
             stack.enter_context(contextlib.closing(worker))
         for worker in started:
-            wait_until(lambda worker=worker: worker.ask("/connectors") == [], "the worker serves", timeout_s=90)
+            wait_until(lambda worker=worker: worker.ask("/connectors") == [], "the worker serves", timeout_s=180)
         yield started
 
 
@@ -95,8 +95,8 @@ def test_a_source_writes_each_line_once_while_its_worker_is_killed(workers, boot
     }  # fmt: skip
     for name, config in configs.items():
         wait_until(lambda name=name, config=config: first.ask("/connectors", {"name": name, "config": config | {"tasks.max": "1"}}),
-                   "the connector is made", timeout_s=60)  # fmt: skip
-    wait_until(lambda: all(running_on(first, name) for name in configs), "the tasks run", timeout_s=60)
+                   "the connector is made", timeout_s=180)  # fmt: skip
+    wait_until(lambda: all(running_on(first, name) for name in configs), "the tasks run", timeout_s=180)
     lines = []
 
     def write_more():
@@ -112,7 +112,7 @@ def test_a_source_writes_each_line_once_while_its_worker_is_killed(workers, boot
     write_more()
     victim.close()
     write_more()
-    wait_until(lambda: running_on(survivor, reading) == survivor.name, "the source has moved", timeout_s=90)
+    wait_until(lambda: running_on(survivor, reading) == survivor.name, "the source has moved", timeout_s=180)
     found = take(bootstrap, topic, lambda found: len(found) >= len(lines))
     assert [value.decode() for _, value in found] == lines
-    wait_until(lambda: set(lines) <= set(sink.read_text().splitlines()), "the sink has all", timeout_s=60)
+    wait_until(lambda: set(lines) <= set(sink.read_text().splitlines()), "the sink has all", timeout_s=180)

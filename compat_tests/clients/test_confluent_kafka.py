@@ -34,7 +34,6 @@ def new_consumer(bootstrap):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "heartbeat.interval.ms": 100,
-                "session.timeout.ms": 6000,
             }
             consumer = Consumer(settings | {name.replace("_", "."): value for name, value in options.items()})
             stack.callback(consumer.close)
@@ -244,7 +243,7 @@ def test_static_members_keep_their_partitions_over_a_restart(bootstrap, make_top
 
     def member(instance):
         options = {"group_instance_id": instance, "partition_assignment_strategy": "range"}
-        return new_consumer(group, session_timeout_ms=60_000, **options)  # nobody is missed while one of them is away
+        return new_consumer(group, **options)
 
     one, two = member("one"), member("two")
     one.subscribe(

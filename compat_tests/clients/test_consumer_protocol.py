@@ -37,7 +37,7 @@ def member(bootstrap, group):
                 "topic.metadata.refresh.interval.ms": 500,
             }
             if protocol == "classic":
-                settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 100}
+                settings |= {"heartbeat.interval.ms": 100}
                 settings |= {"partition.assignment.strategy": "cooperative-sticky"}
             consumer = Consumer(settings | {name.replace("_", "."): value for name, value in options.items()})
             stack.callback(consumer.close)

@@ -18,7 +18,7 @@ def keytool(*arguments: str) -> str:
     command = shutil.which("keytool")
     if command is None:
         pytest.skip("keytool is not on this machine: it comes with Java, which `make setup` installs")
-    said = subprocess.run([command, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    said = subprocess.run([command, *arguments], capture_output=True, text=True, check=False, timeout=240)
     assert said.returncode == 0, said.stdout + said.stderr
     return said.stdout
 

@@ -36,7 +36,7 @@ def worker(java_with_tools, bootstrap, unique, tmp_path, wait_until):
     address = f"http://127.0.0.1:{port}"
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
-            wait_until(lambda: ask(address, "/connectors") == [], "the worker serves", timeout_s=60)
+            wait_until(lambda: ask(address, "/connectors") == [], "the worker serves", timeout_s=180)
             yield address
         finally:
             process.kill()

@@ -34,7 +34,7 @@ def class_path(tmp_path_factory):
     streams = jars("streams_4")
     target = tmp_path_factory.mktemp("kafka_streams")
     source = HERE / "WordCount.java"
-    subprocess.run([compiler, "-proc:none", "-cp", f"{streams}/*", "-d", target, source], check=True, timeout=120)
+    subprocess.run([compiler, "-proc:none", "-cp", f"{streams}/*", "-d", target, source], check=True, timeout=240)
     return f"{target}:{streams}/*"
 
 
@@ -58,7 +58,7 @@ class Instance:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(timeout=120) == 0, "\n".join(self.said())
+        assert self.process.wait(timeout=240) == 0, "\n".join(self.said())
 
     def kill(self):
         self.process.kill()

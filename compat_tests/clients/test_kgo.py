@@ -34,7 +34,7 @@ SOON = {
 @pytest.fixture
 def scenario(run, kgo, bootstrap, unique):
     def play(name, topic, group=None, servers=bootstrap):
-        printed = run(kgo, name, servers, topic, group or unique("group"), timeout_s=110)
+        printed = run(kgo, name, servers, topic, group or unique("group"))
         return dict(line.split("=", 1) for line in printed.splitlines())
 
     return play
@@ -157,6 +157,6 @@ def test_each_record_is_processed_once_while_members_are_killed(start_broker, kg
                 send()
             victim.kill()
         send()
-        found = take(bootstrap, output, lambda found: len(found) >= len(sent), timeout_s=90)
+        found = take(bootstrap, output, lambda found: len(found) >= len(sent), timeout_s=180)
         assert Counter(value.decode() for _, value in found) == Counter(sent)
         steady.close()

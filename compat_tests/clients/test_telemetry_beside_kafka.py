@@ -167,7 +167,7 @@ class Receiving(ApacheKafka4):
 def test_kafka_answers_as_it_is_written_here(tmp_path):
     broker = Receiving(tmp_path, {"metric.reporters": "Receiving"})
     compiler = shutil.which("javac")
-    subprocess.run([compiler, "-cp", f"{broker.jars}/*", "-d", tmp_path, SOURCE], check=True, timeout=120)
+    subprocess.run([compiler, "-cp", f"{broker.jars}/*", "-d", tmp_path, SOURCE], check=True, timeout=240)
     broker.start()
     try:
         assert answers(broker.host, broker.port) == KAFKAS

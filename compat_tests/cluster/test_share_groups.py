@@ -284,6 +284,6 @@ def test_a_record_is_not_delivered_again_once_its_acceptance_was_confirmed(
             send()
             wait_until(lambda: told().accepted == sent and has_nothing_left(cluster, group), "all are accepted", 120)
         finally:
-            members.communicate(timeout=120)
+            members.communicate(timeout=240)
     assert members.returncode == 0
     told().check()

@@ -54,7 +54,7 @@ class Reader:
         command = [sys.executable, "-c"] if snippet.language == "python" else ["bash", "-euo", "pipefail", "-c"]
         done = subprocess.run(
             [*command, self.translated(snippet)],
-            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{snippet.place}\n{snippet.text}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -36,7 +36,7 @@ class Machine(Reader):
         text = re.sub(r"(?<!\S)/(var/lib|backup|srv)/", rf"{self.folder}/\1/", commands)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout

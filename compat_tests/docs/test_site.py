@@ -69,7 +69,7 @@ class Loads(html.parser.HTMLParser):
 def mkdocs(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Makes a site as `make docs` does. Not quietly: MkDocs would pass over what it warns of."""
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site), *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_mkdocs_makes_a_site_that_loads_nothing_from_elsewhere(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def is_compacted(data_dir: Path) -> bool:
 
 def write_transactions(bootstrap: str, java: list[str], *arguments: str) -> None:
     command = [*java, str(TRANSACTIONS), bootstrap, "transactions", *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -79,7 +79,7 @@ def test_both_find_the_same(kind: str, make: Callable[[random.Random], str], rea
     command = ["java", "-cp", f"{jars('kafka_4')}/*", str(SOURCE)]
     given = "".join(f"{kind} {hexadecimal(text)}\n" for text in texts)
     told = subprocess.run(
-        command, input=given, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+        command, input=given, stdout=subprocess.PIPE, text=True, check=True, timeout=240
     ).stdout.splitlines()
     assert len(told) == len(texts)
     assert [(text, read(text)) for text in texts] == list(zip(texts, told, strict=True))

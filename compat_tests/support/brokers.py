@@ -243,7 +243,7 @@ class RunningBroker:
         self.resident_bytes = 0
 
 
-def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 60) -> Answer:
+def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 120) -> Answer:
     """The probe's first true answer."""
     deadline = time.monotonic() + timeout_s
     while not (answer := probe()):

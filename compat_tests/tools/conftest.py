@@ -84,7 +84,7 @@ class Beside:
             subprocess.Popen([*self.java, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for command in commands
         ]
-        told = [process.communicate(timeout=120) for process in running]
+        told = [process.communicate(timeout=240) for process in running]
         return [Said(process.returncode, *texts) for process, texts in zip(running, told, strict=True)]
 
     @staticmethod

@@ -382,7 +382,7 @@ def test_pipes_and_links_that_lead_nowhere_hold_nobody_up(data: Path) -> None:
     link.symlink_to("nowhere")
     # A process, so that this test ends even if the command does not.
     command = [sys.executable, "-m", "ottla", "check", str(data)]
-    done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=120)
+    done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=240)
     assert done.returncode == 1, done.stderr
     assert done.stderr == ""
     for path in pipes[1:]:

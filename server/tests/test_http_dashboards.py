@@ -51,7 +51,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def run(*command: str, folder: Path = FOLDER) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
