@@ -16,7 +16,7 @@
  * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
  * not wholly there, and is given what it answered last time.
  *
- * `walk_stored_records` walks over records that a codec could not compress and has stored in frames as they are. It knows of
+ * `walk_stored_records` walks over records that a codec could not compress and has stored in blocks as they are. It knows of
  * nothing else: decompression.py and compressed_walk.py are its twins.
  *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
@@ -264,7 +264,7 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
 /* Below this a walk is quickly over, however short the records are. */
 #define UNLOCK_STORED_BYTES (16 * 1024)
 
-enum { LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
+enum { SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
 
 /* The records of all blocks. One that is cut off by the end of its block is put together at the front of `memory`. */
 typedef struct {
@@ -445,12 +445,62 @@ static int zstd_records(Records *to, const uint8_t *in, const uint8_t *end)
     }
 }
 
+/* A block that is one literal: its length as a varint, a tag with the same length less one, the bytes. */
+static int snappy_literal(Records *to, const uint8_t *in, const uint8_t *end)
+{
+    uint32_t told_size = 0;
+    uint8_t byte = 0x80;
+    for (int shift = 0; byte & 0x80; shift += 7) {
+        if (in == end || shift > 21)
+            return -1;
+        byte = *in++;
+        told_size |= (uint32_t)(byte & 0x7f) << shift;
+    }
+    if (in == end || (*in & 3) != 0)
+        return -1;
+    uint32_t less_one = *in++ >> 2;
+    if (less_one >= 60) { /* so many bytes more hold it */
+        int bytes = (int)less_one - 59;
+        if (end - in < bytes)
+            return -1;
+        less_one = little_endian(in, bytes);
+        in += bytes;
+    }
+    if (told_size == 0 || less_one != told_size - 1 || (size_t)(end - in) != told_size)
+        return -1;
+    return put(to, in, told_size);
+}
+
+/* One xerial stream of such blocks, or one such block alone. */
+static int snappy_records(Records *to, const uint8_t *in, const uint8_t *end)
+{
+    static const uint8_t header[16] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1};
+    if (end - in < 16 || memcmp(in, header, sizeof header) != 0)
+        return snappy_literal(to, in, end);
+    for (in += sizeof header; in != end;) {
+        if (end - in < 4)
+            return -1;
+        uint32_t size = (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
+        in += 4;
+        if (size > (size_t)(end - in) || snappy_literal(to, in, in + size) < 0)
+            return -1;
+        in += size;
+    }
+    return 0;
+}
+
 static int stored_walk(Records *to, int codec, const uint8_t *in, const uint8_t *end)
 {
     /* What is hardly longer than its records cannot hold very many empty blocks, which would take time and count for nothing. */
     if ((size_t)(end - in) > to->limit + to->limit / 8 + 1024)
         return -1;
-    int result = codec == LZ4 ? lz4_records(to, in, end) : codec == ZSTD ? zstd_records(to, in, end) : -1;
+    int result = -1;
+    if (codec == SNAPPY)
+        result = snappy_records(to, in, end);
+    else if (codec == LZ4)
+        result = lz4_records(to, in, end);
+    else if (codec == ZSTD)
+        result = zstd_records(to, in, end);
     return result == 0 && to->index == to->count && to->left == 0 ? 0 : -1;
 }
 

@@ -1,8 +1,8 @@
 """The walk over the records of a compressed batch, while they are decompressed: little of them is in memory at a time.
 
-Records that a codec could not compress, and has stored as they are, are walked where they are by one call into C (`walk_plain`);
-gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and where they say nothing all is
-done piece by piece.
+Records that a codec could not compress, and has stored as they are (snappy: as literals), are walked where they are by one call
+into C (`walk_plain`); gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and where
+they say nothing all is done piece by piece.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.compressed_walk import walk_plain
-from ottla.wire.compression import Compression, compress, lz4_header_checksum
+from ottla.wire.compression import XERIAL_HEADER, Compression, compress, lz4_header_checksum
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_walk import walk_records
@@ -144,13 +144,33 @@ def zstd_frame(blocks: list[bytes]) -> bytes:
     return b"\x28\xb5\x2f\xfd\x00\x58" + b"".join(head + part for head, part in zip(heads, parts, strict=True))
 
 
-STORED = {Compression.LZ4: lz4_frame, Compression.ZSTD: zstd_frame}
+def snappy_stream(blocks: list[bytes]) -> bytes:
+    """Of blocks that are one literal each."""
+    return XERIAL_HEADER + b"".join(framed(snappy_literal(block)) for block in blocks if block)
+
+
+def framed(block: bytes) -> bytes:
+    return len(block).to_bytes(4, "big") + block
+
+
+def snappy_literal(data: bytes, more: int = 0) -> bytes:
+    """`more`: bytes by which the length in the tag takes more room than it needs."""
+    length, size = b"", len(data)
+    while size > 127:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    less_one, count = len(data) - 1, ((len(data) - 1).bit_length() + 7) // 8 + more
+    is_short = less_one < 60 and not more
+    tag = bytes([less_one << 2]) if is_short else bytes([59 + count << 2]) + less_one.to_bytes(count, "little")
+    return length + bytes([size]) + tag + data
+
+
+STORED = {Compression.SNAPPY: snappy_stream, Compression.LZ4: lz4_frame, Compression.ZSTD: zstd_frame}
 
 
 @given(
     parts=records,
     cuts=st.lists(st.integers(0, 200_000), max_size=8),
-    codec=st.sampled_from([Compression.LZ4, Compression.ZSTD]),
+    codec=st.sampled_from(list(STORED)),
     more=st.sampled_from([0, 0, 1, -1]),
     room=st.sampled_from([0, 1, 100, 1 << 18]),
 )
@@ -170,12 +190,41 @@ def test_stored_blocks_may_end_anywhere(
         assert found == afterwards(codec, data, count)
 
 
-@pytest.mark.parametrize("codec", [Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("codec", STORED)
 def test_no_more_than_the_limit(codec: Compression) -> None:
     area = encode_record(0, 0, None, NOISE[:900]) * 300
     data = STORED[codec]([area[:50_000], area[50_000:120_000], area[120_000:200_000], area[200_000:]])
     assert walk_plain(codec, data, len(area), 300) is not None
     assert walk_plain(codec, data, len(area) - 1, 300) is None
+
+
+def test_what_snappy_cannot_compress_is_plain() -> None:
+    dice = random.Random(13)
+    parts = [encode_record(index, 0, None, dice.randbytes(10_000)) for index in range(90)]
+    for compressed, count in ((compress(Compression.SNAPPY, b"".join(parts)), 90), (bare_snappy(parts[0]), 1)):
+        assert walk_plain(Compression.SNAPPY, compressed, LIMIT, count) == (0, 0, 0, True, True)
+        assert walk_plain(Compression.SNAPPY, compressed, LIMIT, count + 1) is None
+        assert walk_plain(Compression.SNAPPY, compressed + b"\0", LIMIT, count) is None
+        assert walk_plain(Compression.SNAPPY, compressed[:-1], LIMIT, count) is None
+
+
+@given(
+    size=st.integers(1, 70) | st.sampled_from([256, 257, 16_384, 65_536, 65_537]),
+    more=st.integers(0, 2),
+    is_framed=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_lengths_of_literals_are_those_of_the_library(size: int, more: int, is_framed: bool, data: st.DataObject) -> None:
+    """As snappy writes them, and longer than they need be, and with a wrong byte in them."""
+    block = bytearray(snappy_literal(encode_record(0, 0, None, NOISE[:size]), min(more, 1) if size > 60_000 else more))
+    if data.draw(st.booleans()):
+        block[data.draw(st.integers(0, 8))] ^= 1 << data.draw(st.integers(0, 7))
+    stream = XERIAL_HEADER + framed(bytes(block)) if is_framed else bytes(block)
+    found = walk_plain(Compression.SNAPPY, stream, LIMIT, 1)
+    assert found in (None, afterwards(Compression.SNAPPY, stream, 1))
+    if bytes(block) == snappy_literal(encode_record(0, 0, None, NOISE[:size])):
+        assert found is not None
 
 
 def test_very_many_empty_blocks_are_left_to_the_other_way() -> None:
