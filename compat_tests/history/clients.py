@@ -43,6 +43,8 @@ QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.bac
 REFUSALS = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._QUEUE_FULL}
 UNFINISHED_MAX = 2000
 NO_PROGRESS_S = 60.0
+BURST, OF_ONE_REQUEST = 40, 2
+"""Records that a producer which sends in bursts has for one partition at a time, and those that it puts into a request."""
 
 
 class Client(threading.Thread):
@@ -95,12 +97,26 @@ class RecordedProducer(Client):
     """An idempotent producer with acks=all and five requests in flight, on all partitions of a topic in turns."""
 
     def __init__(
-        self, name: str, record: Recorder, bootstrap: str, topic: str, partitions: int, rate: float, value_bytes: int
+        self,
+        name: str,
+        record: Recorder,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        rate: float,
+        value_bytes: int,
+        *,
+        in_bursts: bool = False,
     ) -> None:
-        """`rate`: about how many records a second. Values have up to value_bytes."""
+        """`rate`: about how many records a second. Values have up to value_bytes.
+
+        In bursts: a partition gets so many records at a time that requests for it come together at the broker, which
+        appends them in one write. Producers that take partitions in turns never make it do so.
+        """
         super().__init__(name, record)
         self._random = random.Random(name)
-        self._topic, self._pause, self._value_bytes = topic, 1 / rate, value_bytes
+        self._burst = BURST if in_bursts else 1
+        self._topic, self._pause, self._value_bytes = topic, self._burst / rate, value_bytes
         self._partitions = itertools.cycle(range(partitions))
         self._numbers = itertools.count()
         self.sent = self.acknowledged = self.failed = self.epochs_raised = 0
@@ -115,13 +131,23 @@ class RecordedProducer(Client):
                 "error_cb": self._noticed,
                 "debug": "eos",
                 "log_level": 7,
-            },
+            }
+            # What is compressed is not appended together.
+            | ({"compression.type": "none", "batch.num.messages": OF_ONE_REQUEST} if in_bursts else {}),
             logger=_logger(name, self._logged),
         )
         self.add(ProducerBegan, name, True, -1)
 
     def turn(self) -> None:
         partition = next(self._partitions)
+        for _ in range(self._burst):
+            self._send(partition)
+        behind = self.sent - self.acknowledged - self.failed > UNFINISHED_MAX
+        end = time.monotonic() + (0.1 if behind else self._pause)
+        while (left := end - time.monotonic()) > 0 and not self.is_over.is_set():
+            self._producer.poll(left)
+
+    def _send(self, partition: int) -> None:
         value = f"{self.name} {next(self._numbers)} ".encode()
         if self._random.random() < 0.2:
             value += self._random.randbytes(self._random.randrange(self._value_bytes))
@@ -136,8 +162,6 @@ class RecordedProducer(Client):
             self.failed += 1
             self.add(Failed, self.name, self._topic, partition, words, refusal.args[0].name(), False)
             self.is_over.wait(0.1)
-        behind = self.sent - self.acknowledged - self.failed > UNFINISHED_MAX
-        self._producer.poll(0.1 if behind else self._pause)
 
     def _delivered(self, words: str, partition: int, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -153,6 +153,8 @@ class Plan(NamedTuple):
     seed: int
     partitions: int = 4
     producers: int = 3
+    """The last one sends in bursts."""
+
     processors: int = 3
     """With a transactional id each."""
 
@@ -198,7 +200,13 @@ class Load:
         bootstrap = cluster.bootstrap
         where = (record, bootstrap, TOPIC, plan.partitions)
         self.producers = [
-            RecordedProducer(f"producer {plan.seed}.{number}", *where, plan.rate, plan.value_bytes)
+            RecordedProducer(
+                f"producer {plan.seed}.{number}",
+                *where,
+                plan.rate,
+                plan.value_bytes,
+                in_bursts=number == plan.producers - 1,
+            )
             for number in range(plan.producers)
         ]
         self.readers = [RecordedReader("reader", *where, False), RecordedReader("committed reader", *where, True)]
