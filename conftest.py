@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -16,6 +17,10 @@ settings.load_profile("unhurried")
 # Brokers keep files beside Python's own as most users' do, whatever the environment says of the one who tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Who runs them in the background of a script has Ctrl-C ignored, and all that they start would ignore it, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nobody stands between the tests and their own servers, whatever proxy the environment names for others.
 for name in ("no_proxy", "NO_PROXY"):
