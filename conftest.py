@@ -18,6 +18,9 @@ settings.load_profile("unhurried")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Files are for others to read, unless whoever makes them wants it otherwise: as with most users.
+os.umask(0o022)
+
 # Who runs them in the background of a script has Ctrl-C ignored, and all that they start would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
