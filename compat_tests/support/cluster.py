@@ -37,7 +37,7 @@ def settings_of(size: int) -> dict[str, str]:
         "transaction.state.log.min.isr": str(min(2, size)),
         "transaction.state.log.num.partitions": "4",
         "zookeeper.session.timeout.ms": "3000",
-        "zookeeper.connection.timeout.ms": "15000",
+        "zookeeper.connection.timeout.ms": "60000",
         "controlled.shutdown.max.retries": "3",
         "controlled.shutdown.retry.backoff.ms": "200",
         "auto.leader.rebalance.enable": "false",
