@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Coordination, Create, NodeExists, NoNode, Operation
+
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
 
 async def settle_cluster_id(
@@ -20,7 +23,9 @@ async def settle_cluster_id(
     `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
     means that the next start fills it again.
     """
-    await make_missing(coordination, znodes.PERSISTENT_PATHS + znodes.OWN_PATHS)
+    # The epoch as well, which whoever stands for controller would make: another write, and another wait for the disk.
+    epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}
+    await make_missing(coordination, [*znodes.PERSISTENT_PATHS, *znodes.OWN_PATHS, *epoch], epoch)
     try:
         return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
     except NoNode:
@@ -35,12 +40,14 @@ async def settle_cluster_id(
     return cluster_id
 
 
-async def make_missing(coordination: Coordination, paths: Iterable[str]) -> None:
-    """Make the nodes that are not there yet; parents come first."""
+async def make_missing(coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING) -> None:
+    """Make the nodes that are not there yet, with what is in `contents`; parents come first."""
     wanted = list(paths)
     while True:
         found = await coordination.get_all(wanted)
-        missing: list[Operation] = [Create(path) for path, node in zip(wanted, found, strict=True) if node is None]
+        missing: list[Operation] = [
+            Create(path, contents.get(path, b"")) for path, node in zip(wanted, found, strict=True) if node is None
+        ]
         try:
             await coordination.multi(missing)
             return
