@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import trio
-
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Delete, NoNode
 from ottla.replication.cluster.state import NO_TOPIC_ID
@@ -87,8 +85,8 @@ class OwnTree:
 
 async def take_over(broker: Port, tree: Coordination) -> None:
     """Fill a new tree from what Apache Kafka left in the log directories, if it did. Raises LogDirectoryProblem."""
-    replicas = broker.replicas
-    found = await trio.to_thread.run_sync(replicas.directories.found_partitions)
+    replicas, run_in_thread = broker.replicas, broker.surroundings.run_in_thread
+    found = await run_in_thread(replicas.directories.found_partitions)
     if found:
         for directory in replicas.log_directories:
             if not directory.is_online:  # its topics would not be taken over, now or ever
@@ -97,7 +95,7 @@ async def take_over(broker: Port, tree: Coordination) -> None:
         from ottla.server.start.from_kafka import adopt, find_cluster
 
         configs, directories = broker.configs, replicas.log_directories
-        cluster = await trio.to_thread.run_sync(find_cluster, directories, found, configs, random_topic_id)
+        cluster = await run_in_thread(find_cluster, directories, found, configs, random_topic_id)
         await adopt(tree, cluster, broker.node_id)
         logger.info("Took over %d topics that another broker wrote", len(cluster.topics))
 

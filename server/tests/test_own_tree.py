@@ -184,3 +184,12 @@ async def test_a_broken_journal_ends_the_broker(tmp_path: Path) -> None:
             await watch()
             nursery.cancel_scope.cancel()
     assert "broken" in reasons[0]
+
+
+async def test_a_start_uses_the_threads_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On virtual time a real thread takes no time, or all there is; and one that is slow outlives a test that is ended."""
+    monkeypatch.setattr(trio.to_thread, "run_sync", None)
+    storage = MemoryStorage()
+    for _ in range(2):
+        broker = await opened(Path("/data"), storage=storage)
+        await broker.stop()
