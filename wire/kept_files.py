@@ -89,9 +89,9 @@ class Pieces:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[str, Place]] | None:

@@ -270,9 +270,10 @@ class _OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # Forgotten first: the number is free even if closing fails, and may be that of another file when this is called again.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         self.release()

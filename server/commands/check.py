@@ -117,8 +117,9 @@ class _Lock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _lock(folder: Path) -> _Lock | None:

@@ -51,8 +51,9 @@ class ServerConnection:
         self._on_granted = on_granted
         self._head = b""
         self.is_greeted = False
+        self._closing = threading.Lock()
         self.setblocking, self.getpeername = sock.setblocking, sock.getpeername
-        self.fileno, self.send, self.close = sock.fileno, sock.send, sock.close
+        self.fileno, self.send = sock.fileno, sock.send
 
     def recv(self, size: int) -> bytes:
         chunk = self._socket.recv(size)
@@ -68,9 +69,15 @@ class ServerConnection:
         """What TLS has decrypted but not handed over: select does not tell."""
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
+    def close(self) -> None:
+        """On kazoo's thread."""
+        # Not while another thread is about to cut it: the descriptor's number may be another socket's by then.
+        with self._closing:
+            self._socket.close()
+
     def cut(self) -> None:
         """End the connection from another thread; kazoo sees that its peer is gone."""
-        with contextlib.suppress(OSError):  # it has ended already
+        with self._closing, contextlib.suppress(OSError):  # it has ended already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not SSLSocket's, which drops the TLS state at once
 
 

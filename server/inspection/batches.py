@@ -36,14 +36,15 @@ class ReadOnlyFile:
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            os.close(self._fd)
+            self.__exit__()
             raise OSError(errno.EINVAL, "is no file", str(path))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1  # so that whoever reads on gets an error, and not another file
+        os.close(fd)
 
     @property
     def size(self) -> int:

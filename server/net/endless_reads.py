@@ -6,7 +6,8 @@ Theory
     from outside whether the loop has used READ_S of a processor in one read. An ordinary read takes a hundredth of that. The
     time of the processor counts, because on a busy machine any read may last long.
 
-    The connection is cut off with all that it has sent, which ends the read with an error.
+    The connection is cut off with all that it has sent, which ends the read with an error. That is done by the number of its
+    descriptor, which is somebody else's as soon as the loop has closed the socket: whoever closes one takes `closing` first.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ IDLE_LOOKED_AT_S = 0.1  # while nobody reads
 class Watch:
     """Looks at the reads of one event loop. Whoever reads sets `reading`, and counts in `count`."""
 
-    __slots__ = ("__weakref__", "_has_started", "count", "reading")
+    __slots__ = ("__weakref__", "_has_started", "closing", "count", "reading")
 
     def __init__(self) -> None:
         self._has_started = False
+        self.closing = threading.Lock()
         self.reading: socket.socket | None = None
         self.count = 0
 
@@ -68,7 +70,9 @@ def _look(reference: weakref.ref[Watch], clock: int) -> None:
 
 
 def _end(watch: Watch, count: int, reminder: Reminder) -> None:
-    sock = watch.reading
-    # Asked once more: that read may be over by now.
-    if sock is not None and watch.count == count and system.cut_off(sock):
+    with watch.closing:
+        sock = watch.reading
+        # Asked once more: that read may be over by now.
+        is_cut_off = sock is not None and watch.count == count and system.cut_off(sock)
+    if is_cut_off:
         reminder.tell(logger.warning, "cut off a peer that sends TLS messages without data, and keeps the event loop with them")

@@ -187,7 +187,8 @@ class TlsStream(TlsWaiting):
         # Errors of all kinds: the connection may have ended, or a record may be half sent.
         with contextlib.suppress(OSError, ValueError):
             self._tls.unwrap()
-        self.socket.close()
+        with self._watch.closing:
+            self.socket.close()
 
 
 class TlsTransport(TlsStream, PageCacheReader):

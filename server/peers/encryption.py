@@ -153,10 +153,10 @@ class TlsPeerTransport:
         return True
 
     def close(self) -> None:
+        write_end, self._write_end = self._write_end, None
         self._stream.close()
-        if self._write_end is not None:
-            os.close(self._write_end)
-            self._write_end = None
+        if write_end is not None:
+            os.close(write_end)
 
 
 def words_of(error: ssl.SSLError, listener: str, host: str) -> str:

@@ -81,6 +81,9 @@ async def keys(keyboard: Keyboard) -> AsyncIterator[str]:
     while keyboard.is_open:
         try:
             await trio.lowlevel.wait_readable(descriptor)
+            # Closed since this task was woken: the loop lets others go first.
+            if not keyboard.is_open:
+                return
             if not _is_in_foreground(descriptor):
                 await trio.sleep(BACKGROUND_S)
                 continue

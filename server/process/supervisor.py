@@ -85,6 +85,11 @@ class _Child:
             pass
         return lines
 
+    def close(self) -> None:
+        """Hear nothing more."""
+        told, self.told = self.told, -1
+        os.close(told)
+
 
 class Supervisor:
     """See the module's docstring.
@@ -158,8 +163,8 @@ class Supervisor:
         if not pid:
             return
         self._hear(child)  # its last words
-        os.close(child.told)
         del self._children[child.name]
+        child.close()
         code = os.waitstatus_to_exitcode(status)
         how = f"exit status {code}" if code >= 0 else f"signal {-code}, {_signal_name(-code)}"
         self._do(self._fleet.on_ended(child.name, how, time.monotonic(), is_failure=code != EXIT_OK))
@@ -246,7 +251,7 @@ class Supervisor:
             self._heed_parent()
             os.setsid()
             for child in self._children.values():
-                os.close(child.told)
+                child.close()
             _forget_signals()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             status = self._programs[name](Report(tells, self._told_before.get(name)))

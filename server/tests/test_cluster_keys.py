@@ -1,5 +1,6 @@
 """Keys are taken only from a terminal in whose foreground the command runs."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -119,14 +120,32 @@ async def test_a_closed_terminal_is_not_waited_for_although_its_number_is_somebo
                 if has_begun:
                     os.write(ends[0], b"1")
                     await in_background.wait()
-            # Another task waits for the file that has the number now.
+            # Another task waits for the file that has the number now. It has to be free, or it is some other thread's.
             hears, tells = os.pipe()
-            os.dup2(hears, keyboard.descriptor)
+            if hears != keyboard.descriptor:
+                assert fcntl.fcntl(hears, fcntl.F_DUPFD, keyboard.descriptor) == keyboard.descriptor
             others.start_soon(trio.lowlevel.wait_readable, keyboard.descriptor)
             await ended.wait()
             os.write(tells, b"x")
         for each in {hears, tells, keyboard.descriptor}:
             os.close(each)
+
+
+async def test_a_terminal_that_is_closed_after_its_reader_was_woken_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    hears, tells = os.pipe()
+    keyboard = Keyboard(hears)
+    os.write(tells, b"of another file")
+    monkeypatch.setattr(cluster_keys, "_is_in_foreground", lambda descriptor: True)
+
+    async def wait_readable(descriptor: int) -> None:
+        await trio.lowlevel.checkpoint()
+        keyboard.is_open = False
+
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
+    assert [key async for key in keys(keyboard)] == []
+    assert os.read(hears, 100) == b"of another file"
+    os.close(hears)
+    os.close(tells)
 
 
 async def test_who_is_not_in_the_foreground_of_its_terminal_has_no_keys(ends, monkeypatch: pytest.MonkeyPatch) -> None:

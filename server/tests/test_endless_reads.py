@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.replication import system
-from ottla.server.net.endless_reads import READ_S, Watch
+from ottla.replication.reminders import Reminder
+from ottla.server.net.endless_reads import READ_S, Watch, _end
 from ottla.server.net.tls_batches import BatchedTlsTransport
 from ottla.server.net.tls_session import TlsSession
-from ottla.server.net.tls_transport import Pieces, transport_of
+from ottla.server.net.tls_transport import Pieces, TlsStream, transport_of
 from ottla.server.tests.encrypted import listener, tcp_pair
 
 pytestmark = pytest.mark.skipif(
@@ -131,3 +132,45 @@ def shake_hands(server: ssl.SSLSocket | TlsSession) -> None:
             return server.do_handshake()
         except ssl.SSLWantReadError:
             select.select([server], [], [], 20)
+
+
+@pytest.mark.parametrize("is_closed_before", [False, True])
+def test_whoever_has_the_number_of_a_closed_connection_is_not_cut_off(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, is_closed_before: bool
+) -> None:
+    """The thread that cuts off is slow: it has the number of the descriptor, and the loop closes the connection."""
+    ours, _ = ends
+    context = ssl.create_default_context()
+    sock = context.wrap_socket(ours, server_hostname="h", do_handshake_on_connect=False)
+    watch = Watch()
+    stream = TlsStream(sock, watch)
+    watch.reading = sock
+    others: list[tuple[socket.socket, socket.socket]] = []
+
+    def close_and_accept() -> None:
+        watch.reading = None
+        stream.close()
+        others.append(tcp_pair())
+
+    loop = threading.Thread(target=close_and_accept)
+    fileno = ssl.SSLSocket.fileno
+
+    def slowly(self: ssl.SSLSocket) -> int:
+        number = fileno(self)
+        if threading.current_thread() is not loop and loop.ident is None:
+            loop.start()
+            loop.join(1)  # as long as it waits for this thread
+        return number
+
+    monkeypatch.setattr(ssl.SSLSocket, "fileno", slowly)
+    if is_closed_before:
+        loop.start()
+        loop.join()
+    _end(watch, watch.count, Reminder())
+    loop.join()
+    [(near, far)] = others
+    with near, far:
+        far.sendall(b"x")
+        assert near.recv(1) == b"x"
+        near.sendall(b"y")
+        assert far.recv(1) == b"y"

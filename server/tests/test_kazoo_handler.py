@@ -106,3 +106,23 @@ async def test_why_there_is_no_connection_is_remembered(handler: LoopHandler) ->
         with pytest.raises(ConnectionRefusedError):
             handler.create_connection(address, hostname="zk", timeout=60)
     assert handler.last_problem.startswith(f"zk:{address[1]}: ")
+
+
+def test_whoever_has_the_number_of_a_closed_connection_is_not_cut(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop cuts slowly: kazoo's thread has time to close the connection meanwhile, and to make another one."""
+    connection = ServerConnection(pair[0], lambda timeout_ms: None)
+    shutdown, was_open = socket.socket.shutdown, list[bool]()
+    kazoo = threading.Thread(target=connection.close)
+
+    def slowly(sock: socket.socket, how: int) -> None:
+        kazoo.start()
+        kazoo.join(1)  # as long as it waits for this thread
+        was_open.append(sock.fileno() >= 0)
+        shutdown(sock, how)
+
+    monkeypatch.setattr(socket.socket, "shutdown", slowly)
+    connection.cut()
+    kazoo.join()
+    assert was_open == [True] and pair[0].fileno() < 0

@@ -70,6 +70,21 @@ def test_only_one_module_knows_what_linux_alone_has():
     assert found == {"replication/log/storage.py"}  # os.sync, if system.SYNC_WAITS
 
 
+def test_whoever_closes_a_descriptor_has_forgotten_it_before():
+    """Its number is another file's from then on, even if closing fails: so `fd, self._fd = self._fd, -1`, then `os.close(fd)`."""
+    found = []
+    for path in python_files():
+        if is_test(path):
+            continue
+        for function in ast.walk(tree(path)):
+            if not isinstance(function, ast.FunctionDef) or function.name == "__del__":  # which is called once
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.close" and isinstance(node.args[0], ast.Attribute):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
 def test_no_file_is_longer_than_a_reader_can_hold():
     long = {
         str(path.relative_to(ROOT)): lines

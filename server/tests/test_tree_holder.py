@@ -221,7 +221,9 @@ class Told(Report):
         super().__init__(tells, {"era": era} if era else None)
 
     def all(self) -> dict[str, object]:
-        os.close(self._descriptor)
+        # The keeper may go on: what it tells from now on must not get to a file that has this number then.
+        tells, self._descriptor = self._descriptor, -1
+        os.close(tells)
         with open(self._hears, "rb") as hears:
             return {name: value for line in hears for name, value in json.loads(line).items()}
 

@@ -216,6 +216,25 @@ def test_a_large_file_that_was_removed_is_closed_by_another_thread(
     assert found == fd and (thread != threading.get_ident()) is (is_removed and is_large)
 
 
+def test_a_lock_whose_release_fails_closes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has freed the number all the same."""
+    lock = OsStorage().lock(str(tmp_path / ".lock"))
+    assert lock is not None
+    close = os.close
+
+    def failing(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, "the disk is gone")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="gone"):
+        patched.setattr(os, "close", failing)
+        lock.release()
+    with (tmp_path / "other").open("wb") as other:
+        lock.release()
+        del lock
+        os.fstat(other.fileno())
+
+
 @pytest.mark.parametrize("left", [b"", b"left"])
 def test_a_new_segment_is_cut_only_if_something_is_left_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
