@@ -232,13 +232,15 @@ class FutureReplica:
         elif header is not None and next_offset < log.log_end_offset:
             log.truncate_to(next_offset, now_ms=now_ms)  # the current log begins in the midst of this batch
         # The batches are taken with their offsets and epochs as they are, as a follower takes them from its leader.
-        rolled = header is not None and log.append_as_follower(data, now_ms=now_ms).rolled
+        if header is not None:
+            log.append_as_follower(data, now_ms=now_ms)
         # The copy keeps no record that the current log has deleted. Its own retention is switched off.
         if log.increase_log_start_offset(min(log_start_offset, log.log_end_offset)):
             log.delete_old_segments(now_ms, log.log_start_offset)
         # Finished segments are synced one by one, so that little is
         # left to sync when acknowledgements have to wait for it.
-        if rolled:
+        if log.has_rolled:
+            log.has_rolled = False
             log.flush(include_active=False)
 
     def _data(self, read: LogRead) -> memoryview:

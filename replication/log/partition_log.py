@@ -80,7 +80,6 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     duplicate: bool
     flush_due: bool
-    rolled: bool
 
 
 class PartitionLog(DurableLog):
@@ -92,6 +91,7 @@ class PartitionLog(DurableLog):
         "_coordinator_rules",
         "_producers",
         "first_dirty_offset",
+        "has_rolled",
         "is_flush_required",
         "partition",
         "topic",
@@ -122,6 +122,9 @@ class PartitionLog(DurableLog):
         self.partition = partition
         self.topic_id = parts.topic_id
         self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
+        self.has_rolled = False
+        """Whether a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
+
         self._producers = parts.producers
         self.config = config
 
@@ -216,20 +219,19 @@ class PartitionLog(DurableLog):
         buffer, batches, first, last, max_timestamp, _, append_time_ms = validated
         # Without a producer id there is no sequence to check and no transaction to note.
         if batches[0].producer_id < 0 and len(batches) == 1:
-            rolled = self.write(buffer, batches, max_timestamp, now_ms)
+            self.write(buffer, batches, max_timestamp, now_ms)
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
-            if isinstance(appended, BatchMetadata):
+            if appended is not None:
                 # A duplicate is answered as its original was. It may not be on the disk yet, so `flush_due` is the same
                 # as well.
                 first, last, start = appended.first_offset, appended.last_offset, self.log_start_offset
-                return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required, False)
-            rolled = appended
+                return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required)
         epochs = self._epochs
         # The leader notes its epoch when it is elected, so this rarely finds news.
         if leader_epoch != epochs.latest_epoch():
             epochs.assign(leader_epoch, first)
-        info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required, rolled
+        info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required
         return new_tuple(AppendInfo, info)
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
@@ -258,16 +260,17 @@ class PartitionLog(DurableLog):
         transaction_version: int,
         guard: VerificationGuard | None,
         now_ms: int,
-    ) -> BatchMetadata | bool:
+    ) -> BatchMetadata | None:
+        """None; or the batch as it was appended before, if this is a duplicate."""
         batches = validated.batches
         producers = self.producer_state()
         is_client = origin is AppendOrigin.CLIENT
         # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
         if is_client and (entry := producers.in_order(batches)) is not None:
-            rolled = self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
+            self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
             entry.add(batches[0])
             producers.map_end_offset = self.log_end_offset
-            return rolled
+            return None
         # Before the check of sequences: a batch that comes again would be out of order.
         if is_client and (duplicate := producers.duplicate(batches)) is not None:
             return duplicate
@@ -279,10 +282,10 @@ class PartitionLog(DurableLog):
             update = producers.check_marker(first, marker, MarkerVersion.of(transaction_version))
         else:
             update = producers.check(batches, is_client=is_client, guard=guard)
-        rolled = self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
+        self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
         self._note_aborted(producers.apply(update))
         producers.map_end_offset = self.log_end_offset
-        return rolled
+        return None
 
     def append_as_follower(self, records: memoryview, *, leader_epoch: int = EPOCH_MAX, now_ms: int) -> AppendInfo:
         """Write what the leader of this epoch sent. KafkaError: nothing was appended."""
@@ -290,10 +293,10 @@ class PartitionLog(DurableLog):
         size, batches, markers = check_replicated(records, self.log_end_offset, leader_epoch, self.name)
         # The leader may have sent only a part of a batch, or batches of a later epoch.
         if not batches:
-            return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False, False)
+            return AppendInfo(-1, self.log_end_offset - 1, -1, self.log_start_offset, False, False)
         max_timestamp = max(batch.max_timestamp for batch in batches)
         # All batches with one write, as the leader sent them: both logs have the same bytes.
-        rolled = self.write(records[:size], batches, max_timestamp, now_ms)
+        self.write(records[:size], batches, max_timestamp, now_ms)
         for batch, marker in zip(batches, markers, strict=True):
             # A follower learns of epochs from the batches, so that it can answer for them when it leads.
             if batch.partition_leader_epoch >= 0:
@@ -305,7 +308,7 @@ class PartitionLog(DurableLog):
         if self._producers is not None:
             self._producers.map_end_offset = self.log_end_offset
         first, last = batches[0].base_offset, self.log_end_offset - 1
-        return AppendInfo(first, last, -1, self.log_start_offset, False, self.is_flush_required, rolled)
+        return AppendInfo(first, last, -1, self.log_start_offset, False, self.is_flush_required)
 
     def write(
         self,
@@ -314,8 +317,8 @@ class PartitionLog(DurableLog):
         max_timestamp: int,
         now_ms: int,
         more: Sequence[memoryview | bytearray] = (),
-    ) -> bool:
-        """Write to the last segment, or to a new one; returns whether it is new. The last batches may be in `more` buffers."""
+    ) -> None:
+        """Write to the last segment, or to a new one. The last batches may be in `more` buffers."""
         config = self._config
         size_bytes = len(buffer) + sum(map(len, more)) if more else len(buffer)
         # A batch is never split, so it would fit into no segment.
@@ -328,10 +331,9 @@ class PartitionLog(DurableLog):
         segment = self._segments[-1]
         last = batches[-1]
         last_offset = last.base_offset + last.last_offset_delta
-        rolled = False
         try:
             if should_roll(segment, config, size_bytes, max_timestamp, last_offset, now_ms):
-                rolled = self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
+                self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
             segment.append(buffer, batches, config, more)
         # A thread makes the indexes anew; until then the producer hears of a storage error and tries again.
@@ -341,7 +343,6 @@ class PartitionLog(DurableLog):
         except (OSError, CorruptSegment) as error:
             raise translated(self, error) from error
         self.log_end_offset = last_offset + 1  # from here on the records are there, and nothing that follows can fail
-        return rolled
 
     def _next_base_offset(self, first_offset: int, last_offset: int) -> int:
         # Segments follow without a gap, also where a follower's batches do not: recovery can tell one that lost its
@@ -424,7 +425,7 @@ class PartitionLog(DurableLog):
         self._segments.append(fresh)
         self._name_changes += 1
         # The next flush has to sync the indexes of the old segment as well.
-        self._has_sealed = True
+        self._has_sealed = self.has_rolled = True
         return True
 
     def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:

@@ -346,15 +346,20 @@ class Partition:
                 f" {self.min_isr} for partition {self.topic}-{self.index}, live replica(s) broker.id are :"
                 f" {', '.join(map(str, self.isr))}",
             )
-        info = self.log.append_as_leader(
-            records,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            origin=origin,
-            checked=checked,
-            transaction_version=transaction_version,
-            guard=guard,
-        )
+        log = self.log
+        try:
+            info = log.append_as_leader(
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                checked=checked,
+                transaction_version=transaction_version,
+                guard=guard,
+            )
+        except KafkaError:
+            self._flush_finished()
+            raise
         traffic = self.traffic  # of all partitions of the topic together
         traffic.produce_requests += 1
         # A duplicate has written nothing. Its producer waits for the records that are there already.
@@ -362,7 +367,7 @@ class Partition:
             traffic.messages_in += info.last_offset - info.first_offset + 1
             traffic.bytes_in += len(records)
             # Also after a roll, so that the segment that is finished now gets to the disk.
-            if info.flush_due or info.rolled:
+            if info.flush_due or log.has_rolled:
                 self._flush()
             # Watchers look at the high watermark when they are called, so it moves first. Followers want the records
             # even if it stands still.
@@ -370,7 +375,13 @@ class Partition:
             self.notify_watchers()
         return info
 
+    def _flush_finished(self) -> None:
+        """An append has failed, perhaps after a segment was finished for it: that one has to get to the disk all the same."""
+        if self.log.has_rolled:
+            self._flush()
+
     def _flush(self) -> None:
+        self.log.has_rolled = False
         if self._request_flush is not None:
             self._request_flush(self)
 
@@ -480,9 +491,13 @@ class Partition:
         if log.log_end_offset == log.log_start_offset:
             self._begin_within_batch(records, now_ms)
         # First the records, then what is committed of them: the high watermark must not pass the end of this log.
-        info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        try:
+            info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except KafkaError:
+            self._flush_finished()
+            raise
         self.traffic.replication_bytes_in += len(records)
-        if info.flush_due or info.rolled:
+        if info.flush_due or log.has_rolled:
             self._flush()
         self.take_over(leader_high_watermark, leader_log_start_offset)
         return info

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log.log_reader import LogRead
+from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.producers import MarkerVersion
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -212,6 +214,38 @@ def test_a_rolled_segment_asks_for_a_flush_of_the_finished_one() -> None:
     partition = leader(segment_bytes=400)
     for _ in range(3):
         produce(partition, batch(NOW_MS, value=b"x" * 120))
+    assert flushes == [partition]
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_finished_segment_is_flushed_although_the_append_that_finished_it_fails(is_leader: bool) -> None:
+    """Otherwise a power cut would take it until the next one is finished, and a restart would read it through."""
+    partition = leader(segment_bytes=400)
+    storage = partition.log.log_directory.storage
+    assert isinstance(storage, MemoryStorage)
+
+    def send() -> None:
+        records = batch(NOW_MS, value=b"x" * 120)
+        if is_leader:
+            produce(partition, records)
+        else:
+            records[:8] = partition.log_end_offset.to_bytes(8, "big")
+            partition.append_as_follower(records, leader_high_watermark=0, leader_log_start_offset=0, now_ms=NOW_MS)
+
+    if not is_leader:
+        partition.make_follower(leader_id=2, leader_epoch=3, partition_epoch=1, replicas=(LOCAL, 2))
+    send()
+    send()
+    assert flushes == [] and len(partition.log.segments) == 1
+    storage.fail = lambda operation, path: OSError(errno.ENOSPC, path) if operation == "append" and path.endswith(".log") else None
+    assert error_of(send) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert flushes == [partition] and len(partition.log.segments) == 2
+    assert error_of(send) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert flushes == [partition]  # nobody asks again
+    storage.fail = None
+    partition.log.flush(include_active=False)
+    assert partition.log.recovery_point == partition.log_end_offset == 2
+    send()
     assert flushes == [partition]
 
 
