@@ -33,6 +33,11 @@ def test_every_warning_and_error_is_on_the_page_and_nothing_else() -> None:
     assert set(on_the_page) - set(logged) == set(), "nobody logs these any more"
 
 
+def test_whoever_waits_is_named() -> None:
+    """With "this is waited for" a reader knows neither who waits nor what to do."""
+    assert [each.message for each in log_lines() if "is waited for" in each.message] == []
+
+
 def test_no_error_is_among_the_lines_that_ask_for_nothing() -> None:
     quiet = {line for heading, line in told() if heading == QUIET}
     assert quiet

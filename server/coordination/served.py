@@ -232,7 +232,11 @@ class ServedCoordination(ProbedSession):
                     raise CoordinationUnavailable(f"{self._path}: nobody serves it ({error.strerror or error})") from None
                 if trio.current_time() >= late:
                     late = math.inf
-                    logger.warning("Nobody serves %s (%s); this is waited for", self._path, error.strerror or error)
+                    text = (
+                        "This broker waits until a process serves the coordination tree at %s (%s):"
+                        " start ottla cluster again, or look into the log of the supervisor"
+                    )
+                    logger.warning(text, self._path, error.strerror or error)
                 await trio.sleep(ATTEMPT_S)
                 continue
             if not is_own(sock):
@@ -244,7 +248,11 @@ class ServedCoordination(ProbedSession):
         """Log what this member waits for, if it waits for long. The holder may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
-            logger.warning("Whoever serves %s has not answered for %.0f s; this is waited for", self._path, self._timeout_s)
+            text = (
+                "This broker waits for the process that serves the coordination tree at %s, which has not answered for %.0f s:"
+                " look at its disk, and kill it if it hangs"
+            )
+            logger.warning(text, self._path, self._timeout_s)
 
     async def _is_greeted(self, deadline: float) -> bool:
         self._probe_sent = self.session_now()
