@@ -8,20 +8,20 @@ itself, so no connection ever waits for a worker that is gone, and a worker that
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla.server.net.listener import bind
 from ottla.server.serving import StartupError
 from ottla.server.settings.worker_places import Ports
+from ottla.server.start.looking_again import looks
 
 if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.endpoint import Endpoint
 
-PATIENCE_S: Final = 0.5  # for the sockets of workers that the kernel is just ending
-LOOK_AGAIN_S: Final = 0.02
+PATIENCE_S: Final = 5.0  # for the sockets of workers of a start that was killed, which the kernel is just ending
+LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
 
 
 class HeldPorts:
@@ -43,17 +43,12 @@ class HeldPorts:
             raise
 
     def _hold(self, endpoint: Endpoint, port: int) -> int:
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                sock = bind(endpoint.host, port)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    place = f"{endpoint.listener}://{endpoint.host}:{port}"
-                    told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
-                    raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
-            time.sleep(LOOK_AGAIN_S)
+        try:
+            sock = _patiently_bound(endpoint.host, port)
+        except OSError as error:
+            place = f"{endpoint.listener}://{endpoint.host}:{port}"
+            told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
+            raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
         self._sockets.append(sock)
         # From now on another process gets it only if it asks for company, as the workers do.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -65,3 +60,28 @@ class HeldPorts:
         """Let go of them."""
         for sock in self._sockets:
             sock.close()
+
+
+def _patiently_bound(host: str, port: int) -> socket.socket:
+    """OSError: somebody has it who is not about to end."""
+    problem = OSError("never looked at")
+    at_others = 0
+    for _ in looks(PATIENCE_S):
+        try:
+            return bind(host, port)
+        except OSError as error:
+            problem = error
+        # Workers that end may get no processor for long. Nobody else is worth the wait.
+        at_others += not _is_shared(host, port)
+        if at_others > LOOKS_AT_OTHERS:
+            break
+    raise problem
+
+
+def _is_shared(host: str, port: int) -> bool:
+    """Whether those who have it let in others of this user, as workers do."""
+    try:
+        bind(host, port, with_others=True).close()
+    except OSError:
+        return False
+    return True

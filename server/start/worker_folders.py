@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,12 +33,12 @@ from ottla.server.cluster.log_dir_identities import check_journal
 from ottla.server.coordination.local_sockets import is_held
 from ottla.server.settings.worker_places import tree_socket, worker_folder
 from ottla.server.settings.workers_config import FOLDER
+from ottla.server.start.looking_again import looks
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import DirectoryLock, Storage
 
 PATIENCE_S: Final = 5.0  # for the workers of a start that was killed, which the kernel is just ending
-LOOK_AGAIN_S: Final = 0.02
 NAMES_MAX: Final = 3
 DIGITS_MAX: Final = 4
 
@@ -89,21 +88,18 @@ def hold_folders(
 
 
 def _patiently_locked(storage: Storage, folder: Path) -> DirectoryLock:
-    until = time.monotonic() + PATIENCE_S
-    while (lock := storage.lock(path_in(str(folder), LOCK))) is None:
-        if time.monotonic() > until:
-            raise _used(str(folder))
-        time.sleep(LOOK_AGAIN_S)
-    return lock
+    for _ in looks(PATIENCE_S):
+        if (lock := storage.lock(path_in(str(folder), LOCK))) is not None:
+            return lock
+    raise _used(str(folder))
 
 
 def _await_former_holder(log_dir: Path) -> None:
     """Return when nobody serves the tree. Its holder ends later than its supervisor, too, and until then the journal is its own."""
-    until = time.monotonic() + PATIENCE_S
-    while is_held(str(tree_socket(log_dir))):
-        if time.monotonic() > until:
-            raise _used(str(log_dir))
-        time.sleep(LOOK_AGAIN_S)
+    for _ in looks(PATIENCE_S):
+        if not is_held(str(tree_socket(log_dir))):
+            return
+    raise _used(str(log_dir))
 
 
 def _await_former_worker(storage: Storage, folder: Path) -> None:
