@@ -35,14 +35,15 @@ def wait_for_groups(bootstrap: str) -> None:
 def ask_coordinator(ask: Callable[[], list[TopicPartition]]) -> int:
     """The one offset of the answer; while a coordinator is moving or begins, whoever is asked may have to say so."""
 
-    def offset() -> int | None:
+    def answer() -> TopicPartition | None:  # an object, which is true whatever its offset is
         try:
-            [answer] = ask()
-        except KafkaException as failure:
-            assert failure.args[0].code() in MOVING, failure
-            return None
-        return answer.offset
+            [told] = ask()
+            if told.error is None:
+                return told
+            failure = told.error
+        except KafkaException as exception:
+            failure = exception.args[0]
+        assert failure.code() in MOVING, failure
+        return None
 
-    found = wait_until(offset, "the coordinator answers")
-    assert found is not None
-    return found
+    return wait_until(answer, "the coordinator answers").offset
