@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +71,16 @@ class Mixed:
     def node(self, path: str) -> Any:
         """The JSON that is in it, None if there is no such node."""
         with contextlib.suppress(NoNodeError):
-            return json.loads(self._zookeeper.get(path)[0])
+            return json.loads(self._ask(self._zookeeper.get, path)[0])
         return None
 
     def owner(self, path: str) -> int:
         """The session that an ephemeral node lives as long as."""
-        return self._zookeeper.exists(path).ephemeralOwner
+        return self._ask(self._zookeeper.exists, path).ephemeralOwner
+
+    def _ask(self, question: Callable[[str], Any], path: str) -> Any:
+        """Again, if our own session has ended while the machine was away."""
+        return self._zookeeper.retry(question, path)
 
     def state(self, topic: str, partition: int = 0) -> dict[str, Any]:
         return self.node(f"/brokers/topics/{topic}/partitions/{partition}/state") or {}
@@ -168,7 +172,7 @@ class Mixed:
 
     def wait_until_all_are_in_sync(self) -> None:
         """Every replica of every topic: then whoever stops can hand over all that it leads to somebody."""
-        topics = self._zookeeper.get_children("/brokers/topics")
+        topics = self._ask(self._zookeeper.get_children, "/brokers/topics")
         wait_until(lambda: all(map(self._is_whole, topics)), "all replicas are in sync", 60)
 
     def _is_whole(self, topic: str) -> bool:
@@ -185,6 +189,7 @@ class Mixed:
         ]
         self._plan.write_text(json.dumps({"version": 1, "partitions": parts}))
         arguments = ("--reassignment-json-file", str(self._plan))
+        self.cluster.wait_until_whole()  # the tool gives up at once if it does not find a broker
         tool = "reassign.ReassignPartitionsCommand"
         self._tool(tool, self.broker(at).bootstrap, *arguments, "--execute").fine()
         wait_until(
