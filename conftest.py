@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+FILES = 20_000
 
 # A busy machine may be away for longer than any example takes.
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,6 +23,11 @@ sys.dont_write_bytecode = False
 
 # Files are for others to read, unless whoever makes them wants it otherwise: as with most users.
 os.umask(0o022)
+
+# Some open a thousand files at a time, which is what a shell often allows.
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+if 0 <= soft < FILES and (hard < 0 or hard > soft):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES if hard < 0 else min(FILES, hard), hard))
 
 # Who runs them in the background of a script has Ctrl-C ignored, and all that they start would ignore it, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
