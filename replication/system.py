@@ -3,6 +3,8 @@
     RWF_NOWAIT          a read that would have to wait for the disk says so (Linux 4.14; musl has the flag since 1.2.5). Without
                         it every page counts as being in memory, and the kernel may wait for some.
     sendfile            from the page cache to a socket. Without it, or where a file system refuses, pieces are read and sent.
+    splice              hands a longer piece of a file to a socket in one go than sendfile does, which takes 64 KiB at a time. Without
+                        it, or where a pipe is refused, sendfile does.
     MSG_MORE            joins a header and the records after it in one packet. Without it they may be two.
     TCP_INFO            tells that a peer has closed its side although there are unread bytes of it. Without it such a peer is an
                         idle one.
@@ -43,6 +45,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -58,6 +61,11 @@ def _of_linux(module: ModuleType, name: str, otherwise: Any = None) -> Any:
 
 
 COPIED_BYTES_MAX = 256 * 1024
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# As much as a socket takes at once with `server/net/send_buffers.py`'s size, which the kernel doubles.
+_PIPE_BYTES = 512 * 1024
+SPLICED_BYTES_MAX = _PIPE_BYTES - _PAGE_BYTES  # has room wherever it begins within a page
+SENDFILE_BYTES = 16 * _PAGE_BYTES  # what the kernel's own pipe for sendfile holds
 EPOLLIN: int = getattr(select, "EPOLLIN", 1)
 EPOLLOUT: int = getattr(select, "EPOLLOUT", 4)
 MSG_MORE: int = _of_linux(socket, "MSG_MORE", 0)
@@ -102,6 +110,102 @@ send_file: Callable[[int, int, int, int], int] = (
     _sendfile if hasattr(os, "sendfile") and not IS_PORTABLE else _copy
 )
 """(socket, file, position, count) -> how much was sent. BlockingIOError if the socket takes nothing now."""
+
+
+class FilePipe:
+    """A pipe on the way of pages from files to sockets. Of one thread. OSError: the system refuses it.
+
+    sendfile looks after every 64 KiB whether another process wants the processor. A peer on this machine that the first of them
+    has woken does, takes them, sleeps, and is woken by the next ones. Through a longer pipe the socket gets all it has room for
+    before that: a MiB needs half as many switches of processes.
+    """
+
+    __slots__ = ("_descriptors", "is_empty")
+
+    def __init__(self) -> None:
+        self._descriptors: list[int] = []
+        self.is_empty = True
+        """False after something went wrong: what is left in it would go out in somebody else's answer."""
+        try:
+            self._descriptors += os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            if fcntl.fcntl(self._descriptors[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES) < _PIPE_BYTES:
+                raise OSError(errno.EPERM, "the pipe is too short")
+            self._descriptors.append(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            self.close()
+            raise
+
+    def send(self, out: int, descriptor: int, position: int, count: int) -> int:
+        """As `send_file`, at most SPLICED_BYTES_MAX."""
+        reader, writer, _ = self._descriptors
+        # Until it is known to be empty, so that it is not used again whatever ends this call, Ctrl-C as well.
+        self.is_empty = False
+        try:
+            held = os.splice(descriptor, writer, min(count, SPLICED_BYTES_MAX), position, flags=os.SPLICE_F_NONBLOCK)
+        except OSError:
+            self.is_empty = True
+            raise
+        try:
+            sent = os.splice(reader, out, held, flags=os.SPLICE_F_NONBLOCK) if held else 0
+        except OSError:
+            self._drop(held)
+            raise
+        self._drop(held - sent)
+        return sent
+
+    def _drop(self, count: int) -> None:
+        """Let go of pages for which the socket had no room: they stay in the page cache."""
+        with contextlib.suppress(OSError):
+            while count and (dropped := os.splice(self._descriptors[0], self._descriptors[2], count)):
+                count -= dropped
+        self.is_empty = not count
+
+    def close(self) -> None:
+        """Whoever holds the last reference need not."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    __del__ = close
+
+
+class _Pipes(threading.local):
+    """Each thread's pipe, and whether it was refused one."""
+
+    pipe: FilePipe | None = None
+    is_refused = False
+
+
+_pipes = _Pipes()
+
+
+def _forget_pipe() -> None:
+    _pipes.pipe = None  # of the parent process, which goes on with it
+
+
+os.register_at_fork(after_in_child=_forget_pipe)
+
+
+def _spliced(out: int, descriptor: int, position: int, count: int) -> int:
+    if count <= SENDFILE_BYTES or _pipes.is_refused:
+        return send_file(out, descriptor, position, count)
+    try:
+        if (pipe := _pipes.pipe) is None or not pipe.is_empty:
+            pipe = _pipes.pipe = FilePipe()
+    except OSError:
+        # Too many pipes, or descriptors. It is not asked for again with every answer.
+        _pipes.is_refused = True
+        return send_file(out, descriptor, position, count)
+    try:
+        return pipe.send(out, descriptor, position, count)
+    except OSError as error:
+        if error.errno not in _SENDFILE_IS_REFUSED:
+            raise
+        return send_file(out, descriptor, position, count)
+
+
+CAN_SPLICE = IS_LINUX and hasattr(os, "splice") and hasattr(fcntl, "F_SETPIPE_SZ")
+send_much_of_file: Callable[[int, int, int, int], int] = _spliced if CAN_SPLICE else send_file
+"""As `send_file`; what is longer than SENDFILE_BYTES wakes the peer less often. At most SPLICED_BYTES_MAX go at once."""
 
 
 def _full_sync(descriptor: int) -> None:

@@ -49,6 +49,8 @@ class Outbox:
     @property
     def buffered_bytes(self) -> int:
         """How much of it is in memory. A body that this peer is sent several times counts once."""
+        if len(self.parts) <= 2:  # nearly always: a region, and what is behind it
+            return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
         return sum(buffers.values())
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.replication import system
-from ottla.replication.system import RWF_NOWAIT, bounds_expected_input, send_file
+from ottla.replication.system import (
+    CAN_SPLICE,
+    RWF_NOWAIT,
+    SENDFILE_BYTES,
+    SPLICED_BYTES_MAX,
+    bounds_expected_input,
+    send_much_of_file,
+)
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -113,17 +120,31 @@ class PageCacheReader:
 class PlainTransport(PageCacheReader):
     """A TCP socket. Regions go from the page cache to the socket without a copy."""
 
-    __slots__ = ("_expected", "close", "receive_into", "send", "socket")
+    __slots__ = ("_expected", "_is_full", "_offered_bytes", "close", "receive_into", "send", "socket")
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._expected = 1
+        self._offered_bytes = SPLICED_BYTES_MAX  # of a region at a time
+        self._is_full = False
         self.receive_into = sock.recv_into  # the socket's own methods, because every request needs both
         self.send = sock.send
         self.close = sock.close
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        return send_file(self.socket.fileno(), region.file.fileno(), position, length)
+        # It has just taken less than it was offered. To try again would cost as much as sending.
+        if self._is_full:
+            self._is_full = False
+            raise BlockingIOError
+        offered = min(length, self._offered_bytes)
+        sent = send_much_of_file(self.socket.fileno(), region.file.fileno(), position, offered)
+        if sent < offered:
+            self._is_full = CAN_SPLICE and sent > 0 and offered > SENDFILE_BYTES
+            # What a socket does not take was looked up in vain, so it is offered twice what it took.
+            self._offered_bytes = max(SENDFILE_BYTES, 2 * sent)
+        elif offered == self._offered_bytes:
+            self._offered_bytes = min(2 * offered, SPLICED_BYTES_MAX)
+        return sent
 
     def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)

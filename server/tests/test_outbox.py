@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.replication.system import SENDFILE_BYTES, SPLICED_BYTES_MAX
+from ottla.server.net import transport
 from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.net.transport import PlainTransport
 
@@ -156,3 +158,33 @@ def test_what_is_sent_several_times_counts_once_as_memory() -> None:
     outbox, body = Outbox(), bytes(1000)
     outbox.parts += [b"head", body, b"head of another", body]
     assert outbox.buffered_bytes == 4 + 15 + 1000
+
+
+def test_a_socket_is_offered_twice_what_it_took_and_not_asked_again_while_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(4 << 20))
+    # What it takes each time; a list for each call of `send`, which ends when the socket is full.
+    takes = [[100_000], [70_000], [140_000, 280_000, 10_000], [300, None]]
+    offers: list[int] = []
+    left = [count for each in takes for count in each]
+
+    def take(out: int, descriptor: int, position: int, count: int) -> int:
+        offers.append(count)
+        if (taken := left.pop(0)) is None:
+            raise BlockingIOError
+        return taken
+
+    monkeypatch.setattr(transport, "send_much_of_file", take)
+    monkeypatch.setattr(transport, "CAN_SPLICE", True)
+    ours, peer = socket.socketpair()
+    with ours, peer, path.open("rb") as file:
+        outbox, to = Outbox(), PlainTransport(ours)
+        outbox.parts.append(Region(file, 0, 4 << 20))
+        for number in range(len(takes)):
+            assert outbox.send(to) is Progress.BLOCKED
+            assert len(offers) == sum(map(len, takes[: number + 1]))
+    assert offers[:4] == [SPLICED_BYTES_MAX, 200_000, 140_000, 280_000]
+    # From a socket that takes very little it costs nothing to hear that it is full.
+    assert offers[4:] == [(1 << 20) - 590_000, SENDFILE_BYTES, SENDFILE_BYTES]  # first what is left of the piece looked for
