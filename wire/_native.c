@@ -16,7 +16,7 @@
  * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
  * not wholly there, and is given what it answered last time.
  *
- * `walk_stored_records` walks over records that a codec could not compress and has stored in blocks as they are. It knows of
+ * `walk_stored_records` walks over records that a codec could not compress and has stored in blocks as they are, and knows of
  * nothing else: decompression.py and compressed_walk.py are its twins.
  *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
@@ -263,8 +263,9 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* Below this a walk is quickly over, however short the records are. */
 #define UNLOCK_STORED_BYTES (16 * 1024)
+#define GZIP_BLOCKS_MAX 500 /* the caller looks at each once more */
 
-enum { SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
+enum { GZIP = 1, SNAPPY = 2, LZ4 = 3, ZSTD = 4 }; /* as in the attributes of a batch */
 
 /* The records of all blocks. One that is cut off by the end of its block is put together at the front of `memory`. */
 typedef struct {
@@ -445,6 +446,27 @@ static int zstd_records(Records *to, const uint8_t *in, const uint8_t *end)
     }
 }
 
+/* One gzip member of a few stored blocks and nothing behind it. Its checksum is the caller's. */
+static int gzip_records(Records *to, const uint8_t *in, const uint8_t *end)
+{
+    if (end - in < 10 || little_endian(in, 4) != 0x00088b1f) /* deflate, no extra fields */
+        return -1;
+    in += 10;
+    for (int blocks = 0; blocks < GZIP_BLOCKS_MAX && end - in >= 5 && *in <= 1; blocks++) {
+        int is_last = *in;
+        uint32_t size = little_endian(in + 1, 2);
+        if ((size ^ little_endian(in + 3, 2)) != 0xffff)
+            return -1;
+        in += 5;
+        if (size > (size_t)(end - in) || put(to, in, size) < 0)
+            return -1;
+        in += size;
+        if (is_last)
+            return end - in == 8 && little_endian(in + 4, 4) == to->size ? 0 : -1;
+    }
+    return -1;
+}
+
 /* A block that is one literal: its length as a varint, a tag with the same length less one, the bytes. */
 static int snappy_literal(Records *to, const uint8_t *in, const uint8_t *end)
 {
@@ -494,13 +516,11 @@ static int stored_walk(Records *to, int codec, const uint8_t *in, const uint8_t 
     /* What is hardly longer than its records cannot hold very many empty blocks, which would take time and count for nothing. */
     if ((size_t)(end - in) > to->limit + to->limit / 8 + 1024)
         return -1;
-    int result = -1;
-    if (codec == SNAPPY)
-        result = snappy_records(to, in, end);
-    else if (codec == LZ4)
-        result = lz4_records(to, in, end);
-    else if (codec == ZSTD)
-        result = zstd_records(to, in, end);
+    int result = codec == GZIP     ? gzip_records(to, in, end)
+                 : codec == SNAPPY ? snappy_records(to, in, end)
+                 : codec == LZ4    ? lz4_records(to, in, end)
+                 : codec == ZSTD   ? zstd_records(to, in, end)
+                                   : -1;
     return result == 0 && to->index == to->count && to->left == 0 ? 0 : -1;
 }
 
@@ -508,7 +528,7 @@ PyDoc_STRVAR(walk_stored_records_doc,
              "walk_stored_records(codec, data, limit, count, memory, /)\n--\n\n"
              "Walk over the records in data, which a codec has stored as they are; those that two blocks share go through `memory`.\n"
              "Returns (bytes of memory that were written to, what walk_records says). The second is None where they are not\n"
-             "exactly count good records of at most limit bytes, and where anything is compressed or unusual.");
+             "exactly count good records of at most limit bytes, and where anything is compressed or unusual; gzip's checksum may be wrong.");
 
 static PyObject *walk_stored_records(PyObject *Py_UNUSED(module), PyObject *args)
 {

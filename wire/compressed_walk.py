@@ -1,14 +1,20 @@
 """The walk over the records of a compressed batch, while they are decompressed: little of them is in memory at a time.
 
 Records that a codec could not compress, and has stored as they are (snappy: as literals), are walked where they are by one call
-into C (`walk_plain`); gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and where
-they say nothing all is done piece by piece.
+into C (`walk_stored`); gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and
+where they say nothing all is done piece by piece.
 """
 
 from collections.abc import Callable
 
 from ottla.wire.compression import Buffer, Compression
-from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into, gunzipped
+from ottla.wire.decompression import (
+    NotInOnePass,
+    TooLargeDecompressed,
+    decompress_into,
+    gunzipped,
+    stored_gzip_is_intact,
+)
 from ottla.wire.record_walk import IS_NATIVE, NOTHING_WALKED, walk_records, walk_whole_records
 from ottla.wire.scratch import KEPT_BYTES, Scratch, lent
 from ottla.wire.threads import let_others_run
@@ -88,20 +94,25 @@ def _native_walk() -> Callable[[int, Buffer, int, int, memoryview], tuple[int, F
 _walk_natively = _native_walk()
 
 
-def walk_plain(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
-    """The same as `walk_compressed`, quickly; None is no verdict."""
-    if codec == Compression.GZIP:
-        return _walk_gzip(memoryview(data), min(limit, KEPT_BYTES), count)
+def walk_stored(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
+    """The same as `walk_compressed` of what the codec has only stored, quickly; None is no verdict."""
     if _walk_natively is None:
         return None
     with lent() as memory:
         written, found = _walk_natively(codec, data, limit, count, memory.view)
         memory.written = max(memory.written, written)
-        return found
+    return None if codec == Compression.GZIP and found and not stored_gzip_is_intact(memoryview(data)) else found
 
 
-def _walk_gzip(data: memoryview, limit: int, count: int) -> Found | None:
-    area = gunzipped(data, limit)
+def walk_plain(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
+    """The same, and of gzip that is quickly inflated."""
+    found = walk_stored(codec, data, limit, count)
+    return walk_gzip(memoryview(data), limit, count) if found is None and codec == Compression.GZIP else found
+
+
+def walk_gzip(data: memoryview, limit: int, count: int) -> Found | None:
+    """The same of what gzip has compressed."""
+    area = gunzipped(data, min(limit, KEPT_BYTES))
     try:
         return None if area is None else walk_records(area, 0, len(area), count)
     except ValueError:

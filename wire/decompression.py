@@ -47,6 +47,8 @@ _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder is told to allow more, which Java's is not
 _ZSTD_CONSUMER_BYTES = 16 << 10  # what a Java consumer decompresses at a time
 _GZIP_RATIO_MAX = 1032
+_GZIP_HEADER_BYTES = 10  # without extra fields
+_gzip_stored_block = struct.Struct("<?H").unpack_from  # whether it is the last, and its size; the size once more behind it
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 128 * 1024
@@ -234,6 +236,16 @@ def unstored_gzip_bytes(data: Buffer) -> int:
         if is_last:
             break
     return max(0, end - position)
+
+
+def stored_gzip_is_intact(data: memoryview) -> bool:
+    """Whether the checksum is right of a member whose blocks are only stored, as `walk_stored_records` has found."""
+    checksum, crc32, position, is_last = 0, _gzip_codec().crc32, _GZIP_HEADER_BYTES, False
+    while not is_last:
+        is_last, size = _gzip_stored_block(data, position)
+        begin, position = position + 5, position + 5 + size
+        checksum = crc32(data[begin:position], checksum)
+    return checksum == int.from_bytes(data[position : position + 4], "little")
 
 
 @lru_cache(maxsize=1)

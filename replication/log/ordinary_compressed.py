@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla.replication.log.ordinary_batches import new_tuple, ordinary_header, times_are_ordinary
 from ottla.replication.log.validator import CheckedRecords, ValidationRules, is_long_gzip
 from ottla.wire.checksum import crc32c
-from ottla.wire.compressed_walk import Found, walk_in_pieces, walk_plain
+from ottla.wire.compressed_walk import Found, walk_gzip, walk_in_pieces, walk_stored
 from ottla.wire.compression import Compression
 from ottla.wire.decompression import decompressed_bound
 from ottla.wire.errors import KafkaError
@@ -55,12 +55,9 @@ def check_compressed(
     ):
         return None
     area = records[RECORDS_OFFSET:]
-    if codec == Compression.GZIP and (not by_library or is_long_gzip(area)):
-        return None
     limit = min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
-    found = walk_plain(codec, area, limit, header[12])
-    # Where gzip says nothing at once, it is unusual.
-    if found is None and by_library and codec != Compression.GZIP:
+    found = walk_stored(codec, area, limit, header[12])
+    if found is None and by_library:
         found = _walked_by_library(codec, area, limit, header[12])
     if found is None:
         return None
@@ -78,6 +75,9 @@ def check_compressed(
 
 def _walked_by_library(codec: int, area: memoryview, limit: int, count: int) -> Found | None:
     # Asked first, so that what is too long costs no more than a look at its blocks.
+    if codec == Compression.GZIP:
+        # Where it says nothing at once, it is unusual.
+        return None if is_long_gzip(area) else walk_gzip(area, limit, count)
     kind = Compression(codec)
     if decompressed_bound(kind, area) > limit:
         return None

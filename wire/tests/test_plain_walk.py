@@ -1,14 +1,16 @@
 """Batches whose codec has stored the records, walked in C: never another answer than decompressing them and walking afterwards."""
 
+import operator
 import random
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.compressed_walk import walk_plain
+from ottla.wire.compressed_walk import walk_plain, walk_stored
 from ottla.wire.compression import XERIAL_HEADER, Compression, compress, lz4_header_checksum
-from ottla.wire.decompression import decompress
+from ottla.wire.decompression import decompress, stored_gzip_is_intact
 from ottla.wire.errors import KafkaError
 from ottla.wire.record_walk import walk_records
 from ottla.wire.records import encode_record
@@ -164,7 +166,24 @@ def snappy_literal(data: bytes, more: int = 0) -> bytes:
     return length + bytes([size]) + tag + data
 
 
-STORED = {Compression.SNAPPY: snappy_stream, Compression.LZ4: lz4_frame, Compression.ZSTD: zstd_frame}
+def gzip_member(blocks: list[bytes]) -> bytes:
+    """Of stored blocks of at most 64 KiB."""
+    parts = [block[start : start + 65_535] for block in blocks for start in range(0, len(block), 65_535)] or [b""]
+    heads = [
+        bytes([index == len(parts) - 1]) + len(part).to_bytes(2, "little") + (len(part) ^ 0xFFFF).to_bytes(2, "little")
+        for index, part in enumerate(parts)
+    ]
+    area = b"".join(blocks)
+    trailer = zlib.crc32(area).to_bytes(4, "little") + len(area).to_bytes(4, "little")
+    return b"\x1f\x8b\x08" + bytes(7) + b"".join(map(operator.add, heads, parts)) + trailer
+
+
+STORED = {
+    Compression.GZIP: gzip_member,
+    Compression.SNAPPY: snappy_stream,
+    Compression.LZ4: lz4_frame,
+    Compression.ZSTD: zstd_frame,
+}
 
 
 @given(
@@ -185,6 +204,7 @@ def test_stored_blocks_may_end_anywhere(
     memory = memoryview(bytearray(b"\xa5" * room))
     written, found = native.walk_stored_records(codec, data, LIMIT, count, memory)
     assert written <= room
+    assert codec != Compression.GZIP or stored_gzip_is_intact(memoryview(data))
     assert found in (None, afterwards(codec, data, count))
     if room == 1 << 18 and max(map(len, parts)) < 60_000:
         assert found == afterwards(codec, data, count)
@@ -291,3 +311,32 @@ def test_damaged_gzip(data: st.DataObject) -> None:
         compressed[data.draw(st.integers(0, len(compressed) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(compressed)
     assert walked_gzip(damaged, len(parts)) in (None, afterwards(Compression.GZIP, damaged, len(parts)))
+
+
+@given(data=st.data(), parts=records)
+@settings(max_examples=80, deadline=None)
+def test_damaged_gzip_that_is_only_stored(data: st.DataObject, parts: list[bytes]) -> None:
+    """Any byte may be wrong: of the header, the sizes, the records, the checksum."""
+    damaged, cut = bytearray(gzip_member(parts)), data.draw(st.sampled_from([0, 0, 0, 1, 8]))
+    near_an_end = st.integers(0, min(40, len(damaged) - 1)) | st.integers(max(0, len(damaged) - 10), len(damaged) - 1)
+    for _ in range(data.draw(st.integers(0, 2))):
+        damaged[data.draw(near_an_end | st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    sent = bytes(damaged[: len(damaged) - cut])
+    found = walk_stored(Compression.GZIP, sent, LIMIT, len(parts))
+    assert found in (None, afterwards(Compression.GZIP, sent, len(parts)))
+
+
+def test_a_wrong_checksum_of_stored_gzip_is_no_verdict() -> None:
+    area = encode_record(0, 0, None, NOISE[:100_000])
+    sent = bytearray(gzip_member([area]))
+    assert walk_stored(Compression.GZIP, sent, LIMIT, 1) == (0, 0, 0, True, True)
+    assert walk_stored(Compression.GZIP, sent + b"\0", LIMIT, 1) is None
+    sent[5_000] ^= 1
+    assert walk_stored(Compression.GZIP, sent, LIMIT, 1) is walk_plain(Compression.GZIP, sent, LIMIT, 1) is None
+
+
+def test_very_many_stored_blocks_of_gzip_are_left_to_the_other_way() -> None:
+    area = encode_record(0, 0, None, NOISE[:900])
+    for blocks in (500, 501):
+        sent = gzip_member([area[at : at + 1] for at in range(blocks - 1)] + [area[blocks - 1 :]])
+        assert (walk_stored(Compression.GZIP, sent, LIMIT, 1) is not None) == (blocks == 500)
