@@ -10,12 +10,14 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.replication import system
 from ottla.replication.reminders import Reminder
-from ottla.server.net.endless_reads import READ_S, Watch, _end
+from ottla.server.net import endless_reads
+from ottla.server.net.endless_reads import READ_S, Watch
 from ottla.server.net.tls_batches import BatchedTlsTransport
 from ottla.server.net.tls_session import TlsSession
 from ottla.server.net.tls_transport import Pieces, TlsStream, transport_of
@@ -70,6 +72,25 @@ def test_many_short_reads_are_not(ends: tuple[socket.socket, socket.socket]) -> 
         ours.recv(1, socket.MSG_PEEK)
         watch.reading = None
     assert ours.recv(1) == b"x"
+
+
+def test_what_the_loop_has_used_before_a_read_does_not_count(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two steps of the thread that looks, the loop may compute for seconds and then begin to read."""
+    watch, ended = Watch(), []
+    watch.reading = ends[0]
+    used_s = iter([0.0, 10.0, 10.0])
+
+    def clock(_: int) -> float:
+        watch.count = 1
+        return next(used_s)
+
+    looks = iter([watch, watch, None])
+    monkeypatch.setattr(endless_reads, "time", SimpleNamespace(clock_gettime=clock, sleep=lambda _: None))
+    monkeypatch.setattr(endless_reads, "_end", lambda *told: ended.append(told[1]))
+    endless_reads._look(lambda: next(looks), 0)  # type: ignore[arg-type]
+    assert ended == []
 
 
 def test_nobody_watches_for_a_loop_that_is_gone() -> None:
@@ -166,7 +187,7 @@ def test_whoever_has_the_number_of_a_closed_connection_is_not_cut_off(
     if is_closed_before:
         loop.start()
         loop.join()
-    _end(watch, watch.count, Reminder())
+    endless_reads._end(watch, watch.count, Reminder())
     loop.join()
     [(near, far)] = others
     with near, far:
