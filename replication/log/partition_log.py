@@ -124,7 +124,6 @@ class PartitionLog(DurableLog):
         self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
         self.has_rolled = False
         """Whether a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
-
         self._producers = parts.producers
         self.config = config
 

@@ -190,13 +190,7 @@ class Partition:
     # --- roles --------------------------------------------------------------------------------------------------------
 
     def make_leader(
-        self,
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-        replicas: tuple[int, ...],
-        isr: tuple[int, ...],
-        now_ms: int = 0,
+        self, *, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], now_ms: int = 0
     ) -> bool:
         """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
         self._check_offsets()
@@ -323,11 +317,7 @@ class Partition:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self,
-        records: memoryview,
-        *,
-        required_acks: int,
-        now_ms: int,
+        self, records: memoryview, *, required_acks: int, now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         checked: CheckedRecords | None = None,
         transaction_version: int = 0,
@@ -346,28 +336,20 @@ class Partition:
                 f" {self.min_isr} for partition {self.topic}-{self.index}, live replica(s) broker.id are :"
                 f" {', '.join(map(str, self.isr))}",
             )
-        log = self.log
         try:
-            info = log.append_as_leader(
-                records,
-                leader_epoch=self.leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-                checked=checked,
-                transaction_version=transaction_version,
-                guard=guard,
+            info = self.log.append_as_leader(
+                records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, checked=checked,
+                transaction_version=transaction_version, guard=guard,
             )
-        except KafkaError:
+        finally:  # of a failed append, too, if a segment was finished for it
             self._flush_finished()
-            raise
         traffic = self.traffic  # of all partitions of the topic together
         traffic.produce_requests += 1
         # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not info.duplicate:
             traffic.messages_in += info.last_offset - info.first_offset + 1
             traffic.bytes_in += len(records)
-            # Also after a roll, so that the segment that is finished now gets to the disk.
-            if info.flush_due or log.has_rolled:
+            if info.flush_due:
                 self._flush()
             # Watchers look at the high watermark when they are called, so it moves first. Followers want the records
             # even if it stands still.
@@ -376,7 +358,7 @@ class Partition:
         return info
 
     def _flush_finished(self) -> None:
-        """An append has failed, perhaps after a segment was finished for it: that one has to get to the disk all the same."""
+        """A segment that an append has finished has to get to the disk, even if the append itself has failed."""
         if self.log.has_rolled:
             self._flush()
 
@@ -493,11 +475,10 @@ class Partition:
         # First the records, then what is committed of them: the high watermark must not pass the end of this log.
         try:
             info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        except KafkaError:
+        finally:  # as above
             self._flush_finished()
-            raise
         self.traffic.replication_bytes_in += len(records)
-        if info.flush_due or log.has_rolled:
+        if info.flush_due:
             self._flush()
         self.take_over(leader_high_watermark, leader_log_start_offset)
         return info
