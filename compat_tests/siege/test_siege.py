@@ -4,7 +4,10 @@ Time is only asserted as the processor time of the event loop's thread within on
 machine can lengthen, and with a factor to spare: `make siege` measures.
 """
 
+import select
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_route
@@ -12,6 +15,7 @@ from compat_tests.siege.run import GARBAGE_MAX
 from compat_tests.siege.siege import Damage, Siege, laid
 from compat_tests.siege.state_attacks import of_states
 from compat_tests.siege.subjects import subjects_that_differ
+from compat_tests.siege.watched_broker import Notes, WatchedEpoll
 
 from ottla.server.gate.dispatch import Route, served_routes
 
@@ -53,6 +57,18 @@ def test_nothing_that_was_built_up_holds_up_the_others(siege: Siege):
     for attack in of_states():
         check(attack, siege)
     check_garbage(siege, "what was built up")
+
+
+def test_a_turn_that_waits_for_anything_but_a_processor_is_a_hold(tmp_path: Path):
+    notes = Notes(tmp_path / "notes", create=True)
+    with select.epoll() as epoll:
+        watched = WatchedEpoll(epoll, notes)
+        watched.poll(0)
+        time.sleep(0.1)  # as a disk would let it wait
+        watched.poll(0)
+    longest_ns, count, _, over = notes.read()
+    assert (count, over) == (1, 1)
+    assert longest_ns >= 99_000_000
 
 
 def check_garbage(siege: Siege, what: str) -> None:

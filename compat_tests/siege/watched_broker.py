@@ -5,15 +5,15 @@
 NOTES is a file that others map: five numbers of 64 bits, see `Notes`. Whoever wants a new count writes zeros.
 
 A turn of the loop is held by the broker, or the system takes the processor away meanwhile. The whole time of a turn counts,
-as a wait for the disk or for the interpreter's lock holds up clients too, but for `PREEMPTION_NS` for each time that the
-system preempted the loop's thread. The stack of a turn that lasts long is printed once, while it lasts.
+as a wait for the disk or for the interpreter's lock holds up clients too, but for the time in which the loop's thread could
+have run and had no processor. The stack of a turn that lasts long is printed once, while it lasts.
 
 SIGUSR1 has it count the objects that only a full collection of garbage finds, as a broker hardly ever makes one.
 """
 
 import gc
 import mmap
-import resource
+import os
 import select
 import signal
 import struct
@@ -30,7 +30,6 @@ _numbers = struct.Struct("=4q")
 _garbage = struct.Struct("=q")
 SIZE = _numbers.size + _garbage.size
 STACK_AFTER_S = 0.05
-PREEMPTION_NS = 12_000_000  # how long a processor is away at most when it is given to another, on a machine that is not idle
 LOOK_INTERVAL_S = 0.02
 
 
@@ -72,15 +71,27 @@ class Notes:
         )
 
 
+class Queue:
+    """How long this thread has waited for a processor: with others at work that is most of a long turn (proc(5), schedstat)."""
+
+    def __init__(self) -> None:
+        self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def waited_ns(self) -> int:
+        """In all. It has run for the first number, and waited for the second."""
+        return int(os.pread(self._file, 100, 0).split()[1])
+
+
 class WatchedEpoll:
-    """An epoll that tells how long it was not asked."""
+    """An epoll that tells how long it was not asked. Made by the thread that asks it."""
 
     def __init__(self, epoll: select.epoll, notes: Notes) -> None:
         self._epoll = epoll
         self._notes = notes
+        self._queue = Queue()
         self.turn_began_ns: int | None = None
         self._began_cpu_ns = 0
-        self._began_switches = 0
+        self._began_waited_ns = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._epoll, name)
@@ -90,7 +101,7 @@ class WatchedEpoll:
         try:
             return self._epoll.poll(*arguments)
         finally:
-            self._began_switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            self._began_waited_ns = self._queue.waited_ns()
             self._began_cpu_ns = time.thread_time_ns()
             self.turn_began_ns = time.monotonic_ns()
 
@@ -100,8 +111,8 @@ class WatchedEpoll:
         held_ns = time.monotonic_ns() - self.turn_began_ns
         self.turn_began_ns = None
         busy_ns = time.thread_time_ns() - self._began_cpu_ns
-        preemptions = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - self._began_switches
-        self._notes.note(max(busy_ns, held_ns - preemptions * PREEMPTION_NS), busy_ns)
+        waited_ns = self._queue.waited_ns() - self._began_waited_ns
+        self._notes.note(max(busy_ns, held_ns - waited_ns), busy_ns)
 
 
 class Watch(trio.abc.Instrument):
