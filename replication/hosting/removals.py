@@ -85,7 +85,11 @@ class Removals:
         await self.free_names(names)
         # Nothing may rename the directory of that name any more: it is going to be the new log's.
         for log in logs:
-            self._settle(log)
+            if self._is_unrenamed(log):
+                self._settle(log)
+                # Nor may a thread that still works for the old log find a directory by that path.
+                log.moved_to(self._path_of_deleted(log))
+                log.release_files()
 
     async def _rename(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
         logs = [log for log in logs if self._is_unrenamed(log)]  # others may have renamed it meanwhile
@@ -94,8 +98,7 @@ class Removals:
                 # What is on a failed disk stays as it is until the next start.
                 self._settle(log)
             return
-        names = [marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK) for log in logs]
-        paths = [(log.directory, partition_path(directory.path, name)) for log, name in zip(logs, names, strict=True)]
+        paths = [(log.directory, self._path_of_deleted(log)) for log in logs]
         errors = await self._run_in_thread(self._rename_each, paths)
         slices = Slices()
         for log, (_, path), error in zip(logs, paths, errors, strict=True):
@@ -110,6 +113,11 @@ class Removals:
             refusal = directory.judge(error, log.name)
             # There may be thousands.
             self._reminder.tell(logger.error, "%s cannot be deleted yet: %s", log.directory, refusal)
+
+    def _path_of_deleted(self, log: PartitionLog) -> str:
+        """One that no directory has had."""
+        name = marked_directory_name(log.topic, log.partition, self._new_uuid().hex(), DELETE_MARK)
+        return partition_path(log.log_directory.path, name)
 
     def _rename_each(self, paths: Sequence[tuple[str, str]]) -> list[OSError | None]:
         errors: list[OSError | None] = []

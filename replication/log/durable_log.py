@@ -162,8 +162,11 @@ class DurableLog(LogReader):
 
     def epochs_to_write(self) -> EpochsJob:
         """The leader-epoch-checkpoint as it is to be written."""
-        path = path_in(self.directory, LEADER_EPOCH_CHECKPOINT)
-        return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries))
+        directory = self.directory
+        path = path_in(directory, LEADER_EPOCH_CHECKPOINT)
+        return EpochsJob(
+            self._epochs, path, encode_epochs(self._epochs.entries), is_still=lambda: self.directory == directory
+        )
 
     def save_indexes(self) -> None:
         """Write out what the active indexes hold in memory, for a log that has gone quiet."""

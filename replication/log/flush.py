@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.faults import Fault, SyncFailed, classify
+from ottla.replication.log.replacing import IsStill, Replacement
 from ottla.replication.log.snapshots import PendingSnapshot
 from ottla.replication.log.storage import Storage, StorageFile
 
@@ -15,14 +16,16 @@ class EpochsJob:
     """Leader epochs of one log on their way to their file.
 
     A flush and the checkpoint writer may both be at it. The lock keeps their temporary files apart, and the version keeps an
-    older picture from replacing a newer one.
+    older picture from replacing a newer one. `is_still` keeps epochs of a log that was deleted or moved out of the directory that
+    has its name by then: with another log's epochs a follower would cut off records that it must keep.
     """
 
-    __slots__ = ("_epochs", "_version", "data", "path")
+    __slots__ = ("_epochs", "_is_still", "_version", "data", "path")
 
-    def __init__(self, epochs: LeaderEpochs, path: str, data: bytes) -> None:
+    def __init__(self, epochs: LeaderEpochs, path: str, data: bytes, is_still: IsStill) -> None:
         self._epochs = epochs
         self._version = epochs.version
+        self._is_still = is_still
         self.path = path
         self.data = data
 
@@ -31,8 +34,13 @@ class EpochsJob:
         with self._epochs.lock:
             # The other thread may have had a newer picture. An older one must not take its place.
             if self._version > self._epochs.written_version:
-                storage.replace(self.path, self.data)
+                storage.replace(self.path, self.data, self._is_still)
                 self._epochs.written_version = self._version
+
+    @property
+    def replacement(self) -> Replacement:
+        """What is to be written, together with others."""
+        return Replacement(self.path, self.data, self._is_still)
 
     def begin(self) -> bool:
         """Take the lock, to write many files at once; False if another thread writes this one already."""
@@ -51,7 +59,7 @@ def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
     begun = [job for job in jobs if job.begin()]
     is_written = False
     try:
-        storage.replace_all([(job.path, job.data) for job in begun])
+        storage.replace_all([job.replacement for job in begun])
         is_written = True
     finally:
         for job in begun:

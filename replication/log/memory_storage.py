@@ -24,7 +24,8 @@ from random import Random
 from typing import NamedTuple
 
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer, NotCached, may_wait
+from ottla.replication.log.replacing import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
+from ottla.replication.log.storage import Buffer, NotCached, may_wait
 
 _PAGE_BYTES = 4096  # what a system keeps or drops as a whole
 
@@ -302,7 +303,9 @@ class MemoryStorage:
         self.check("read", path)
         return bytes(self._file(path).data)
 
-    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
+        if is_still is not None and not is_still():
+            raise another_directory(path)
         self.check("write", path)
         self._parent(path)
         if path not in self._names:
@@ -315,17 +318,17 @@ class MemoryStorage:
         if sync:
             self.sync_file(file)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
         # Three calls that can fail and that a power cut can separate, as on real files.
-        self.write(path + TEMPORARY_SUFFIX, data, sync=True)
+        self.write(path + TEMPORARY_SUFFIX, data, sync=True, is_still=is_still)
         self.rename(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(_parent(path))
 
-    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        for path, data in files:
+    def replace_all(self, files: Sequence[Replacement]) -> None:
+        for file in files:
             # A directory may be renamed or removed meanwhile, as logs are that were given up.
             with contextlib.suppress(FileNotFoundError):
-                self.replace(path, data)
+                self.replace(*file)
 
     def rename(self, path: str, new_path: str) -> None:
         self.check("rename", path)

@@ -35,16 +35,15 @@ from typing import Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, SYNC_WAITS, data_sync, full_sync
+from ottla.replication.log.replacing import IsStill, Replacement, always, replace_file, replace_files, write_file
+from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
 
-TEMPORARY_SUFFIX = ".tmp"
 REMOVALS_MAX = 1000  # paths that are removed by one call of a thread
 CLOSED_BY_A_THREAD_FROM_BYTES = 16 * 1024 * 1024
 READ_BYTES = 64 * 1024  # of a small file, at a time
-SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
 class StorageFile(Protocol):
@@ -109,13 +108,16 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """The whole of a small file."""
 
-    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Write a file anew, in place."""
+    def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
+        """Write a file anew, in place. FileNotFoundError, also if the directory is not what `is_still` asks for."""
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
+    def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
+        """Write a file so that a crash leaves either the old contents or the new, and the new once this returns.
 
-    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        FileNotFoundError, also if the directory is not what `is_still` asks for.
+        """
+
+    def replace_all(self, files: Sequence[Replacement]) -> None:
         """`replace` many files; those whose directory is gone are passed over."""
 
     def rename(self, path: str, new_path: str) -> None:
@@ -326,38 +328,14 @@ class OsStorage:
         finally:
             os.close(fd)
 
-    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            _write_all(fd, data)
-            if sync:
-                full_sync(fd)
-        finally:
-            os.close(fd)
+    def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
+        write_file(path, data, sync=sync, is_still=is_still)
 
-    def replace(self, path: str, data: bytes) -> None:
-        # The contents are on the disk before the name leads to them, and the name before this returns.
-        self.write(path + TEMPORARY_SUFFIX, data, sync=True)
-        os.replace(path + TEMPORARY_SUFFIX, path)
-        self.sync_directory(os.path.dirname(path))
+    def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
+        replace_file(Replacement(path, data, is_still))
 
-    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        if len(files) <= SYNCS_MAX or not SYNC_WAITS:
-            for path, data in files:
-                with contextlib.suppress(FileNotFoundError):
-                    self.replace(path, data)
-            return
-        written = []
-        for path, data in files:
-            with contextlib.suppress(FileNotFoundError):
-                self.write(path + TEMPORARY_SUFFIX, data)
-                written.append(path)
-        os.sync()  # one for all of them, before any old contents are given up
-        for path in written:
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(path + TEMPORARY_SUFFIX, path)
-        # The new names have to be on the disk, too, before the caller believes so.
-        os.sync()
+    def replace_all(self, files: Sequence[Replacement]) -> None:
+        replace_files(files)
 
     def rename(self, path: str, new_path: str) -> None:
         os.replace(path, new_path)
@@ -400,12 +378,6 @@ class OsStorage:
                 return None
             raise
         return _OsLock(fd)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 class FileCache:

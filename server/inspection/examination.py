@@ -37,8 +37,8 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
+from ottla.replication.log.replacing import TEMPORARY_SUFFIX
 from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.storage import TEMPORARY_SUFFIX
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.inspection.batches import BATCH_BYTES_MAX, FoundBatch, ReadOnlyFile, batches_of, offset_problem
 from ottla.server.inspection.dump import aborted_entries, base_offset_of, offset_entries, read_small, time_entries

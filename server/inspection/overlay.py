@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from threading import RLock
 from typing import NamedTuple
 
+from ottla.replication.log.replacing import IsStill, Replacement, always, another_directory
 from ottla.replication.log.storage import Buffer
 
 COMPARED_BYTES = 1024 * 1024
@@ -278,19 +279,21 @@ class OverlayStorage:
         file = self.open(path)
         return file.read_at(0, file.size())
 
-    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
         with self._lock:
+            if is_still is not None and not is_still():
+                raise another_directory(path)
             content = _Content(self._arena)
             content.append(data)
             self._put(path, content)
 
-    def replace(self, path: str, data: bytes) -> None:
-        self.write(path, data)
+    def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
+        self.write(path, data, is_still=is_still)
 
-    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        for path, data in files:
+    def replace_all(self, files: Sequence[Replacement]) -> None:
+        for file in files:
             with contextlib.suppress(FileNotFoundError):
-                self.replace(path, data)
+                self.replace(*file)
 
     def rename(self, path: str, new_path: str) -> None:
         with self._lock:

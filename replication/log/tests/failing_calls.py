@@ -35,7 +35,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.replication.log.memory_storage import ShortWrite
-from ottla.replication.log.storage import TEMPORARY_SUFFIX, Buffer, DirectoryLock, Storage, StorageFile
+from ottla.replication.log.replacing import TEMPORARY_SUFFIX, IsStill, Replacement, always
+from ottla.replication.log.storage import Buffer, DirectoryLock, Storage, StorageFile
 
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
 WRITES = frozenset(("append",))
@@ -224,23 +225,23 @@ class FailingStorage:
         self.check("read", path)
         return self._storage.read(path)
 
-    def write(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
         self.check("write", path)
-        self._storage.write(path, b"")
+        self._storage.write(path, b"", is_still=is_still)
         FailingFile(self, self._storage.open(path), path).append(data)
         if sync:
             self.check("sync", path)
             self._storage.open(path).sync()
 
-    def replace(self, path: str, data: bytes) -> None:
-        self.write(path + TEMPORARY_SUFFIX, data, sync=True)
+    def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
+        self.write(path + TEMPORARY_SUFFIX, data, sync=True, is_still=is_still)
         self.rename(path + TEMPORARY_SUFFIX, path)
         self.sync_directory(os.path.dirname(path))
 
-    def replace_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        for path, data in files:
+    def replace_all(self, files: Sequence[Replacement]) -> None:
+        for file in files:
             with contextlib.suppress(FileNotFoundError):
-                self.replace(path, data)
+                self.replace(*file)
 
     def rename(self, path: str, new_path: str) -> None:
         self.check("rename", path)

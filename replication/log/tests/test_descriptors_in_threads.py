@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from ottla.replication.log import replacing, truncation
 from ottla.replication.log import storage as storage_module
-from ottla.replication.log import truncation
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.segment_pictures import Survey
 from ottla.replication.log.storage import NotCached, OsStorage
@@ -161,8 +161,8 @@ def watched(
     watched = Watched(log, meanwhile, tmp_path / "other")
     for name in ("read", "pread", "write", "writev", "ftruncate", "fstat"):
         monkeypatch.setattr(os, name, watched.watch(getattr(os, name)))
-    for name in ("data_sync", "full_sync"):
-        monkeypatch.setattr(storage_module, name, watched.watch(getattr(storage_module, name)))
+    for module, name in ((storage_module, "data_sync"), (storage_module, "full_sync"), (replacing, "full_sync")):
+        monkeypatch.setattr(module, name, watched.watch(getattr(module, name)))
     monkeypatch.setattr(truncation, "READ_AT_ONCE_BYTES", 0)
     yield watched
     watched.close()

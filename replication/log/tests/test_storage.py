@@ -15,10 +15,10 @@ import pytest
 
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import LOG_SUFFIX, segment_path
+from ottla.replication.log.replacing import SYNCS_MAX, Replacement
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import (
     CLOSED_BY_A_THREAD_FROM_BYTES,
-    SYNCS_MAX,
     FileCache,
     FileRegion,
     LazyFile,
@@ -303,11 +303,41 @@ def test_a_power_cut_loses_names_that_were_not_synced() -> None:
     assert survived == {True, False}
 
 
+@pytest.mark.parametrize("count", [1, 3, 2 * SYNCS_MAX])
+def test_nothing_is_written_into_a_directory_that_has_become_anothers(place: tuple[Storage, str], count: int) -> None:
+    storage, path = place
+    files = [Replacement(f"{path}/{number}", b"old log", lambda: False) for number in range(count)]
+    for write in (storage.write, storage.replace):
+        with pytest.raises(FileNotFoundError):
+            write(f"{path}/0", b"old log", is_still=lambda: False)
+    storage.replace_all(files)
+    assert storage.names(path) == []
+    storage.replace_all([*files[1:], files[0]._replace(is_still=lambda: True)])
+    assert storage.names(path) == ["0"]
+
+
+@pytest.mark.parametrize("count", [1, 2 * SYNCS_MAX])
+def test_a_directory_that_is_renamed_while_it_is_written_into_keeps_its_name_free_of_it(tmp_path: Path, count: int) -> None:
+    """The writer was told that all is well, and then is slow."""
+    logs = [tmp_path / f"topic-{number}" for number in range(count)]
+
+    def renamed(log: Path) -> bool:
+        if not log.with_suffix(".x-delete").exists():
+            log.rename(log.with_suffix(".x-delete"))
+            log.mkdir()
+        return True
+
+    for log in logs:
+        log.mkdir()
+    OsStorage().replace_all([Replacement(f"{log}/file", b"old log", lambda log=log: renamed(log)) for log in logs])
+    assert all(list(log.iterdir()) == [] for log in logs)
+
+
 @pytest.mark.parametrize("count", [3, 2 * SYNCS_MAX])
 def test_replace_all_replaces_every_file_whose_directory_is_there(place: tuple[Storage, str], count: int) -> None:
     storage, path = place
     storage.replace(f"{path}/0", b"old")
     files = [(f"{path}/{number}", b"%d" % number) for number in range(count)]
-    storage.replace_all([*files, (f"{path}/gone/file", b"lost")])
+    storage.replace_all([Replacement(*file) for file in (*files, (f"{path}/gone/file", b"lost"))])
     assert sorted(storage.names(path)) == sorted(str(number) for number in range(count))
     assert all(storage.read(name) == data for name, data in files)

@@ -1,0 +1,108 @@
+"""Small files that are written anew as a whole, in a directory that may get another name meanwhile.
+
+A thread may be so slow that the directory it is to write into has been renamed, and another log's has its name. So a writer
+says how it knows (`IsStill`). The directory is opened, then the writer is asked, and all is written into what is open: it goes
+into the directory that was meant, or nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.replication.system import O_DIRECTORY, SYNC_WAITS, full_sync
+
+IsStill = Callable[[], bool]
+
+TEMPORARY_SUFFIX = ".tmp"
+SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
+
+
+def always() -> bool:
+    """Of a directory that is never renamed."""
+    return True
+
+
+def another_directory(path: str) -> FileNotFoundError:
+    """The error of a write whose directory is gone, while another one has its name."""
+    return FileNotFoundError(errno.ENOENT, "Another directory has this name now", path)
+
+
+class Replacement(NamedTuple):
+    """New contents of a file. `is_still`: whether its directory is still that of the log they are of."""
+
+    path: str
+    data: bytes
+    is_still: IsStill = always
+
+
+def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None) -> None:
+    """Write a file anew, in place. Without `is_still` whatever directory has that name will do."""
+    if is_still is None:
+        _write(path, data, sync=sync)
+        return
+    with _directory_of(path, is_still) as (directory, name):
+        _write(name, data, sync=sync, directory=directory)
+
+
+def replace_file(file: Replacement) -> None:
+    """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
+    # The contents are on the disk before the name leads to them, and the name before this returns.
+    with _directory_of(file.path, file.is_still) as (directory, name):
+        _write(name + TEMPORARY_SUFFIX, file.data, sync=True, directory=directory)
+        _give_name(name, directory)
+        full_sync(directory)
+
+
+def replace_files(files: Sequence[Replacement]) -> None:
+    """The same for many files, with few syncs. Those whose directory is gone are passed over."""
+    if len(files) <= SYNCS_MAX or not SYNC_WAITS:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                replace_file(file)
+        return
+    written = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            write_file(file.path + TEMPORARY_SUFFIX, file.data, sync=False, is_still=file.is_still)
+            written.append(file)
+    os.sync()  # one for all of them, before any old contents are given up
+    for file in written:
+        # Opened and asked again: so many directories cannot stay open during the sync.
+        with contextlib.suppress(FileNotFoundError), _directory_of(file.path, file.is_still) as (directory, name):
+            _give_name(name, directory)
+    # The new names have to be on the disk, too, before the caller believes so.
+    os.sync()
+
+
+@contextlib.contextmanager
+def _directory_of(path: str, is_still: IsStill) -> Iterator[tuple[int, str]]:
+    """The directory of a file, open, and the file's name in it."""
+    parent, name = os.path.split(path)
+    directory = os.open(parent, os.O_RDONLY | O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Asked when it is open. If it is the right one now, it stays so, whatever becomes of its name.
+        if not is_still():
+            raise another_directory(parent)
+        yield directory, name
+    finally:
+        os.close(directory)
+
+
+def _give_name(name: str, directory: int) -> None:
+    os.replace(name + TEMPORARY_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _write(path: str, data: bytes, *, sync: bool, directory: int | None = None) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=directory)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if sync:
+            full_sync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,127 @@
+"""A thread that is slow while the folder of its log gets another log: what it writes must not get into that one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
+
+OTHER_ID = bytes(range(1, 17))
+NAME = ("topic", 0)
+EPOCHS = "/logs/topic-0/leader-epoch-checkpoint"
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+class Held:
+    """A thread of `owner` that waits before it does anything, until it is let go on."""
+
+    def __init__(self, owner: Any, wanted: Callable[[Any, tuple[Any, ...]], bool] = lambda *_: True) -> None:
+        self._run_in_thread = owner._run_in_thread
+        self._wanted = wanted
+        self.has_arrived = trio.Event()
+        self.may_go_on = trio.Event()
+        self.is_over = trio.Event()
+        owner._run_in_thread = self._run
+
+    async def _run(self, function: Any, *arguments: Any) -> Any:
+        # Only the first one: those that come later are as quick as ever.
+        if self.has_arrived.is_set() or not self._wanted(function, arguments):
+            return await self._run_in_thread(function, *arguments)
+        self.has_arrived.set()
+        with trio.CancelScope(shield=True):
+            await self.may_go_on.wait()
+            try:
+                return await self._run_in_thread(function, *arguments)
+            finally:
+                self.is_over.set()
+
+
+def refuse_to_rename(disk: Disk, is_wanted: Callable[[], bool]) -> None:
+    """The disk has no room for another name of the deleted log: its successor gets the old one by another way."""
+
+    def on_call(operation: str, path: str) -> OSError | None:
+        refuses = operation == "rename" and path == "/logs/topic-0" and is_wanted()
+        return OSError(errno.ENOSPC, "No space left on device", path) if refuses else None
+
+    disk.storage.fail = on_call
+
+
+async def make_again(manager: ReplicaManager) -> None:
+    await manager.delete_partitions([NAME])
+    await manager.create_partitions([Hosted(topic_id=OTHER_ID)])
+
+
+def led_often(manager: ReplicaManager) -> None:
+    """Records of several leader epochs, which the file does not tell of yet."""
+    partition = partition_of(manager)
+    for epoch in (3, 5, 8):
+        partition.make_leader(leader_epoch=epoch, partition_epoch=epoch, replicas=(1,), isr=(1,), now_ms=Disk.now_ms())
+        produce(partition)
+    assert partition.log.epochs_are_dirty
+
+
+async def test_leader_epochs_of_a_deleted_log_are_not_written_into_the_new_one(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    async with disk.broker(Hosted()) as manager, trio.open_nursery() as nursery:
+        led_often(manager)
+        checkpoints = manager._checkpoint_writer
+        held = Held(checkpoints, lambda _, arguments: bool(arguments) and isinstance(arguments[-1], list))
+        (directory,) = manager.directories.all
+        nursery.start_soon(checkpoints.write_epochs, directory)
+        await held.has_arrived.wait()
+        await make_again(manager)
+        before = disk.storage.read(EPOCHS)
+        held.may_go_on.set()
+        await held.is_over.wait()
+        assert disk.storage.read(EPOCHS) == before
+        assert EPOCHS + ".tmp" not in disk.storage.files()
+
+
+async def test_a_deleted_log_that_could_not_be_renamed_writes_nothing_into_the_new_one(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    """`NewLogs` puts aside what is left of it."""
+    async with disk.broker(Hosted()) as manager, trio.open_nursery() as nursery:
+        led_often(manager)
+        held = Held(manager._flusher)
+        partition = partition_of(manager)
+        nursery.start_soon(partial(manager._flusher.flush, [partition], include_active=True))
+        await held.has_arrived.wait()
+        refusals = iter([True, True])
+        refuse_to_rename(disk, lambda: next(refusals, False))
+        await make_again(manager)
+        assert next(refusals, None) is None
+        assert any(name.endswith("-stray") for name in disk.names())
+        before = disk.storage.read(EPOCHS)
+        held.may_go_on.set()
+        await held.is_over.wait()
+        assert disk.storage.read(EPOCHS) == before
+        assert partition.log.directory not in ("/logs/topic-0", partition_of(manager).log.directory)
+
+
+async def test_a_flush_of_a_deleted_log_writes_no_leader_epochs_into_the_new_one(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    async with disk.broker(Hosted()) as manager, trio.open_nursery() as nursery:
+        led_often(manager)
+        held = Held(manager._flusher)
+        nursery.start_soon(partial(manager._flusher.flush, [partition_of(manager)], include_active=True))
+        await held.has_arrived.wait()
+        await make_again(manager)
+        before = disk.storage.read(EPOCHS)
+        held.may_go_on.set()
+        await held.is_over.wait()
+        assert disk.storage.read(EPOCHS) == before
