@@ -43,13 +43,18 @@ class EpochsJob:
         return Replacement(self.path, self.data, self._is_still)
 
     def begin(self) -> bool:
-        """Take the lock, to write many files at once; False if another thread writes this one already."""
-        return self._epochs.lock.acquire(blocking=False)
+        """Take the lock, to write many files at once; False if another thread writes this one already, or has written newer ones."""
+        if not self._epochs.lock.acquire(blocking=False):
+            return False
+        if self._version > self._epochs.written_version:
+            return True
+        self._epochs.lock.release()
+        return False
 
     def end(self, is_written: bool) -> None:
         """Give the lock back."""
         if is_written:
-            self._epochs.written_version = max(self._version, self._epochs.written_version)
+            self._epochs.written_version = self._version
         self._epochs.lock.release()
 
 
