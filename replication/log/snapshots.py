@@ -22,6 +22,7 @@ from ottla.replication.log.producers import (
     decode_snapshot,
     encode_producers,
 )
+from ottla.replication.log.replacing import IsStill
 from ottla.replication.log.storage import Storage, StorageFile
 
 _EMPTY = ProducerStateManager().encode_snapshot()
@@ -37,12 +38,15 @@ PRODUCERS_AT_ONCE = 1000
 class PendingSnapshot:
     """A snapshot to be written in a thread. The producers in it do not change as long as it is held."""
 
-    def __init__(self, storage: Storage, offset: int, path: str, producers: ProducerStateManager) -> None:
+    def __init__(
+        self, storage: Storage, offset: int, path: str, producers: ProducerStateManager, is_still: IsStill
+    ) -> None:
         self.offset = offset
         self.path = path
         self.is_written = False
         self._storage = storage
         self._producers = producers
+        self._is_still = is_still
         self._entries = producers.hold()
 
     @property
@@ -52,8 +56,11 @@ class PendingSnapshot:
 
     def run(self) -> None:
         """Write it, in a thread."""
-        with contextlib.suppress(FileNotFoundError):  # the directory was renamed or deleted
-            self._storage.write(self.unfinished_path, encode_producers(self._entries.values()), sync=True)
+        data = encode_producers(self._entries.values())
+        # The directory was renamed or deleted. Another log may have its name by now, and a snapshot of the same offset: with
+        # these producers that one would take records twice.
+        with contextlib.suppress(FileNotFoundError):
+            self._storage.write(self.unfinished_path, data, sync=True, is_still=self._is_still)
             self.is_written = True
 
     def release(self) -> None:
@@ -96,7 +103,7 @@ class ProducerSnapshots:
         self._give_up_pending()
         if may_wait and producers is not None and len(producers.producers) > PRODUCERS_AT_ONCE:
             if offset > self.latest_offset:
-                self.pending = PendingSnapshot(self._storage, offset, self.path(offset), producers)
+                self.pending = self._pending(offset, producers)
         elif offset > self.latest_offset:
             data = _EMPTY if producers is None else producers.encode_snapshot()
             # Known before it is there: if the write fails and its rest cannot be removed, a truncation must find it.
@@ -107,6 +114,12 @@ class ProducerSnapshots:
                 self.remove(offset)
                 raise
 
+    def _pending(self, offset: int, producers: ProducerStateManager) -> PendingSnapshot:
+        directory = self.directory
+        return PendingSnapshot(
+            self._storage, offset, self.path(offset), producers, is_still=lambda: self.directory == directory
+        )
+
     def _give_up_pending(self) -> None:
         if self.pending is not None:
             self.pending.release()
@@ -114,14 +127,17 @@ class ProducerSnapshots:
 
     def finish(self, written: PendingSnapshot) -> None:
         """A thread has worked on `written`, which counts from now on if it is still wanted."""
+        is_wanted = written is self.pending
+        if is_wanted:
+            self._give_up_pending()
+        # The log may have moved to another directory meanwhile. Then a file of that path is another log's.
+        if written.path != self.path(written.offset):
+            return
         with contextlib.suppress(OSError):  # a restart removes what is left
             # It was given up while the thread wrote it: it may speak of records that were cut off.
-            if written is not self.pending:
+            if not is_wanted:
                 self._storage.remove(written.unfinished_path)
-                return
-            self._give_up_pending()
-            # The log may have moved to another directory meanwhile; then the file is not where it was written.
-            if written.is_written and written.path == self.path(written.offset):
+            elif written.is_written:
                 self._storage.rename(written.unfinished_path, written.path)
                 insort(self.offsets, written.offset)
 

@@ -40,6 +40,14 @@ def log_with_producers(count: int = 5, **config: Any) -> PartitionLog:
     return log
 
 
+def log_with_producers_in(former: PartitionLog, first_id: int = 0) -> PartitionLog:
+    """A log that is made where another one was."""
+    log = new_log(former.log_directory)
+    for producer_id in range(first_id, first_id + 5):
+        append(log, idempotent(0, producer_id=producer_id))
+    return log
+
+
 def snapshots_of(log: PartitionLog) -> list[str]:
     return sorted(name for name in log.log_directory.storage.names(log.directory) if ".snapshot" in name)
 
@@ -47,6 +55,49 @@ def snapshots_of(log: PartitionLog) -> list[str]:
 def sequences_in(log: PartitionLog, name: str) -> dict[int, int]:
     data = log.log_directory.storage.read(f"{log.directory}/{name}")
     return {each.producer_id: each.last_sequence for each in decode_snapshot(data, now_ms=NOW_MS, expiration_ms=DAY_MS)}
+
+
+@pytest.mark.parametrize("moves", ["before it begins", "after it ends"])
+def test_a_slow_flush_leaves_the_snapshot_of_the_log_that_has_the_folder_now(encoded: list[int], moves: str) -> None:
+    """A log was deleted and made again while a thread was to write a snapshot of the old one."""
+    old = log_with_producers()
+    old.roll(NOW_MS)
+    job = old.prepare_flush(include_active=False)
+    assert job is not None
+    directory = old.directory
+    if moves == "after it ends":
+        job.run()
+    old.rename_directory("topic-0.0123-delete")
+    new = log_with_producers_in(old, 100)
+    new.roll(NOW_MS)
+    of_new = new.prepare_flush(include_active=False)
+    assert of_new is not None and new.directory == directory
+    of_new.run()
+    if moves == "before it begins":
+        job.run()
+    old.finish_flush(job)
+    new.finish_flush(of_new)
+    assert snapshots_of(new) == [f"{5:020d}.snapshot"]
+    assert sequences_in(new, f"{5:020d}.snapshot") == dict.fromkeys(range(100, 105), 0)
+
+
+def test_a_snapshot_that_is_not_wanted_any_more_takes_no_file_of_another_log_with_it(encoded: list[int]) -> None:
+    old = log_with_producers()
+    old.roll(NOW_MS)
+    job = old.prepare_flush(include_active=False)
+    assert job is not None
+    append(old, idempotent(1, producer_id=1))
+    old.roll(NOW_MS)  # the next snapshot takes its place
+    old.rename_directory("topic-0.0123-delete")
+    new = log_with_producers_in(old)
+    new.roll(NOW_MS)
+    of_new = new.prepare_flush(include_active=False)
+    assert of_new is not None
+    of_new.run()
+    job.run()
+    old.finish_flush(job)
+    new.finish_flush(of_new)
+    assert snapshots_of(new) == [f"{5:020d}.snapshot"]
 
 
 def test_a_roll_with_many_producers_encodes_none_and_the_flush_writes_them_as_they_were(encoded: list[int]) -> None:
