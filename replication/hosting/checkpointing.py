@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import trio
@@ -49,6 +49,7 @@ class CheckpointWriter:
         self._run_in_thread = run_in_thread
         self._logs_in = logs_in
         self._turn = trio.Lock()
+        self._under_way: Mapping[tuple[str, int], int] = {}  # what is being written, or collected for that
         self._cut: set[HeldDirectory] = set()
         self._was_cut = trio.Event()
 
@@ -82,6 +83,10 @@ class CheckpointWriter:
 
         Else, after a kill, a new log would begin at the old one's start offset, and records below it would be lost.
         """
+        # A thread that is about to write a checkpoint may not have begun, so that nothing tells of these logs yet.
+        if not self._under_way.keys().isdisjoint(logs):
+            async with self._turn:
+                pass
         for held in directories:
             # Most names are new. `tells_of` saves them the writing of four files in each directory.
             if held.log_directory.is_online and held.tells_of(logs) and not await self.write_all(held):
@@ -92,22 +97,29 @@ class CheckpointWriter:
         # What is written is collected within the turn: collected
         # before, it could be older than what is on the disk by then.
         async with self._turn:
-            offsets = {}
-            slices = Slices()
-            for noted in self._logs_in(held):
-                offset = _offset_to_note(noted, name)
-                if offset is not None:
-                    offsets[noted.log.topic, noted.log.partition] = offset
-                await slices.give_way()
-            # It may have failed while this gave way. Nothing is written to a disk that has failed.
-            if not held.log_directory.is_online:
-                return False
+            offsets: dict[tuple[str, int], int] = {}
+            self._under_way = offsets
             try:
-                await self._run_in_thread(held.write_checkpoint, name, offsets)
-            except OSError as error:
-                _judge(held, name, error)
-                return False
-            return True
+                return await self._collect_and_write(held, name, offsets)
+            finally:
+                self._under_way = {}
+
+    async def _collect_and_write(self, held: HeldDirectory, name: str, offsets: dict[tuple[str, int], int]) -> bool:
+        slices = Slices()
+        for noted in self._logs_in(held):
+            offset = _offset_to_note(noted, name)
+            if offset is not None:
+                offsets[noted.log.topic, noted.log.partition] = offset
+            await slices.give_way()
+        # It may have failed while this gave way. Nothing is written to a disk that has failed.
+        if not held.log_directory.is_online:
+            return False
+        try:
+            await self._run_in_thread(held.write_checkpoint, name, offsets)
+        except OSError as error:
+            _judge(held, name, error)
+            return False
+        return True
 
     async def write_epochs(self, held: HeldDirectory) -> None:
         """Leader epochs that are only in memory, and what active indexes have not written yet."""

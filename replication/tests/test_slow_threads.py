@@ -12,6 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.log.checkpoints import decode_offsets
+from ottla.replication.log.names import LOG_START_OFFSET_CHECKPOINT
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
 
 OTHER_ID = bytes(range(1, 17))
@@ -40,12 +42,11 @@ class Held:
         if self.has_arrived.is_set() or not self._wanted(function, arguments):
             return await self._run_in_thread(function, *arguments)
         self.has_arrived.set()
-        with trio.CancelScope(shield=True):
-            await self.may_go_on.wait()
-            try:
-                return await self._run_in_thread(function, *arguments)
-            finally:
-                self.is_over.set()
+        await self.may_go_on.wait()
+        try:
+            return await self._run_in_thread(function, *arguments)
+        finally:
+            self.is_over.set()
 
 
 def refuse_to_rename(disk: Disk, is_wanted: Callable[[], bool]) -> None:
@@ -125,3 +126,29 @@ async def test_a_flush_of_a_deleted_log_writes_no_leader_epochs_into_the_new_one
         held.may_go_on.set()
         await held.is_over.wait()
         assert disk.storage.read(EPOCHS) == before
+
+
+async def test_a_new_log_waits_for_a_checkpoint_that_is_about_to_tell_of_the_old_one(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
+    """After a kill, a new log would begin at the old one's start offset, and its records below it would be lost."""
+    async with disk.broker(Hosted(), clean=False) as manager, trio.open_nursery() as nursery:
+        produce(partition_of(manager), 7)
+        partition_of(manager).delete_records(5)
+        checkpoints = manager._checkpoint_writer
+        held = Held(checkpoints)
+        (directory,) = manager.directories.all
+        assert not directory.tells_of([NAME])
+        nursery.start_soon(checkpoints.write, directory, LOG_START_OFFSET_CHECKPOINT)
+        await held.has_arrived.wait()
+        nursery.start_soon(manager.delete_partitions, [NAME])
+        await trio.sleep(1)
+        nursery.start_soon(manager.create_partitions, [Hosted(topic_id=OTHER_ID)])
+        # On this clock an hour has passed when nobody has anything to do but to wait for the thread.
+        await trio.sleep(3600)
+        assert manager.partition(*NAME) is None
+        held.may_go_on.set()
+        with trio.fail_after(3600):
+            while manager.partition(*NAME) is None:
+                await trio.sleep(1)
+        assert decode_offsets(disk.storage.read(f"/logs/{LOG_START_OFFSET_CHECKPOINT}")) == {}
