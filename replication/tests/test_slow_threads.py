@@ -152,3 +152,22 @@ async def test_a_new_log_waits_for_a_checkpoint_that_is_about_to_tell_of_the_old
             while manager.partition(*NAME) is None:
                 await trio.sleep(1)
         assert decode_offsets(disk.storage.read(f"/logs/{LOG_START_OFFSET_CHECKPOINT}")) == {}
+
+
+async def test_a_new_log_waits_until_one_that_was_made_in_vain_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
+    """A thread removes a folder by its path."""
+    async with disk.broker() as manager, trio.open_nursery() as nursery:
+        await manager.prepare_logs([Hosted()])
+        held = Held(manager._new_logs, lambda function, _: function.__name__ == "_discard_some")
+        nursery.start_soon(manager.discard_prepared, [NAME])
+        await held.has_arrived.wait()
+        nursery.start_soon(manager.create_partitions, [Hosted("another"), Hosted(topic_id=OTHER_ID)])
+        await trio.sleep(3600)
+        held.may_go_on.set()
+        with trio.fail_after(3600):
+            while manager.partition(*NAME) is None:
+                await trio.sleep(1)
+        await held.is_over.wait()
+        log = partition_of(manager).log
+        assert disk.storage.exists(log.segments[0].log_file.path)
+        assert [name for name in disk.names() if name.startswith("topic")] == ["topic-0"]
