@@ -127,6 +127,7 @@ class LogCleaner:
         self._give_way = paced() if give_way is None else give_way
         self._pay = pay
         self._pauses: dict[str, _Pause] = {}
+        self._at_work: set[str] = set()  # the directories that threads write into, by path
 
     @property
     def paused_count(self) -> int:
@@ -185,6 +186,17 @@ class LogCleaner:
 
     async def clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool] = lambda: True) -> bool:
         """Compact what was found, as long as the log stays what it is and the caller lets it; whether all was done."""
+        directory = found.log.directory
+        # A deleted log had that name, and a slow thread still works for it. It would write into the files of this one's.
+        if directory in self._at_work:
+            return False
+        self._at_work.add(directory)
+        try:
+            return await self._clean(found, limits, may_go_on)
+        finally:
+            self._at_work.discard(directory)
+
+    async def _clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool]) -> bool:
         log = found.log
         cuts = log.cuts
 
@@ -214,12 +226,19 @@ class LogCleaner:
         self, log: PartitionLog, compaction: Compaction, group: list[Source], check: Callable[[], None]
     ) -> None:
         check()
+        directory = log.directory
         cleaned = await self._run_in_thread(compaction.begin, group)
         try:
+            check()
             await self._work(compaction.clean(group, cleaned), check)
         except Exception:
-            # The files of a deleted log go with its directory. Another log may stand in its place by now.
-            await self._run_in_thread(cleaned.release_files if log.is_given_up else partial(compaction.discard, cleaned))
+            if log.directory != directory:
+                # The log is deleted, and another may have its folder's name. If the thread was slow, it made its files in there:
+                # little is in them, and no other thread makes such files there before this is over.
+                compaction.discard(cleaned)
+            else:
+                # The files of a deleted log go with its directory.
+                await self._run_in_thread(cleaned.release_files if log.is_given_up else partial(compaction.discard, cleaned))
             raise
         except BaseException:
             cleaned.release_files()  # the broker stops, and the next start removes the files

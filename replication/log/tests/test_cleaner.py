@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -43,9 +43,11 @@ def keyed(*pairs: tuple[bytes, bytes | None], **options: Any) -> memoryview:
     return memoryview(bytearray(encode_batch(records, **options)))
 
 
+COMPACTED: dict[str, Any] = {"cleanup_policy": ("compact",), "index_interval_bytes": 100, "min_cleanable_dirty_ratio": 0}
+
+
 def compacted_log(**config: Any) -> PartitionLog:
-    defaults = {"cleanup_policy": ("compact",), "index_interval_bytes": 100, "min_cleanable_dirty_ratio": 0}
-    return new_log(**{**defaults, **config})
+    return new_log(**{**COMPACTED, **config})
 
 
 class Cleaning:
@@ -83,6 +85,63 @@ def unfinished(log: PartitionLog) -> list[str]:
 
 def values(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(record.offset, record.key, record.value) for record in read_records(log)]
+
+
+class OneAfterTheOther:
+    """A cleaner whose first thread is slow to make its segment: it does so when the second one has written a piece of its own."""
+
+    def __init__(self) -> None:
+        self.cleaner = LogCleaner(self._run, lambda: NOW_MS, lambda: None)
+        self.first_is_slow = trio.Event()
+        self.first_may_go_on = trio.Event()
+        self._first_has_begun = trio.Event()
+        self._begun = 0
+
+    async def _run(self, function: Any, *args: Any) -> Any:
+        begins = getattr(function, "__name__", "") == "begin"
+        self._begun += begins
+        is_first = begins and self._begun == 1
+        if is_first:
+            self.first_is_slow.set()
+            await self.first_may_go_on.wait()
+        result = function(*args)
+        if is_first:
+            self._first_has_begun.set()
+        elif self._begun == 2 and function is next:
+            self.first_may_go_on.set()
+            await self._first_has_begun.wait()
+        return result
+
+    def clean(self, log: PartitionLog) -> Awaitable[bool]:
+        found = self.cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
+        assert found is not None
+        return self.cleaner.clean(found, LIMITS)
+
+
+async def test_a_slow_compaction_of_a_deleted_log_takes_nothing_from_the_new_one() -> None:
+    """Both make a segment of the same name in a folder that was the one's and is the other's."""
+    old = compacted_log()
+    append(old, keyed((b"a", b"1")), keyed((b"a", b"2")))
+    rolled(old)
+    threads = OneAfterTheOther()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(threads.clean, old)
+        await threads.first_is_slow.wait()
+        former, directory = old.directory, old.log_directory
+        old.give_up()
+        directory.storage.rename(former, f"{former}.0123-delete")
+        old.moved_to(f"{former}.0123-delete")
+        new = new_log(directory, **COMPACTED)
+        append(new, keyed((b"b", b"1")), keyed((b"c", b"1")), keyed((b"b", b"2")))
+        rolled(new)
+        await threads.clean(new)
+        threads.first_may_go_on.set()
+    assert values(load(new)) == values(new)
+    assert [value for _, _, value in values(new)][-2:] == [b"1", b"2"]
+    if new.first_dirty_offset != new.segments[-1].base_offset:
+        assert await threads.clean(new)  # it waited for the other
+    assert values(new) == [(1, b"c", b"1"), (2, b"b", b"2")]
+    assert unfinished(new) == []
 
 
 # --- the range --------------------------------------------------------------------------------------------------------
