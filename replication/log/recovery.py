@@ -524,7 +524,7 @@ def producers_at(
     """Producer state of the log as it ends (or would end) at `offset`."""
     producers = ProducerStateManager()
     # A list of its own: snapshots beyond `offset` are of no use here, but still belong to the log.
-    usable = ProducerSnapshots(snapshots._storage, snapshots.directory, (o for o in snapshots.offsets if o <= offset))
+    usable = snapshots.up_to(offset)
     loaded = usable.load_latest(now_ms=now_ms, expiration_ms=expiration_ms)
     # Damaged ones are gone. Whoever still counted on them would not write them anew.
     snapshots.forget(o for o in snapshots.offsets if o <= offset and o not in usable.offsets)

@@ -71,17 +71,25 @@ class PendingSnapshot:
 class ProducerSnapshots:
     """Which snapshots there are, and access to them."""
 
-    __slots__ = ("_storage", "directory", "offsets", "pending")
+    __slots__ = ("_is_copy", "_storage", "directory", "offsets", "pending")
 
-    def __init__(self, storage: Storage, directory: str, offsets: Iterable[int] = ()) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, offsets: Iterable[int] = (), *, is_copy: bool = False
+    ) -> None:
         self._storage = storage
+        self._is_copy = is_copy
         self.directory = directory
         self.offsets = sorted(offsets)
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """The same snapshots, for a thread to read."""
-        return ProducerSnapshots(self._storage, self.directory, self.offsets)
+        """The same snapshots, for a thread to read. It removes no file: meanwhile the log may write it anew, or be another's."""
+        return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
+
+    def up_to(self, end: int) -> ProducerSnapshots:
+        """Those that are not beyond `end`, as a list of their own."""
+        offsets = self.offsets[: bisect_right(self.offsets, end)]
+        return ProducerSnapshots(self._storage, self.directory, offsets, is_copy=self._is_copy)
 
     def latest_before(self, offset: int) -> int:
         """Offset of the newest snapshot that is not beyond `offset`, or -1."""
@@ -160,7 +168,8 @@ class ProducerSnapshots:
     def remove(self, offset: int) -> None:
         """Delete a snapshot, if there is one."""
         if offset in self.offsets:
-            self._storage.remove(self.path(offset))
+            if not self._is_copy:
+                self._storage.remove(self.path(offset))
             self.offsets.remove(offset)
 
     def remove_outside(self, start: int, end: int) -> None:

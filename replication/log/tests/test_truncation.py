@@ -63,6 +63,22 @@ def test_the_producers_at_a_cut_are_the_same_read_by_a_thread_or_at_once(steps: 
         assert prepared.log_end_offset == plain.log_end_offset
 
 
+def test_a_thread_that_reads_a_damaged_snapshot_leaves_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop may be about to write it anew, or another log may have the folder."""
+    monkeypatch.setattr(truncation_module, "READ_AT_ONCE_BYTES", -1)
+    log = new_log()
+    fill(log, ["data", "roll", "data", "roll", "data"])
+    storage, path = log.log_directory.storage, f"{log.directory}/{4:020d}.snapshot"
+    whole = storage.read(path)
+    truncation = log.prepare_truncation(5, now_ms=NOW_MS)
+    assert truncation is not None
+    storage.write(path, whole[:-1])
+    truncation.run()
+    assert storage.read(path) == whole[:-1]
+    log.truncate_to(5, now_ms=NOW_MS, truncation=truncation)
+    assert log.producers[7].batches[-1].last_offset == 3
+
+
 def test_a_prepared_cut_reads_no_batches_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log = new_log()
     for sequence in range(2000):
