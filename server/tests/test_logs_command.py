@@ -4,6 +4,7 @@ That it shows what Kafka's own tool shows is in `compat_tests/files/test_written
 """
 
 import json
+import os
 import tracemalloc
 from pathlib import Path
 from struct import pack
@@ -140,6 +141,22 @@ def test_nothing_to_show_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(tmp_path / "none", capsys=capsys)[0] == 1
     code, _, err = run(tmp_path, capsys=capsys)
     assert (code, err.count("\n")) == (2, 1)
+
+
+def test_a_file_that_is_closed_twice_closes_no_other_that_has_its_number(tmp_path: Path) -> None:
+    written(tmp_path, LOG, batch(0, b"one"))
+    with (tmp_path / LOG).open("rb") as other:
+        read = ReadOnlyFile(tmp_path / LOG)
+        number = read._fd
+        read.__exit__()
+        os.dup2(other.fileno(), number)
+        try:
+            for use in (read.__exit__, lambda: read.size, lambda: read.read_at(0, 1)):
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    use()
+            assert os.fstat(number).st_size > 0
+        finally:
+            os.close(number)
 
 
 def test_a_large_segment_takes_little_memory(tmp_path: Path) -> None:
