@@ -247,6 +247,19 @@ def test_lengths_of_literals_are_those_of_the_library(size: int, more: int, is_f
         assert found is not None
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("length_bytes", [1, 2, 3, 4])
+def test_a_short_literal_with_a_long_length_is_read_if_the_library_reads_it(size: int, length_bytes: int) -> None:
+    """It wants four bytes behind the tag, however few of them hold the length."""
+    record = encode_record(0, 0, None, NOISE[:53])
+    assert len(record) == 60  # whole blocks only
+    head = bytes([size, 59 + length_bytes << 2]) + (size - 1).to_bytes(length_bytes, "little")
+    stream = XERIAL_HEADER + b"".join(framed(head + record[at : at + size]) for at in range(0, len(record), size))
+    found = walk_plain(Compression.SNAPPY, stream, LIMIT, 1)
+    assert found == afterwards(Compression.SNAPPY, stream, 1)
+    assert (found is not None) == (length_bytes + size >= 4)
+
+
 def test_very_many_empty_blocks_are_left_to_the_other_way() -> None:
     """They count for nothing, and whoever sends them could hold the event loop with them."""
     record = encode_record(0, 0, None, b"v")
