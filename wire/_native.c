@@ -386,7 +386,8 @@ static int lz4_records(Records *to, const uint8_t *in, const uint8_t *end)
         in += 4;
         if (head == 0)
             return has_size && told_size != to->size ? -1 : 0;
-        if (!(head >> 31) || size > block_max || size > (size_t)(end - in) || put(to, in, size) < 0)
+        /* An empty one is the end to Java's reader. */
+        if (!(head >> 31) || size == 0 || size > block_max || size > (size_t)(end - in) || put(to, in, size) < 0)
             return -1;
         in += size;
     }

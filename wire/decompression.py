@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.wire.compression import (
@@ -28,7 +29,7 @@ from ottla.wire.compression import (
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.pages import COPIED_BYTES_MAX, pages
 from ottla.wire.scratch import KEPT_BYTES, Scratch, free_unused, lent
-from ottla.wire.threads import let_others_run
+from ottla.wire.threads import let_others_run, paced
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
@@ -40,7 +41,7 @@ _XERIAL_BLOCK_LENGTH = b"\x80\x80\x02"  # as snappy writes `XERIAL_BLOCK_BYTES`
 _XERIAL_MAGIC_HEAD: int = _XERIAL_LENGTH.unpack_from(XERIAL_MAGIC)[0]
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_BLOCK_BYTES_MAX = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
-_LZ4_CONTENT_SIZE, _LZ4_CHECKSUMS = 0x08, 0x14
+_LZ4_CONTENT_SIZE, _LZ4_BLOCK_CHECKSUMS, _LZ4_CHECKSUMS = 0x08, 0x10, 0x14
 # What a byte of input can become at most; `decompressed_bound` counts on it.
 _LZ4_RATIO_MAX = 255
 _ZSTD_BLOCK_BYTES_MAX = 128 << 10
@@ -440,7 +441,7 @@ def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, s
                 raise _garbage("lz4", "not as many bytes as the frame header says")
             return True
         size = head & 0x7FFFFFFF
-        if size > bytes_max:
+        if not 0 < size <= bytes_max:  # see `_refuse_empty_lz4_block`
             raise _garbage("lz4", f"a block of {size} bytes")
         block = data[position : position + size]
         position += size
@@ -466,6 +467,7 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
     from lz4.frame import LZ4FrameDecompressor
 
     decompressor = LZ4FrameDecompressor()
+    _refuse_empty_lz4_block(data, descriptor_end + 1)
     # The checksum is right, or to be overlooked; the codec cannot be told to.
     header = bytes((*data[:descriptor_end], lz4_header_checksum(bytes(data[4:descriptor_end]))))
     position = descriptor_end + 1
@@ -485,13 +487,30 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
         raise _garbage("lz4", error) from None
 
 
+def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
+    """Java's reader takes an empty block for the end of the frame, whatever comes behind it (Lz4BlockInputStream)."""
+    overhead, give_way = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4, paced()
+    for turn in count(1):
+        if position + 4 > len(data):
+            return
+        head: int = _LZ4_LENGTH.unpack_from(data, position)[0]
+        if not head:
+            return
+        size = head & 0x7FFFFFFF
+        if not size:
+            raise _garbage("lz4", "an empty block")
+        position += overhead + size
+        if not turn % _LZ4_BLOCKS_BEFORE_JUDGED:
+            give_way()
+
+
 def _lz4_bound(data: memoryview) -> int:
     try:
         position = _lz4_descriptor_end(data) + 1
     except KafkaError:
         return 0
     block_bytes_max = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4]
-    block_overhead = 8 if data[4] & 0x10 else 4
+    block_overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
     bound = turns = 0
     while position + 4 <= len(data):
         turns += 1

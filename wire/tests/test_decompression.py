@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire import decompression
+from ottla.wire.compressed_walk import walk_plain
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.records import encode_record
 from ottla.wire.tests.whole_decompression import GARBAGE, TOO_LARGE, decompress_whole
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
@@ -113,6 +115,27 @@ def test_very_many_tiny_blocks_of_lz4_are_left_to_the_codec() -> None:
     assert by_the_codec.call_count == 1
 
 
+@pytest.mark.parametrize("checksums", [{}, {"content_checksum": True}, {"block_checksum": True}], ids=["none", "contents", "blocks"])
+def test_an_empty_block_of_lz4_is_refused(checksums: dict[str, bool]) -> None:
+    """To Java's reader it is the end of the frame (Lz4BlockInputStream): consumers would miss whatever is behind it."""
+    record = encode_record(0, 0, None, NOISE[:900])
+    frame = lz4.frame.compress(record, block_linked=False, store_size=False, **checksums)
+    # With XXH32 of nothing, where blocks have checksums.
+    empty = b"\0\0\0\x80" + (b"\x05\x5d\xcc\x02" if "block_checksum" in checksums else b"")
+    damaged = frame[:7] + empty + frame[7:]
+    assert lz4.frame.decompress(damaged) == ours(Compression.LZ4, frame, LIMIT) == record
+    assert ours(Compression.LZ4, damaged, LIMIT) == GARBAGE
+    assert walk_plain(Compression.LZ4, damaged, LIMIT, 1) is None
+
+
+def test_an_empty_block_of_lz4_among_tiny_ones_is_refused() -> None:
+    front, tiny = lz4.frame.compress(b"", block_linked=False, store_size=False)[:7], b"\1\0\0\x80x"
+    assert ours(Compression.LZ4, front + tiny * 300 + bytes(4), LIMIT) == b"x" * 300
+    for before in (0, 100, 300):
+        data = front + tiny * before + b"\0\0\0\x80" + tiny * (300 - before) + bytes(4)
+        assert ours(Compression.LZ4, data, LIMIT) == GARBAGE
+
+
 @pytest.mark.parametrize("has_igzip", [True, False])
 def test_gzip_is_inflated_by_zlib_where_igzip_is_missing(has_igzip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_igzip:
@@ -130,6 +153,7 @@ def test_gzip_is_inflated_by_zlib_where_igzip_is_missing(has_igzip: bool, monkey
 
 MANY_BATCHES = """
 import resource
+from ottla.wire.compressed_walk import walk_plain
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.compressed_walk import walk_compressed
