@@ -43,6 +43,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
@@ -65,6 +66,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # As much as a socket takes at once with `server/net/send_buffers.py`'s size, which the kernel doubles.
 _PIPE_BYTES = 512 * 1024
 SPLICED_BYTES_MAX = _PIPE_BYTES - _PAGE_BYTES  # has room wherever it begins within a page
+_PIECES_WITHOUT_PIPE = 1000  # before one that was refused is asked for again
 SENDFILE_BYTES = 16 * _PAGE_BYTES  # what the kernel's own pipe for sendfile holds
 EPOLLIN: int = getattr(select, "EPOLLIN", 1)
 EPOLLOUT: int = getattr(select, "EPOLLOUT", 4)
@@ -78,6 +80,7 @@ _BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
+_FILTER_REFUSES = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))  # one of system calls, of systemd or of a container
 _FULL_SYNC_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.ENOTTY))  # by file systems of a network
 _PR_SET_PDEATHSIG = 1
 _ENDLESS_BYTES = 1 << 30
@@ -131,6 +134,8 @@ class FilePipe:
             if fcntl.fcntl(self._descriptors[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES) < _PIPE_BYTES:
                 raise OSError(errno.EPERM, "the pipe is too short")
             self._descriptors.append(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+            if not stat.S_ISCHR(os.fstat(self._descriptors[2]).st_mode):  # a file that somebody has left there would grow
+                raise OSError(errno.EPERM, "is no device", os.devnull)
         except OSError:
             self.close()
             raise
@@ -169,10 +174,10 @@ class FilePipe:
 
 
 class _Pipes(threading.local):
-    """Each thread's pipe, and whether it was refused one."""
+    """Each thread's pipe, and how many pieces go without it after it was refused."""
 
     pipe: FilePipe | None = None
-    is_refused = False
+    pieces_without = 0
 
 
 _pipes = _Pipes()
@@ -186,20 +191,26 @@ os.register_at_fork(after_in_child=_forget_pipe)
 
 
 def _spliced(out: int, descriptor: int, position: int, count: int) -> int:
-    if count <= SENDFILE_BYTES or _pipes.is_refused:
+    if count <= SENDFILE_BYTES:
+        return send_file(out, descriptor, position, count)
+    if _pipes.pieces_without:
+        _pipes.pieces_without -= 1
         return send_file(out, descriptor, position, count)
     try:
         if (pipe := _pipes.pipe) is None or not pipe.is_empty:
             pipe = _pipes.pipe = FilePipe()
     except OSError:
-        # Too many pipes, or descriptors. It is not asked for again with every answer.
-        _pipes.is_refused = True
+        # Too many pipes, or descriptors: perhaps later. It is not asked for again with every answer.
+        _pipes.pieces_without = _PIECES_WITHOUT_PIPE
         return send_file(out, descriptor, position, count)
     try:
         return pipe.send(out, descriptor, position, count)
     except OSError as error:
-        if error.errno not in _SENDFILE_IS_REFUSED:
+        if error.errno in _FILTER_REFUSES:
+            _pipes.pieces_without = _PIECES_WITHOUT_PIPE
+        elif error.errno not in _SENDFILE_IS_REFUSED:
             raise
+        # Whatever it is, sendfile has the last word.
         return send_file(out, descriptor, position, count)
 
 

@@ -24,7 +24,7 @@ def own_pipe() -> Iterator[None]:
     system._forget_pipe()
     yield
     system._forget_pipe()
-    system._pipes.is_refused = False
+    system._pipes.pieces_without = 0
 
 
 @pytest.fixture
@@ -141,6 +141,62 @@ def test_a_file_system_without_splice_has_sendfile(
     failed = failing(monkeypatch, lambda source, target: source == file.fileno(), errno.EINVAL)
     assert send_all(*pair, file, 0, len(content)) == content
     assert failed
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EACCES, errno.ENOSYS])
+@pytest.mark.parametrize("at", ["from the file", "to the socket"])
+def test_where_splice_is_filtered_away_there_is_sendfile(
+    pair: tuple[socket.socket, socket.socket],
+    file: IO[bytes],
+    content: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    at: str,
+) -> None:
+    ends = {"from the file": lambda source, _: source == file.fileno(), "to the socket": lambda _, target: target == pair[0].fileno()}
+    failed = failing(monkeypatch, ends[at], error)
+    assert send_all(*pair, file, 0, len(content)) == content
+    assert len(failed) == 1  # and not with every piece
+
+
+def test_a_pipe_that_was_refused_for_a_while_is_asked_for_again(
+    pair: tuple[socket.socket, socket.socket], file: IO[bytes], content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = pair
+    monkeypatch.setattr(system, "_PIECES_WITHOUT_PIPE", 3)
+    with monkeypatch.context() as exhausted:
+        failing_pipe(exhausted)
+        assert system.send_much_of_file(ours.fileno(), file.fileno(), 0, PIECE)
+    for _ in range(3):
+        assert system._pipes.pipe is None
+        with contextlib.suppress(BlockingIOError):
+            system.send_much_of_file(ours.fileno(), file.fileno(), 0, PIECE)
+    other, its_peer = socket.socketpair()
+    with other, its_peer:
+        other.setblocking(False)
+        assert send_all(other, its_peer, file, 0, len(content)) == content
+    assert system._pipes.pipe is not None
+
+
+def failing_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe2(_: int) -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "no more")
+
+    monkeypatch.setattr(os, "pipe2", pipe2)
+
+
+def test_a_file_in_place_of_the_null_device_is_not_written_to(
+    pair: tuple[socket.socket, socket.socket],
+    file: IO[bytes],
+    content: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "null").touch()
+    monkeypatch.setattr(os, "devnull", str(tmp_path / "null"))
+    assert send_all(*pair, file, 0, len(content)) == content
+    assert (tmp_path / "null").read_bytes() == b""
+    assert system._pipes.pipe is None
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EINTR])
