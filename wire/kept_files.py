@@ -98,20 +98,22 @@ class Pieces:
 def _read_head(file: int, key: bytes) -> tuple[dict[str, tuple[Any, ...]], dict[str, Place]] | None:
     """The table and the places of a file of pieces; None if it is damaged or has another key."""
     try:
-        length = int.from_bytes(os.pread(file, _LENGTH_BYTES, 0), "big")
+        length, size = int.from_bytes(os.pread(file, _LENGTH_BYTES, 0), "big"), os.fstat(file).st_size
+        if length > size:  # four gigabytes, it may say
+            return None
         head = os.pread(file, length, _LENGTH_BYTES)
         checksum, body = head[:_LENGTH_BYTES], memoryview(head)[_LENGTH_BYTES:]
         if len(head) != length or checksum != _checksum(body):
             return None
         kept_key, total, table, ends = marshal.loads(body)
-        if kept_key != _PIECES + key or os.fstat(file).st_size != total + _LENGTH_BYTES + length:
+        if kept_key != _PIECES + key or size != total + _LENGTH_BYTES + length:
             return None
     except (OSError, EOFError, ValueError, TypeError):
         return None
     places, start = {}, _LENGTH_BYTES + length
-    for name, (size, checksum) in zip(table, ends, strict=True):
-        places[name] = start, size, checksum
-        start += size
+    for name, (piece_bytes, checksum) in zip(table, ends, strict=True):
+        places[name] = start, piece_bytes, checksum
+        start += piece_bytes
     return table, places
 
 

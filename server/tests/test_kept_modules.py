@@ -347,6 +347,24 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, g
     assert pieces.read("a") is None
 
 
+def test_a_file_that_claims_to_be_long_is_refused_before_memory_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path, asked, pread = tmp_path / "pieces", list[int](), os.pread
+    write_pieces(path, b"key", {"a": ((), b"first")})
+    content = path.read_bytes()
+    path.write_bytes(b"\xff" * 4 + content[4:])
+
+    def counted(file: int, count: int, position: int) -> bytes:
+        asked.append(count)
+        return pread(file, count, position)
+
+    monkeypatch.setattr(os, "pread", counted)
+    with Pieces.of(path, b"key") as pieces:
+        assert pieces.read("a") is None
+    assert asked
+    assert max(asked) <= len(content)
+
+
 def test_pieces_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write_pieces(tmp_path / "pieces", b"key", {"a": ((1, "b"), b"first"), "c": ((), b"")})
