@@ -295,7 +295,7 @@ async def clustered(
     cluster = Cluster(directory, racks or {1: None, 2: None, 3: None}, settings)
     cluster.tree.open()
     await settle_cluster_id(cluster.tree, lambda: "cluster")
-    await cluster.tree.multi([Create(znodes.CONTROLLER_EPOCH, b"0"), SetData(znodes.CONTROLLER_EPOCH, b"7")])
+    await cluster.tree.multi([SetData(znodes.CONTROLLER_EPOCH, b"7")])
     async with trio.open_nursery() as nursery:
         await nursery.start(cluster.controller.run)
         for run in also(cluster):

@@ -1,6 +1,7 @@
 """A broker that is alone starts as the controller of what its own tree says."""
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import trio
 import trio.testing
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete
+from ottla.replication.cluster.coordination import Check, CoordinationUnavailable, Create, Delete, Operation, SetData
 from ottla.replication.control.partition_states import FIRST_STATES_PER_WRITE
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import WRITES
 from ottla.server.cluster import administration, member
 from ottla.server.cluster.cluster_id import settle_cluster_id
+from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -39,6 +41,39 @@ async def test_every_start_raises_the_controller_epoch(tmp_path: Path) -> None:
         assert broker.member.controller.epoch == epoch
         assert (await broker.coordination.get("/controller_epoch")).data == str(epoch).encode()
         await broker.stop()
+
+
+async def test_a_new_tree_has_the_controllers_epoch_with_its_first_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whoever is elected first only raises it. A write waits for the disk."""
+    writes: list[list[tuple[type, str]]] = []
+    multi = EmbeddedCoordination.multi
+
+    async def noted(self: EmbeddedCoordination, operations: Sequence[Operation]) -> list[Any]:
+        writes.append([(type(each), each.path) for each in operations])
+        return await multi(self, operations)
+
+    monkeypatch.setattr(EmbeddedCoordination, "multi", noted)
+    await opened(tmp_path)
+    about_it = [(number, kind) for number, write in enumerate(writes) for kind, path in write if path == znodes.CONTROLLER_EPOCH]
+    assert [each for each in about_it if each[1] is not Check] == [(0, Create), (about_it[1][0], SetData)]
+
+
+@pytest.mark.parametrize("epoch", [None, b"7"])
+async def test_the_epoch_of_a_tree_that_was_there_is_left_and_one_that_it_lacks_is_made(
+    tmp_path: Path, epoch: bytes | None
+) -> None:
+    """A broker of Kafka makes it when the first one stands for controller, so until then a tree has none."""
+    broker = await opened(tmp_path)
+    await broker.stop()
+    tree = EmbeddedCoordination(tmp_path)
+    tree.open()
+    change = Delete(znodes.CONTROLLER_EPOCH) if epoch is None else SetData(znodes.CONTROLLER_EPOCH, epoch)
+    await tree.multi([change])
+    version = (await tree.get(znodes.CONTROLLER_EPOCH)).version if epoch else 0
+    await settle_cluster_id(tree, lambda: "another")
+    node = await tree.get(znodes.CONTROLLER_EPOCH)
+    assert (node.data, node.version) == (epoch or b"0", version)
+    tree.close()
 
 
 async def test_the_cluster_id_is_chosen_once(tmp_path: Path) -> None:
