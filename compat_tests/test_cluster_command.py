@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from compat_tests.support.brokers import exists, wait_until
+from compat_tests.support.brokers import exists, serve_until, wait_until
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -217,7 +217,7 @@ def test_a_secured_cluster_lets_in_who_has_the_files_of_the_client(cluster, tmp_
     failures = []
     without = {name: text for name, text in told.items() if name not in ("ssl.certificate.location", "ssl.key.location")}
     refused = Producer({"bootstrap.servers": bootstrap, **without, "error_cb": failures.append})
-    wait_until(lambda: refused.poll(0.1) or failures, "who shows no certificate is refused")
+    serve_until(refused, lambda: failures, "who shows no certificate is refused")
 
     command.process.send_signal(signal.SIGINT)
     assert command.process.wait(90) == 0, command.said

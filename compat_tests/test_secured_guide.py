@@ -54,7 +54,7 @@ class Guide:
         environment = os.environ | {"PATH": f"{self._commands}:{os.environ['PATH']}", "MACHINES": str(self.folder)}
         said = subprocess.run(
             ["bash", "-e", "-c", self.translated(commands)],
-            cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
+            cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert said.returncode == 0, f"{commands}\n{said.stdout}\n{said.stderr}"
         return said.stdout

@@ -14,7 +14,7 @@ import aiokafka.abc
 import pytest
 import trio
 from compat_tests.apache.brokers import ApacheKafka4, accepts_connections
-from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
+from compat_tests.support.brokers import OttlaProcess, free_port, serve_until, wait_until
 from compat_tests.support.java_tools import FAST_START, jars
 from compat_tests.support.token_server import CLIENT, SECRET, Issuer, claims, token_server
 from compat_tests.support.wire_client import WireClient
@@ -182,7 +182,7 @@ def test_librdkafka_hears_that_its_token_is_wrong(ottla: Ports) -> None:
         return signed(claims(aud="elsewhere")), time.time() + 600
 
     producer = Producer(librdkafka(ottla.signed, oauth_cb=token) | {"error_cb": failures.append})
-    wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")
+    serve_until(producer, lambda: failures, "the failure is told")
     assert "invalid_token" in str(failures)
 
 

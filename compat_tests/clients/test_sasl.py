@@ -7,7 +7,7 @@ from collections import Counter
 
 import aiokafka
 import pytest
-from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.brokers import OttlaProcess, serve_until, wait_until
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka import KafkaConsumer, KafkaProducer
@@ -130,7 +130,7 @@ def test_librdkafka_logs_in_and_again(secured):
 def test_librdkafka_hears_why_it_is_refused(secured):
     failures = []
     producer = Producer(librdkafka(secured, name="alice", password=WRONG) | {"error_cb": failures.append})
-    wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")
+    serve_until(producer, lambda: failures, "the failure is told")
     assert "Authentication failed: Invalid username or password" in str(failures)
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_proof_and_an_unknown_user_look_alike(secured, unique, mechanism
     for each in (name, unique("nobody")):
         failures = []
         producer = Producer(librdkafka(secured, mechanism, each, WRONG) | {"error_cb": failures.append})
-        wait_until(lambda: producer.poll(0.1) or failures, "the failure is told")  # noqa: B023
+        serve_until(producer, lambda: failures, "the failure is told")  # noqa: B023
         told.append(re.search(r"SASL authentication error: (.*?) \(", str(failures))[1])
     assert (
         told

@@ -6,7 +6,7 @@ import ssl
 import time
 
 import pytest
-from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.brokers import OttlaProcess, serve_until, wait_until
 from compat_tests.support.raw import receive_frame, request
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
@@ -137,7 +137,7 @@ def test_kafka_python_with_a_certificate(encrypted, files):
 def refused(config):
     failures = []
     producer = Producer(config | {"error_cb": failures.append})
-    wait_until(lambda: producer.poll(0.1) and failures, "the failure is told")
+    serve_until(producer, lambda: failures, "the failure is told")
     return str(failures)
 
 

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from compat_tests.support.brokers import OttlaProcess, wait_until
+from compat_tests.support.brokers import OttlaProcess, serve_until
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -212,7 +212,7 @@ def reader(broker: OttlaProcess) -> Iterator[Consumer]:
     produce(broker, "orders", "one", "two", "three", partition=0)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "shop <b>", "enable.auto.commit": False})
     consumer.subscribe(["orders"])
-    wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), "partitions are assigned", 60)
+    serve_until(consumer, consumer.assignment, "partitions are assigned", 60)
     _, end = consumer.get_watermark_offsets(TopicPartition("orders", 0), 60)
     consumer.commit(offsets=[TopicPartition("orders", 0, end - 3)], asynchronous=False)
     yield consumer

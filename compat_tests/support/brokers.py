@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from compat_tests.support import portable, secrecy
 
@@ -250,6 +250,11 @@ def wait_until(probe: Callable[[], Answer], what: str, timeout_s: float = 120) -
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
     return answer
+
+
+def serve_until(client: Any, condition: Callable[[], Answer], what: str, timeout_s: float = 120) -> Answer:
+    """Let a client of librdkafka work until something is true. That its `poll` returns something only says that it has worked."""
+    return wait_until(lambda: (client.poll(0.1), condition())[1], what, timeout_s)
 
 
 def exists(pid: int) -> bool:

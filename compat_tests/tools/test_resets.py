@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from compat_tests.support.brokers import wait_until
+from compat_tests.support.brokers import serve_until, wait_until
 from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -63,7 +63,7 @@ def commit(servers: str, group: str, *topics: str, protocol: str = "") -> None:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "latest"} | settings)
     if protocol:
         consumer.subscribe(list(topics))
-        wait_until(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 4, "it has its partitions")
+        serve_until(consumer, lambda: len(consumer.assignment()) == 4, "it has its partitions")
     for topic in topics:
         for index, offset in ((0, 2), (1, 5)):
             where = [TopicPartition(topic, index, offset)]

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from compat_tests.support.brokers import wait_until
+from compat_tests.support.brokers import serve_until, wait_until
 from compat_tests.support.workers import TREE, FillingWorkers, start_command
 from compat_tests.test_restarts import read_all
 from confluent_kafka import Producer
@@ -166,7 +166,7 @@ def test_a_full_disk_of_one_worker_stops_its_partitions_alone(start_workers):
     producer = Producer({"bootstrap.servers": workers.bootstrap, "message.timeout.ms": 600_000})
     for index in range(4):
         producer.produce(TOPIC, b"x", partition=index, on_delivery=lambda error, _: results.append(error))
-    wait_until(lambda: producer.poll(0.1) or len(results) >= 2, "the other worker goes on", 60)
+    serve_until(producer, lambda: len(results) >= 2, "the other worker goes on", 60)
     assert producer.flush(3) == 2, "those that have no room are tried again and again"
     workers.full.unlink()
     assert producer.flush(60) == 0

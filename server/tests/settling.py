@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import trio
 import trio.testing
+
+PATIENCE_S = 120
 
 
 async def settled(cushion_s: float = 0.001) -> None:
@@ -14,10 +17,12 @@ async def settled(cushion_s: float = 0.001) -> None:
 
     Of no use where a thread waits for the test.
     """
+    end_s = time.monotonic() + PATIENCE_S  # by the clock of threads: trio's may be one of the test
     while True:
         await trio.testing.wait_all_tasks_blocked(cushion_s)
         if not any(map(_waits_for_a_thread, _all_tasks())):
             return
+        assert time.monotonic() < end_s, "a thread has no end"
 
 
 def _all_tasks() -> Iterator[trio.lowlevel.Task]:

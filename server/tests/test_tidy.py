@@ -85,6 +85,17 @@ def test_whoever_closes_a_descriptor_has_forgotten_it_before():
     assert found == []
 
 
+def test_nobody_takes_the_work_of_a_client_for_what_it_is_to_do():
+    """`poll(0.1) or told` is true once anything has come, whatever it is: `serve_until` asks for what is wanted."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.BoolOp) and re.search(r"\.poll\([\d.]+\)$", ast.unparse(node.body.values[0]))
+    ]
+    assert found == []
+
+
 def test_no_file_is_longer_than_a_reader_can_hold():
     long = {
         str(path.relative_to(ROOT)): lines
