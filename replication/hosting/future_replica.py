@@ -126,7 +126,7 @@ class FutureReplica:
         # a region of a file. So it never looks at the current log.
         current = self.partition.log
         read = self._read_next()
-        piece = partial(self._append, read, current.log_start_offset, self._clock_ms())
+        piece = partial(self._append_in_thread, read, current.log_start_offset, self._clock_ms())
         # Noted before the thread begins: if the current log is cut below this, the thread may have copied what is gone.
         self._reaches = max(self._reaches, current.log_end_offset)
         is_last = len(read.region) <= LAST_BYTES and (read.end_offset == current.log_end_offset or not read.region)
@@ -191,7 +191,7 @@ class FutureReplica:
         # the move can go on later, as if nothing had happened.
         read = self._read_next()
         if read.region:
-            self._append(read, old.log_start_offset, self._clock_ms())
+            self._append(read, old.log_start_offset, self._clock_ms())  # a segment that this finishes the partition has synced
         log.note_producers_of(old)
         # The rename is the point of no return. A future log without a current one beside it counts as the current one.
         old.rename_directory(name_of_deleted)
@@ -237,11 +237,15 @@ class FutureReplica:
         # The copy keeps no record that the current log has deleted. Its own retention is switched off.
         if log.increase_log_start_offset(min(log_start_offset, log.log_end_offset)):
             log.delete_old_segments(now_ms, log.log_start_offset)
+
+    def _append_in_thread(self, read: LogRead, log_start_offset: int, now_ms: int) -> None:
+        log = self.log
+        self._append(read, log_start_offset, now_ms)
         # Finished segments are synced one by one, so that little is
         # left to sync when acknowledgements have to wait for it.
         if log.has_rolled:
-            log.has_rolled = False
             log.flush(include_active=False)
+            log.has_rolled = False  # not before: the next piece tries again
 
     def _data(self, read: LogRead) -> memoryview:
         if isinstance(read.region, bytes):

@@ -279,7 +279,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """The same records are kept in another directory from now on."""
         self.log = log
-        if log.is_flush_required and log.recovery_point < log.log_end_offset:
+        if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
             self._flush()
         self.notify_watchers()
 
@@ -358,7 +358,7 @@ class Partition:
         return info
 
     def _flush_finished(self) -> None:
-        """A segment that an append has finished has to get to the disk, even if the append itself has failed."""
+        """A segment that was finished for an append has to get to the disk, even if the append itself has failed."""
         if self.log.has_rolled:
             self._flush()
 
