@@ -237,9 +237,15 @@ def test_a_finished_segment_is_flushed_although_the_append_that_finished_it_fail
     send()
     send()
     assert flushes == [] and len(partition.log.segments) == 1
-    storage.fail = lambda operation, path: OSError(errno.ENOSPC, path) if operation == "append" and path.endswith(".log") else None
-    assert error_of(send) == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def fail(error: Exception) -> None:
+        storage.fail = lambda operation, path: error if operation == "append" and path.endswith(".log") else None  # type: ignore[assignment, return-value]
+
+    fail(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError):
+        send()
     assert flushes == [partition] and len(partition.log.segments) == 2
+    fail(OSError(errno.ENOSPC, "full"))
     assert error_of(send) == ErrorCode.KAFKA_STORAGE_ERROR
     assert flushes == [partition]  # nobody asks again
     storage.fail = None
