@@ -83,6 +83,7 @@ def running_on(worker, connector):
     return next((task["worker_id"] for task in status["tasks"] if task["state"] == "RUNNING"), None)
 
 
+@pytest.mark.timeout(900)  # each of its waits may take minutes on a busy machine
 def test_a_source_writes_each_line_once_while_its_worker_is_killed(workers, bootstrap, make_topic, unique, tmp_path, wait_until):
     topic, source, sink = make_topic(), tmp_path / "source.txt", tmp_path / "sink.txt"
     reading, writing = unique("source"), unique("sink")

@@ -134,6 +134,7 @@ def application(start_broker, unique):
     return servers, unique("application"), source, target
 
 
+@pytest.mark.timeout(900)  # each of its waits may take minutes on a busy machine
 def test_words_are_counted_by_instances_that_come_and_go(application, started, unique, wait_until, java_tools):
     servers, name, source, target = application
     words = Words(servers, source, target, unique)

@@ -250,6 +250,7 @@ def has_nothing_left(cluster: Cluster, group: str) -> bool:
     return [each.lag for topic in answer.groups[0].topics for each in topic.partitions] == [0, 0]
 
 
+@pytest.mark.timeout(900)  # each of its waits may take minutes on a busy machine
 def test_a_record_is_not_delivered_again_once_its_acceptance_was_confirmed(
     cluster: Cluster, coordinated: list[str], tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
