@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.wire.compression import (
@@ -489,18 +488,13 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
 
 def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
     """Java's reader takes an empty block for the end of the frame, whatever comes behind it (Lz4BlockInputStream)."""
-    overhead, give_way = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4, paced()
-    for turn in count(1):
-        if position + 4 > len(data):
-            return
-        head: int = _LZ4_LENGTH.unpack_from(data, position)[0]
-        if not head:
-            return
-        size = head & 0x7FFFFFFF
-        if not size:
+    overhead, give_way, turns = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4, paced(), 0
+    while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
+        if not (size := head & 0x7FFFFFFF):
             raise _garbage("lz4", "an empty block")
         position += overhead + size
-        if not turn % _LZ4_BLOCKS_BEFORE_JUDGED:
+        turns += 1
+        if not turns % _LZ4_BLOCKS_BEFORE_JUDGED:
             give_way()
 
 
