@@ -124,13 +124,15 @@ class Watched:
 
     def __init__(self, log: PartitionLog, meanwhile: Callable[[PartitionLog], None], other: Path) -> None:
         self.log, self._meanwhile, self._other = log, meanwhile, other
+        self._has_let_go = False
         self._others: list[int] = []
         self.used = 0
         self.thread = 0
 
     def let_go(self) -> None:
         """What another thread does, the event loop's, before the next call of this one."""
-        if not self._others:
+        if not self._has_let_go:
+            self._has_let_go = True  # first of all: what is garbage may be collected anywhere, and use descriptors, too
             other = threading.Thread(target=self._let_go)
             other.start()
             other.join()
