@@ -14,14 +14,19 @@ from confluent_kafka import Consumer, Producer
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
 READ_ONLY = """
-import errno, os, sys
+import errno, os, sys, threading
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 
+opened = threading.local()  # what a name without a folder is in: the directory that the thread has opened last
+
 def look(event, arguments):
+    if event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_DIRECTORY:
+        opened.directory = os.fsdecode(arguments[0])
     if event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING):
-        path = os.path.abspath(os.fsdecode(arguments[0])) if isinstance(arguments[0], (str, bytes)) else "/dev"
+        folder = getattr(opened, "directory", "")
+        path = os.path.abspath(os.path.join(folder, os.fsdecode(arguments[0]))) if isinstance(arguments[0], (str, bytes)) else "/dev"
         if not path.startswith((os.environ["VOLUME"], "/dev", "/proc")):
             raise OSError(errno.EROFS, "Read-only file system", path)
 

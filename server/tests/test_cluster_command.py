@@ -204,7 +204,7 @@ def test_cluster_json_is_written_as_a_whole(tmp_path: Path, monkeypatch: pytest.
     cluster_command.Known.write(tmp_path, [1, 2], None)
     before = (tmp_path / "cluster.json").read_bytes()
 
-    def ended(source: str, target: str) -> None:
+    def ended(source: str, target: str, **directories: int) -> None:
         raise InterruptedError
 
     monkeypatch.setattr(os, "replace", ended)  # the last moment

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +24,8 @@ class Processor:
         self._away_s, now = 0.0, time.monotonic
         self.looks = 0
         ending.listen()  # or else the system lets others bind beside it
-        monkeypatch.setattr(looking_again.time, "sleep", self.sleep)
+        # Only there: threads of other tests sleep, too.
+        monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=self.sleep))
         monkeypatch.setattr(time, "monotonic", lambda: now() + self._away_s)
 
     def sleep(self, seconds: float) -> None:
