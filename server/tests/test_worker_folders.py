@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_a_start_waits_for_workers_of_the_one_before(tmp_path, locked, monkeypat
         other.kill()
         other.wait()
 
-    monkeypatch.setattr(looking_again.time, "sleep", look_again)
+    monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=look_again))
     held(tmp_path).release()
     assert looked == [looking_again.LOOK_AGAIN_S]
 
@@ -155,7 +156,7 @@ def test_a_start_waits_for_the_holder_of_the_tree_of_the_one_before(tmp_path, mo
             looked.append(seconds)
             former.close()
 
-        monkeypatch.setattr(looking_again.time, "sleep", look_again)
+        monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=look_again))
         held(tmp_path).release()
         assert looked == [looking_again.LOOK_AGAIN_S]
         monkeypatch.setattr(worker_folders, "PATIENCE_S", -1.0)
