@@ -19,7 +19,7 @@ import errno, os, sys, threading
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = {"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
 
-opened = threading.local()  # what a name without a folder is in: the directory that the thread has opened last
+opened = threading.local()  # the directory that the thread has opened last: files are opened in it by their names alone
 
 def look(event, arguments):
     if event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_DIRECTORY:

@@ -79,7 +79,7 @@ class Mixed:
         return self._ask(self._zookeeper.exists, path).ephemeralOwner
 
     def _ask(self, question: Callable[[str], Any], path: str) -> Any:
-        """Again, if our own session has ended while the machine was away."""
+        """Ask again if ZooKeeper has ended the session of the tests, as it does while the machine is away."""
         return self._zookeeper.retry(question, path)
 
     def state(self, topic: str, partition: int = 0) -> dict[str, Any]:

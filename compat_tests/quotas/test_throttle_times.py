@@ -30,7 +30,7 @@ WINDOW_MS = 1_000  # a quota counts by seconds
 
 
 class Pause(NamedTuple):
-    """What a broker told (milliseconds), and what it could have told at least and at most had no time gone by."""
+    """A pause that a broker told, in milliseconds. Had no time gone by, it would have told `least` to `most`."""
 
     told: int
     least: float

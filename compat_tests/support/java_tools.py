@@ -34,7 +34,7 @@ class OneJvm:
     """A JVM that runs classes one after the other: `one_jvm("Scenarios", "seek", ...)`.
 
     A class ends by `Exit.exit` of Kafka's clients, never by `System.exit`. If the JVM has ended all the same, the next class gets
-    another one. So it does if nobody has read the last answer to its end: it would be told what the class before has done.
+    another one. It also gets another one if nobody has read the last answer to its end: that answer would be taken for its own.
     """
 
     def __init__(self, class_path: str, log: Path, options: Sequence[str] = FAST_START) -> None:
