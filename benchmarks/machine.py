@@ -27,6 +27,17 @@ def own_cpu_seconds() -> float:
     return time.process_time()
 
 
+def ended_children_cpu_seconds() -> float:
+    """The same of all programs that this process has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def processors() -> int:
+    """How many there are for the programs that are started from here."""
+    return len(os.sched_getaffinity(0))
+
+
 def resident_mb(pid: int, of: str = "VmRSS") -> float:
     """Resident memory in 10^6 bytes; of="VmHWM": the most it ever was."""
     found = re.search(rf"{of}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -67,7 +78,7 @@ def allow_many_files() -> None:
 def about_this_machine() -> dict[str, str]:
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{processor_name()}, {len(os.sched_getaffinity(0))} processors, {memory_gb():.0f} GB of memory",
+        "machine": f"{processor_name()}, {processors()} processors, {memory_gb():.0f} GB of memory",
         "system": platform.platform(),
         "python": platform.python_version(),
         "load average before": f"{os.getloadavg()[0]:.2f}",

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Self
 
 from benchmarks import machine
@@ -17,7 +18,7 @@ from benchmarks.alone.replays import fetch_error_offsets, produce_error_offset
 from benchmarks.brokers import START_TIMEOUT_S, YARDSTICK, Broker, Failed, Ottla, stop_all
 from benchmarks.clients import new_topic
 from benchmarks.programs import Request, compiler, replay
-from benchmarks.rows import Metric, Row, at_least, within
+from benchmarks.rows import Metric, Row, Target, at_least, within
 from benchmarks.session import Session, warm_up
 from benchmarks.wire_client import Client, batch_of, fetch_frame, produce_frame
 from benchmarks.workloads.throughput import Produce, by_librdkafka, records_of, size_name
@@ -33,6 +34,10 @@ FETCH = {64 * KIB: (1e9, 1.0), MIB: (2e9, 1.0)}
 """Size of a batch -> bytes, and how many times Apache Kafka's rate is wanted."""
 
 LIBRDKAFKA_BYTES = 300e6
+TIMES_ONE_WORKER, SHARE_OF_WHAT_FITS = 1.5, 0.9
+"""How many times the rate of one worker is wanted. Clients share the processors: where one worker and its clients already keep
+more than `1 / 1.5` of them busy, so much is not to be had, and this share of what is has to do."""
+
 IDLE_MB, IDLE_MB_EACH = 34.0, 28.0
 SETTLED_S = 2.0
 
@@ -104,9 +109,9 @@ def rows(session: Session) -> Generator[Row]:
             broker.start()
             warm_up(broker, session.warm_up_passes)
         for size, (amount, wanted) in PRODUCE.items():
-            yield _row(f"produce, batches of {size_name(size)}", brokers, _produce(session, size, amount), wanted, session)
+            yield from _rows(f"produce, batches of {size_name(size)}", brokers, _produce(session, size, amount), wanted, session)
         for size, (amount, wanted) in FETCH.items():
-            yield _row(f"fetch of {size_name(size)}", brokers, _fetch(session, size, amount), wanted, session)
+            yield from _rows(f"fetch of {size_name(size)}", brokers, _fetch(session, size, amount), wanted, session)
         ours = [each for each in brokers if isinstance(each, Ottla)]
         for acks in ("all", "1"):
             workload = Produce("librdkafka", KIB, 64 * KIB, acks, 10)
@@ -117,12 +122,40 @@ def rows(session: Session) -> Generator[Row]:
     yield from _idle_rows(session)
 
 
-def _row(
+def _rows(
     what: str, brokers: list[Broker], run: Callable[[Broker], Mapping[str, float]], wanted: float, session: Session
-) -> Row:
+) -> Generator[Row]:
+    """The workload beside Apache Kafka, and then what the workers have added to one."""
     name = f"{what}, replayed, {WORKERS} clients of {CONNECTIONS} connections, {WORKERS} workers"
     metrics = (Metric("MB/s", "MB/s", at_least(wanted), True, 0), Metric("s/GB", "s/GB", label="broker CPU"))
-    return Row(name, brokers, run, metrics, session.rounds)
+    beside = (Metric("client s/GB", "s/GB", label="client CPU"), Metric("busy", "processors", label="busy"))
+    told: dict[str, list[Mapping[str, float]]] = {}
+
+    def remembered(broker: Broker) -> Mapping[str, float]:
+        numbers = run(broker)
+        told.setdefault(broker.name, []).append(numbers)
+        return numbers
+
+    yield Row(name, brokers, remembered, metrics, session.rounds, beside=beside)
+    if all(kind.name in told for kind in (Workers, OneWorker)):
+        yield _times_one_worker(name, brokers, told[Workers.name], told[OneWorker.name])
+
+
+def _times_one_worker(
+    name: str, brokers: list[Broker], several: list[Mapping[str, float]], one: list[Mapping[str, float]]
+) -> Row:
+    """A row of what has been measured already."""
+    rates = [ours["MB/s"] / alone["MB/s"] for ours, alone in zip(several, one, strict=False)]
+    fits = machine.processors() / median(each["busy"] for each in one)
+    target = Target(round(min(TIMES_ONE_WORKER, SHARE_OF_WHAT_FITS * fits), 2), at_least=True, unit="times")
+    return Row(
+        f"{name}: times the rate of 1 worker",
+        [each for each in brokers if isinstance(each, Workers)],
+        lambda broker: {"times": median(rates), "fits": fits},
+        (Metric("times", "times", target, more_is_better=True),),
+        rounds=1,
+        beside=(Metric("fits", "times", label="as many as the processors allow"),),
+    )
 
 
 # --- replays, one for each worker
@@ -194,7 +227,7 @@ def _replayed(broker: Broker, prepared: list[tuple[int, Request]], requests: int
         except Exception as error:  # noqa: BLE001 - of a thread nobody else would hear
             failures.append(error)
 
-    before = broker.cpu_seconds()
+    before, clients_before = broker.cpu_seconds(), machine.ended_children_cpu_seconds()
     threads = [threading.Thread(target=play, args=(number, *given)) for number, given in enumerate(prepared)]
     for thread in threads:
         thread.start()
@@ -202,8 +235,14 @@ def _replayed(broker: Broker, prepared: list[tuple[int, Request]], requests: int
         thread.join()
     if failures:
         raise Failed(str(failures[0]))
-    used, played = broker.cpu_seconds() - before, each * len(prepared) * bytes_each
-    return {"MB/s": played / max(seconds) / MB, "s/GB": used / (played / GB)}
+    used, by_clients = broker.cpu_seconds() - before, machine.ended_children_cpu_seconds() - clients_before
+    played, longest = each * len(prepared) * bytes_each, max(seconds)
+    return {
+        "MB/s": played / longest / MB,
+        "s/GB": used / (played / GB),
+        "client s/GB": by_clients / (played / GB),
+        "busy": (used + by_clients) / longest,
+    }
 
 
 # --- clients as people have them, and memory
