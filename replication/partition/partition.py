@@ -1,9 +1,10 @@
 """One partition on this broker: who leads it, what is committed, and the rules for reading and writing it. Sans-IO.
 
 Theory
-    A partition has a log and a role. The *leader* appends what producers send and moves the high watermark; everybody else
-    answers NOT_LEADER_OR_FOLLOWER. Roles change by `make_leader` and `make_follower`, which carry the epochs the controller
-    gave out; a change with an older `partition_epoch` than the present one is ignored.
+    A partition has a replica here (`local_replica.py`: the log, its high watermark, those who wait for changes) and a role.
+    The *leader* appends what producers send and moves the high watermark; everybody else answers NOT_LEADER_OR_FOLLOWER.
+    Roles change by `make_leader` and `make_follower`, which carry the epochs the controller gave out; a change with an older
+    `partition_epoch` than the present one is ignored.
 
     The high watermark is the smallest of the offsets the in-sync replicas are sure to hold; `followers` knows of the
     others. This replica is sure to hold its log up to the log end offset or, where the topic asks for it with
@@ -20,16 +21,6 @@ Theory
 | not leader      | NOT_LEADER_OR_FOLLOWER          | same error          | make_leader, mark_deleted                  |
 | deleted         | UNKNOWN_TOPIC_OR_PARTITION      | same error          | never                                      |
 | offline log dir | KAFKA_STORAGE_ERROR, in any of the states above           | a restart                                  |
-
-Invariant
-    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, with two exceptions. The start may pass the
-    last stable offset when records of an open transaction are deleted. And the log of a follower that begins in the
-    middle of a batch ends at the front of that batch, before its start, until the batch has come.
-
-Waiting
-    Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
-    called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
-    again. A watcher may remove itself; it must not touch the partition otherwise.
 """
 
 from __future__ import annotations
@@ -38,20 +29,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.replication.log.log_reader import EMPTY
-from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
+from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
-from ottla.replication.log.truncation import Truncation
 from ottla.replication.log.validator import AppendOrigin, CheckedRecords
 from ottla.replication.partition.committed_reads import ABORTED_MAX, with_aborted
-from ottla.replication.partition.divergence import divergence_from_leader, diverging_epoch_of
+from ottla.replication.partition.divergence import diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
+from ottla.replication.partition.local_replica import LocalReplica
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP, look_up
 from ottla.replication.partition.read_info import ReadInfo
 from ottla.replication.partition.traffic import TopicTraffic
-from ottla.replication.partition.watchers import Watchers
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import iter_batches
-from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -68,33 +56,24 @@ waits at a leader that does not answer, and no longer than whose state has expir
 NO_LEADER_EPOCH = -1  # in a request that does not fence
 
 
-class Partition:
-    """A partition this broker has a log of; see the module's docstring."""
+class Partition(LocalReplica):
+    """A partition this broker has a replica of; see the module's docstring."""
 
     __slots__ = (
         "_is_eligible",
         "_lag_ms",
         "_local_id",
-        "_request_flush",
-        "_watchers",
         "doubts_unknown_until_ms",
-        "durability_limit",
         "followers",
         "has_begun_epoch",
-        "high_watermark",
-        "index",
         "is_deleted",
         "isr",
-        "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
-        "log",
         "min_isr",
         "must_hear",
         "partition_epoch",
         "replicas",
-        "topic",
-        "traffic",
     )
 
     def __init__(
@@ -110,17 +89,14 @@ class Partition:
         is_eligible: IsEligible = lambda broker, broker_epoch: True,
         traffic: TopicTraffic | None = None,
     ) -> None:
-        self.traffic = TopicTraffic() if traffic is None else traffic
-        self.topic = topic
-        self.index = index
-        self.log = log
+        super().__init__(
+            topic, index, log, high_watermark=high_watermark, request_flush=request_flush, traffic=traffic
+        )
         self._local_id = local_id
-        self._request_flush = request_flush
         self._lag_ms = lag_ms
         self._is_eligible = is_eligible
-        self._watchers: Watchers | None = None
         self.leader_id = NO_LEADER
-        self.leader_epoch = self.leader_epoch_start_offset = self.partition_epoch = -1
+        self.leader_epoch_start_offset = self.partition_epoch = -1
         self.has_begun_epoch = False  # as its leader, since the log was loaded: then no crash has cost records of it
         self.doubts_unknown_until_ms = 0
         self.replicas: tuple[int, ...] = ()
@@ -129,11 +105,6 @@ class Partition:
         self.min_isr = 0  # how many replicas must be in sync; never more than there are
         self.is_deleted = False
         self.must_hear = False  # of its role from the controller, before it serves: another broker may have taken over
-        self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
-        # The checkpoint of the high watermark is older than the log: recovery may have cut the log's end, and retention
-        # may have moved its start.
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        log.on_high_watermark(self.high_watermark)
 
     def __repr__(self) -> str:
         return (
@@ -142,45 +113,9 @@ class Partition:
         )
 
     @property
-    def watchers(self) -> Watchers:
-        """Functions to call after every change."""
-        if self._watchers is None:
-            self._watchers = Watchers()
-        return self._watchers
-
-    def notify_watchers(self) -> None:
-        """Something has changed; also for changes only others know of, such as a failed disk."""
-        if self._watchers:
-            # Iterating takes a copy of them, so a watcher may remove itself while it is called.
-            for watcher in self._watchers:
-                watcher()
-
-    @property
-    def topic_id(self) -> bytes | None:
-        """The topic's id, as the log's directory has it."""
-        return self.log.topic_id
-
-    @property
     def is_leader(self) -> bool:
         """Whether this broker leads."""
         return self.leader_id == self._local_id and not self.is_deleted
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
-        return self.log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record gets."""
-        return self.log.log_end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Everything below is decided: committed, aborted or outside any transaction."""
-        unstable = self.log.first_unstable_offset
-        high_watermark = self.high_watermark
-        return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -190,7 +125,13 @@ class Partition:
     # --- roles --------------------------------------------------------------------------------------------------------
 
     def make_leader(
-        self, *, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...], isr: tuple[int, ...], now_ms: int = 0
+        self,
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        now_ms: int = 0,
     ) -> bool:
         """Lead from now on; returns whether this broker did not lead before. Alone, it needs no time."""
         self._check_offsets()
@@ -238,11 +179,6 @@ class Partition:
         self.notify_watchers()
         return is_new_epoch
 
-    def _check_offsets(self) -> None:
-        """The invariant, before the role changes and after the end of the log has gone back."""
-        start = self.log.log_start_offset
-        assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
-
     def _set_replicas(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> None:
         self.replicas, self.isr = replicas, isr
         # With fewer replicas than min.insync.replicas nothing could ever be committed. Kafka bounds it in the same way.
@@ -275,13 +211,6 @@ class Partition:
                 self._flush()
             self._advance_high_watermark()
             self.notify_watchers()
-
-    def replace_log(self, log: PartitionLog) -> None:
-        """The same records are kept in another directory from now on."""
-        self.log = log
-        if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
-            self._flush()
-        self.notify_watchers()
 
     def leading_log(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> PartitionLog:
         """The log, for a request that only the leader answers."""
@@ -317,7 +246,11 @@ class Partition:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: memoryview, *, required_acks: int, now_ms: int,
+        self,
+        records: memoryview,
+        *,
+        required_acks: int,
+        now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         checked: CheckedRecords | None = None,
         transaction_version: int = 0,
@@ -338,8 +271,13 @@ class Partition:
             )
         try:
             info = self.log.append_as_leader(
-                records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, checked=checked,
-                transaction_version=transaction_version, guard=guard,
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                checked=checked,
+                transaction_version=transaction_version,
+                guard=guard,
             )
         finally:  # of a failed append, too, if a segment was finished for it
             self._flush_finished()
@@ -357,25 +295,10 @@ class Partition:
             self.notify_watchers()
         return info
 
-    def _flush_finished(self) -> None:
-        """A segment that was finished for an append has to get to the disk, even if the append itself has failed."""
-        if self.log.has_rolled:
-            self._flush()
-
-    def _flush(self) -> None:
-        self.log.has_rolled = False
-        if self._request_flush is not None:
-            self._request_flush(self)
-
     def on_flushed(self) -> None:
         """More of the log is on the disk than before."""
         if not self.is_leader or self._advance_high_watermark():
             self.notify_watchers()
-
-    def _local_offset(self) -> int:
-        """Up to where this replica is sure to hold the log."""
-        log = self.log
-        return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _advance_high_watermark(self) -> bool:
         # What is committed with too few replicas could be lost with them, although a producer was promised more.
@@ -461,74 +384,6 @@ class Partition:
         """Who may be waited for has changed: maybe more is committed now."""
         if self.is_leader and self._advance_high_watermark():
             self.notify_watchers()
-
-    # --- following ----------------------------------------------------------------------------------------------------
-
-    def append_as_follower(
-        self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
-    ) -> AppendInfo:
-        """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
-        log = self.log
-        # Only a log without records can begin anew at another offset.
-        if log.log_end_offset == log.log_start_offset:
-            self._begin_within_batch(records, now_ms)
-        # First the records, then what is committed of them: the high watermark must not pass the end of this log.
-        try:
-            info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        finally:  # as above
-            self._flush_finished()
-        self.traffic.replication_bytes_in += len(records)
-        if info.flush_due:
-            self._flush()
-        self.take_over(leader_high_watermark, leader_log_start_offset)
-        return info
-
-    def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
-        """What the leader says is committed and deleted, as far as this replica's log goes."""
-        log = self.log
-        # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
-        high_watermark = min(leader_high_watermark, log.log_end_offset)
-        if high_watermark > self.high_watermark:
-            self.high_watermark = high_watermark
-            log.on_high_watermark(high_watermark)
-        # The start does not pass the high watermark. If this replica still lacks those records, a later fetch moves it
-        # further.
-        if leader_log_start_offset > log.log_start_offset:
-            log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
-        self.notify_watchers()
-
-    def _begin_within_batch(self, records: memoryview, now_ms: int) -> None:
-        """Make room for a first batch in the middle of which the log begins, after records were deleted."""
-        log = self.log
-        start = log.log_start_offset
-        first = next(iter_batches(records), None)
-        if first is not None and first[0].base_offset < start <= first[0].last_offset:
-            log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
-
-    def divergence(self, epoch: int, end_offset: int) -> int:
-        """Where this replica's log leaves the leader's, which ends at `end_offset` in `epoch`.
-
-        That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
-        high watermark, and then to be fetched from there (KIP-595).
-        """
-        return divergence_from_leader(self.log, epoch, end_offset)
-
-    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
-        """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
-        # The watermark falls here only because the records above it are gone. It never decides where to cut.
-        if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
-            self.high_watermark = min(self.high_watermark, offset)
-            self._check_offsets()
-            self.notify_watchers()
-
-    def restart_at(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
-        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
-        # The log is empty and begins there, so both of its ends are this offset.
-        self.high_watermark = offset
-        self.log.on_high_watermark(offset)
-        self._check_offsets()
-        self.notify_watchers()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -641,14 +496,3 @@ class Partition:
         if log.increase_log_start_offset(start):
             self.notify_watchers()
         return start
-
-    def delete_old_segments(
-        self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
-    ) -> int:
-        """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
-        start = self.log.log_start_offset
-        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
-        # Segments below the start may go without moving it, and nobody waits for that.
-        if self.log.log_start_offset != start:
-            self.notify_watchers()
-        return count

@@ -264,13 +264,6 @@ def test_a_duplicate_waits_like_its_original() -> None:
     assert (traffic.produce_requests, traffic.messages_in, traffic.bytes_in) == (2, 2, len(idempotent(0, 2)))
 
 
-def test_the_high_watermark_of_the_checkpoint_is_kept_within_the_log() -> None:
-    log = new_log()
-    append(log, batch(1, 2, 3))
-    log.increase_log_start_offset(1)
-    assert [Partition("t", 0, log, local_id=LOCAL, high_watermark=each).high_watermark for each in (0, 2, 9)] == [1, 2, 3]
-
-
 # --- watchers ---------------------------------------------------------------------------------------------------------
 
 

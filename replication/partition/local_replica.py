@@ -1,0 +1,223 @@
+"""This broker's replica of a partition: its log and high watermark, how it follows, and who hears of changes. Sans-IO.
+
+A replica follows, whoever leads. It writes what the leader sends, believes it what is committed, and drops what the leader never
+had. `Partition` adds the role: it is a replica that may lead.
+
+Invariant
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset, with two exceptions. The start may pass the
+    last stable offset when records of an open transaction are deleted. And the log of a follower that begins in the
+    middle of a batch ends at the front of that batch, before its start, until the batch has come.
+
+Waiting
+    Nothing waits in here. Whoever waits for an acknowledgement or for new records adds a function to `watchers`; it is
+    called, without arguments, whenever high watermark, log end offset, log start offset or role have changed, and then asks
+    again. A watcher may remove itself; it must not touch the partition otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
+from ottla.replication.log.truncation import Truncation
+from ottla.replication.partition.divergence import divergence_from_leader
+from ottla.replication.partition.traffic import TopicTraffic
+from ottla.replication.partition.watchers import Watchers
+from ottla.wire.records import iter_batches
+from ottla.wire.settings import LONG_MAX
+
+
+class LocalReplica:
+    """A log and its high watermark; see the module's docstring."""
+
+    __slots__ = (
+        "_request_flush",
+        "_watchers",
+        "durability_limit",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "traffic",
+    )
+
+    _request_flush: Callable[[Self], None] | None
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog,
+        *,
+        high_watermark: int = 0,
+        request_flush: Callable[[Self], None] | None = None,
+        traffic: TopicTraffic | None = None,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.traffic = TopicTraffic() if traffic is None else traffic
+        self._request_flush = request_flush
+        self._watchers: Watchers | None = None
+        self.leader_epoch = -1  # of the leader that this broker heard of last
+        self.durability_limit = LONG_MAX  # nothing from here on counts as flushed while the log moves to another disk
+        # The checkpoint of the high watermark is older than the log: recovery may have cut the log's end, and retention
+        # may have moved its start.
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        log.on_high_watermark(self.high_watermark)
+
+    def __repr__(self) -> str:
+        return (
+            f"LocalReplica({self.topic}-{self.index}, leader_epoch={self.leader_epoch},"
+            f" high_watermark={self.high_watermark}, log={self.log!r})"
+        )
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The topic's id, as the log's directory has it."""
+        return self.log.topic_id
+
+    # --- what it holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything below is decided: committed, aborted or outside any transaction."""
+        unstable = self.log.first_unstable_offset
+        high_watermark = self.high_watermark
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    def _local_offset(self) -> int:
+        """Up to where this replica is sure to hold the log."""
+        log = self.log
+        return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
+
+    def _check_offsets(self) -> None:
+        """The invariant, before the role changes and after the end of the log has gone back."""
+        start = self.log.log_start_offset
+        assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
+
+    # --- who hears of changes -----------------------------------------------------------------------------------------
+
+    @property
+    def watchers(self) -> Watchers:
+        """Functions to call after every change."""
+        if self._watchers is None:
+            self._watchers = Watchers()
+        return self._watchers
+
+    def notify_watchers(self) -> None:
+        """Something has changed; also for changes only others know of, such as a failed disk."""
+        if self._watchers:
+            # Iterating takes a copy of them, so a watcher may remove itself while it is called.
+            for watcher in self._watchers:
+                watcher()
+
+    # --- following ----------------------------------------------------------------------------------------------------
+
+    def append_as_follower(
+        self, records: memoryview, *, leader_high_watermark: int, leader_log_start_offset: int, now_ms: int
+    ) -> AppendInfo:
+        """Write the leader's records, and take over its high watermark and log start. KafkaError: nothing is written."""
+        log = self.log
+        # Only a log without records can begin anew at another offset.
+        if log.log_end_offset == log.log_start_offset:
+            self._begin_within_batch(records, now_ms)
+        # First the records, then what is committed of them: the high watermark must not pass the end of this log.
+        try:
+            info = log.append_as_follower(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        finally:  # of a failed append, too, if a segment was finished for it
+            self._flush_finished()
+        self.traffic.replication_bytes_in += len(records)
+        if info.flush_due:
+            self._flush()
+        self.take_over(leader_high_watermark, leader_log_start_offset)
+        return info
+
+    def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
+        """What the leader says is committed and deleted, as far as this replica's log goes."""
+        log = self.log
+        # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
+        high_watermark = min(leader_high_watermark, log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            log.on_high_watermark(high_watermark)
+        # The start does not pass the high watermark. If this replica still lacks those records, a later fetch moves it
+        # further.
+        if leader_log_start_offset > log.log_start_offset:
+            log.increase_log_start_offset(min(leader_log_start_offset, self.high_watermark))
+        self.notify_watchers()
+
+    def _begin_within_batch(self, records: memoryview, now_ms: int) -> None:
+        """Make room for a first batch in the middle of which the log begins, after records were deleted."""
+        log = self.log
+        start = log.log_start_offset
+        first = next(iter_batches(records), None)
+        if first is not None and first[0].base_offset < start <= first[0].last_offset:
+            log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
+
+    def divergence(self, epoch: int, end_offset: int) -> int:
+        """Where this replica's log leaves the leader's, which ends at `end_offset` in `epoch`.
+
+        That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
+        high watermark, and then to be fetched from there (KIP-595).
+        """
+        return divergence_from_leader(self.log, epoch, end_offset)
+
+    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> None:
+        """Drop everything from `offset` on, which the leader does not have. `truncation`: what a thread read for it."""
+        # The watermark falls here only because the records above it are gone. It never decides where to cut.
+        if self.log.truncate_to(offset, now_ms=now_ms, truncation=truncation):
+            self.high_watermark = min(self.high_watermark, offset)
+            self._check_offsets()
+            self.notify_watchers()
+
+    def restart_at(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything: the leader's log begins at `offset`, beyond the end of this one."""
+        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        # The log is empty and begins there, so both of its ends are this offset.
+        self.high_watermark = offset
+        self.log.on_high_watermark(offset)
+        self._check_offsets()
+        self.notify_watchers()
+
+    # --- on the disk --------------------------------------------------------------------------------------------------
+
+    def _flush_finished(self) -> None:
+        """A segment that was finished for an append has to get to the disk, even if the append itself has failed."""
+        if self.log.has_rolled:
+            self._flush()
+
+    def _flush(self: Self) -> None:  # a Partition's asker is given a Partition
+        self.log.has_rolled = False
+        if self._request_flush is not None:
+            self._request_flush(self)
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """The same records are kept in another directory from now on."""
+        self.log = log
+        if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
+            self._flush()
+        self.notify_watchers()
+
+    def delete_old_segments(
+        self, now_ms: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Apply the topic's retention; returns how many segments went, at most `limit`, fewer where that `is_enough`."""
+        start = self.log.log_start_offset
+        count = self.log.delete_old_segments(now_ms, self.high_watermark, limit=limit, is_enough=is_enough)
+        # Segments below the start may go without moving it, and nobody waits for that.
+        if self.log.log_start_offset != start:
+            self.notify_watchers()
+        return count
