@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections import deque
 from contextlib import nullcontext
 from math import inf
 from types import CoroutineType
@@ -42,7 +41,7 @@ from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
-from ottla.server.net.pending import Pending
+from ottla.server.net.pending import PendingAnswers
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
@@ -58,7 +57,7 @@ from ottla.server.net.waiting import (
     UNKNOWN_CALL,
     Waiting,
 )
-from ottla.wire.answers import EncodedAnswer, PendingAnswer
+from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.schema import Struct
@@ -95,7 +94,6 @@ class Connection:
         "_outbox",
         "_peer",
         "_pending",
-        "_queued_bytes",
         "_quotas",
         "_readiness",
         "_ready",
@@ -119,15 +117,19 @@ class Connection:
         self._calls: Calls | ExpiringCalls = listener.calls
         self._readiness = listener.readiness
         self._context = RequestContext(
-            listener.broker, client_host=f"/{host}", principal=principal, listener_name=listener.name,
-            security_protocol=listener.security_protocol, complaints=self._complaints, socket=self._socket,
+            listener.broker,
+            client_host=f"/{host}",
+            principal=principal,
+            listener_name=listener.name,
+            security_protocol=listener.security_protocol,
+            complaints=self._complaints,
+            socket=self._socket,
         )
         self._quotas = listener.quotas  # at hand, because every request looks whether there are any
         self._throttling = Throttling(listener.quotas)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
-        self._pending: deque[Pending] = deque()
-        self._queued_bytes = 0
+        self._pending = PendingAnswers(self._outbox, self._throttling)
         self._together = 0  # how many requests were answered in one go just now, if more than one
         self._takes_together = True  # unless one was refused since the last read
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
@@ -194,8 +196,7 @@ class Connection:
                 self._outbox.parts.append(HTTP_ANSWER)
             raise
         finally:
-            # Partitions and groups hold pending answers, and would go on waking a connection that has ended.
-            self._abandon_pending()
+            self._pending.abandon()
             if self._outbox.parts:
                 await self._flush()  # what was answered before a bad frame
 
@@ -330,7 +331,7 @@ class Connection:
         # their like: a join or a long poll may wait for minutes, and answers would pile up behind it.
         if self._pending:
             may_go_on = call.route.pipelined and self._pending[-1].call.route.pipelined
-            if not may_go_on or self._queued_bytes > QUEUED_BYTES_MAX:
+            if not may_go_on or self._pending.queued_bytes > QUEUED_BYTES_MAX:
                 self._inbox.put_back(start)
                 return DRAIN
             if len(self._pending) >= PENDING_MAX:
@@ -471,7 +472,7 @@ class Connection:
             while throttling.muted_until > trio.current_time():
                 self._answer_pending()
                 await self._flush()
-                if self._pending and self._pending[0].is_ready:  # the turn was over
+                if self._pending.is_first_ready:  # the turn was over
                     await trio.lowlevel.checkpoint()
                     self._note_time()
                     continue
@@ -559,59 +560,27 @@ class Connection:
 
     def _answer_in_order(self, call: Call, correlation_id: int, answer: Any, charge: Charge | None = None) -> None:
         """Answer when it is ready, and after all that are kept already. None: nobody waits for an answer."""
-        if isinstance(answer, PendingAnswer):
-            answer.on_ready = self._note_ready
-            self._pending.append(Pending(call, correlation_id, answer, charge, time.monotonic()))
-            # It may have become ready before it knew whom to tell.
-            if answer.is_ready:
-                self._note_ready()
+        if not isinstance(answer, PendingAnswer):
+            self._pending.answer(call, correlation_id, answer, charge)
             return
-        if charge is not None:
-            answer = self._throttling.settle(call, answer, charge)
-        if answer is None:
-            pass
-        elif self._pending:
-            # As bytes, which take a tenth of the memory that the objects do, and are quickly handed over in the end. Only
-            # produce requests go on while an answer is pending, so there are no regions of files in between.
-            encoded = answer if type(answer) is EncodedAnswer else EncodedAnswer(b"".join(call.encoded(answer)))
-            self._queued_bytes += len(encoded.body)
-            self._pending.append(Pending(call, correlation_id, encoded, since=time.monotonic()))
-        elif type(answer) is EncodedAnswer:
-            self._outbox.add_encoded(call, correlation_id, answer.body)
-        else:
-            self._outbox.add(call, correlation_id, call.encoded(answer))
+        answer.on_ready = self._note_ready
+        self._pending.wait_for(call, correlation_id, answer, charge)
+        # It may have become ready before it knew whom to tell.
+        if answer.is_ready:
+            self._note_ready()
 
     def _note_ready(self) -> None:
         """A pending answer has become ready: send it soon if it is its turn."""
-        # Clients expect answers in the order of their requests, so only the first one matters.
-        if self._pending and self._pending[0].is_ready:
+        if self._pending.is_first_ready:
             if self._ready is not None:
                 self._ready.set()
             elif self._readiness.is_inside_the_wait:
                 self._readiness.poke(self._socket)
 
     def _answer_pending(self) -> None:
-        """Encode the pending answers whose turn it is, until that of this connection is over."""
-        pending = self._pending
-        while pending and pending[0].is_ready:
-            call, correlation_id, answer, charge, since = pending.popleft()
-            call.route.note_time(time.monotonic() - since)
-            if isinstance(answer, EncodedAnswer):
-                self._queued_bytes -= len(answer.body)
-                response: Any = answer
-            else:
-                # Made only now: a fetch that waits keeps no file open, and its answer takes no memory.
-                response = answer.response()
-                if charge is not None:
-                    response = self._throttling.settle(call, response, charge)
-            if type(response) is EncodedAnswer:
-                self._outbox.add_encoded(call, correlation_id, response.body)
-            elif response is not None:
-                self._outbox.add(call, correlation_id, call.encoded(response))
-            # One commit may make a hundred answers ready, each about thousands of partitions.
-            if pending and time.monotonic() > self._turn_end:
-                self._note_ready()
-                return
+        """Put the pending answers whose turn it is into the outbox, until the turn of this connection is over."""
+        if self._pending.hand_over_ready(self._turn_end):
+            self._note_ready()
 
     async def _drain(self, count: int, *, is_end: bool = False) -> None:
         """Wait until no more than `count` answers are pending; at the end not for those that only a living peer needs."""
@@ -621,7 +590,7 @@ class Connection:
             pending = self._pending
             if len(pending) <= count:
                 return
-            if pending[0].is_ready:  # the turn was over
+            if pending.is_first_ready:  # the turn was over
                 await trio.lowlevel.checkpoint()
                 self._note_time()
             else:
@@ -633,12 +602,6 @@ class Connection:
                     await self._ready.wait()
                 finally:
                     self._ready = None
-
-    def _abandon_pending(self) -> None:
-        for each in self._pending:
-            if isinstance(each.answer, PendingAnswer):
-                each.answer.abandon()
-        self._pending.clear()
 
     async def _flush(self) -> None:
         """Send everything that was answered, waiting for a slow peer and for cold pages of the log."""

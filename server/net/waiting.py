@@ -24,15 +24,15 @@ END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]
 """In place of a request: other connections are due."""
 FLUSH = Waiting(None, 1, None)  # type: ignore[arg-type]
 """In place of a request: what is to be sent has to come from the disk first."""
-DRAIN = Waiting(None, 3, None)  # type: ignore[arg-type]
+DRAIN = Waiting(None, 2, None)  # type: ignore[arg-type]
 """In place of a request: the answers to those before it are due first."""
-ROOM = Waiting(None, 4, None)  # type: ignore[arg-type]
+ROOM = Waiting(None, 3, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
-MEMORY = Waiting(None, 6, None)  # type: ignore[arg-type]
+MEMORY = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: there is no memory for the rest of a large one."""
-MUTED = Waiting(None, 7, None)  # type: ignore[arg-type]
+MUTED = Waiting(None, 5, None)  # type: ignore[arg-type]
 """In place of a request: the client has to pause."""
-UNKNOWN_CALL = Waiting(None, 5, None)  # type: ignore[arg-type]
+UNKNOWN_CALL = Waiting(None, 6, None)  # type: ignore[arg-type]
 """In place of a request: the first of its kind, or the broker does not know its cluster yet."""
-END_OF_STREAM = Waiting(None, 2, None)  # type: ignore[arg-type]
+END_OF_STREAM = Waiting(None, 7, None)  # type: ignore[arg-type]
 """In place of a request: the peer will send no more."""
