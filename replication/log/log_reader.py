@@ -1,7 +1,7 @@
 """What can be asked of a log without changing it: slices and aborted transactions. Timestamps: `time_search.py`.
 
-`LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover; `PartitionLog`
-appends, cuts and deletes.
+`LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover. Over it are
+`DurableLog`, which flushes, `SegmentedLog`, which rolls, cuts and deletes, and `PartitionLog`, which appends.
 """
 
 from __future__ import annotations
@@ -202,4 +202,3 @@ class LogReader:
 def base_offset_of(segment: Segment) -> int:
     """For bisecting segments."""
     return segment.base_offset
-

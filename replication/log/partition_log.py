@@ -2,56 +2,47 @@
 
 Theory
     Offsets rise without end; the log holds [log_start_offset, log_end_offset) in segments of which only the last is
-    written to. Every operation plans, then writes: it first reads and opens whatever it needs, and what fails there has
-    changed nothing. Then follow the calls that decide, in an order in which files and memory agree after each. What is
-    known of the records (indexes, leader epochs, producers) follows in memory and is written later. Where a call fails
-    that can be neither undone nor left at that, the whole log directory goes offline and every call answers
-    KAFKA_STORAGE_ERROR.
+    written to. An append plans, then writes, as every change does (`segmented_log.py`): whatever can be refused is refused
+    before the one write, and what is known of the records (indexes, leader epochs, producers) follows in memory and is
+    written later. Where the disk is broken the whole log directory goes offline, and every call answers KAFKA_STORAGE_ERROR.
+
+    What only reads is in `log_reader.py`, and how a log gets to the disk in `durable_log.py`.
 
 Who may call what, where
     One task owns a log and calls it without awaiting in between: the event loop. Nothing here waits for the disk to have
     written; `durable_log.py` says how that is split between the loop and threads.
 
     Segments below the last one do not change, so a thread may read their files too (the cleaner does). Loading happens
-    in a thread because nobody else knows the log yet. `flush()` and `close()` do all of it at once, for shutdown and tests.
+    in a thread because nobody else knows the log yet. `flush()` and `close()` wait for the disk, for shutdown and tests.
 """
 
 from __future__ import annotations
 
-import contextlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import encode_partition_metadata
-from ottla.replication.log.compaction import Source
 from ottla.replication.log.creation import create_log_directory
-from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.epochs import LeaderEpochs
-from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
-from ottla.replication.log.log_reader import base_offset_of, guarded, translated
+from ottla.replication.log.log_reader import guarded, translated
 from ottla.replication.log.names import (
-    CLEANED_SUFFIX,
     PARTITION_METADATA,
-    SWAP_SUFFIX,
     parse_partition_directory,
     partition_directory_name,
     partition_path,
     path_in,
 )
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
-from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of, producers_at
+from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of
 from ottla.replication.log.replicated import EPOCH_MAX, check_replicated
-from ottla.replication.log.retention import expired_count
 from ottla.replication.log.rolling import should_roll
 from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_files import remove_files, remove_unfinished
+from ottla.replication.log.segment import DamagedIndexes
+from ottla.replication.log.segmented_log import SegmentedLog
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
-from ottla.replication.log.truncation import DAY_MS, Truncation
 from ottla.replication.log.validator import (
     AppendOrigin,
     CheckedRecords,
@@ -67,7 +58,6 @@ if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
     from ottla.replication.log.verification import VerificationGuard
 
-SEGMENTS_MAX = 2**31
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
@@ -82,16 +72,12 @@ class AppendInfo(NamedTuple):
     flush_due: bool
 
 
-class PartitionLog(DurableLog):
+class PartitionLog(SegmentedLog):
     """One replica's log. The module docstring says what may be called where."""
 
     __slots__ = (
         "_client_rules",
-        "_config",
         "_coordinator_rules",
-        "_producers",
-        "first_dirty_offset",
-        "has_rolled",
         "is_flush_required",
         "partition",
         "topic",
@@ -107,24 +93,10 @@ class PartitionLog(DurableLog):
         config: LogConfig,
         parts: LoadedLog,
     ) -> None:
-        super().__init__(
-            log_directory,
-            directory,
-            partition_directory_name(topic, partition),
-            parts.segments,
-            log_start_offset=parts.log_start_offset,
-            log_end_offset=parts.log_end_offset,
-            recovery_point=parts.recovery_point,
-            epochs=parts.epochs,
-            snapshots=parts.snapshots,
-        )
+        super().__init__(log_directory, directory, partition_directory_name(topic, partition), config, parts)
         self.topic = topic
         self.partition = partition
         self.topic_id = parts.topic_id
-        self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
-        self.has_rolled = False
-        """Whether a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
-        self._producers = parts.producers
         self.config = config
 
     @classmethod
@@ -389,228 +361,7 @@ class PartitionLog(DurableLog):
         """Forget idle producers, a piece of them with each step; gives how many they were."""
         return iter(()) if self._producers is None else self._producers.remove_expired(now_ms, expiration_ms)
 
-    # --- the ends of the log ------------------------------------------------------------------------------------------
-
-    def increase_log_start_offset(self, offset: int) -> bool:
-        """Records below `offset` are not to be read any more; returns whether that is news."""
-        if offset <= self.log_start_offset:
-            return False
-        assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
-        self.log_start_offset = offset
-        # A reader that asks for an epoch below the start would be sent to records that are gone.
-        self._epochs.truncate_from_start(offset)
-        if self._producers is not None:
-            self._producers.on_log_start_offset(offset)
-        return True
-
-    @guarded
-    def roll(self, now_ms: int) -> bool:
-        """Begin a new segment, unless the last one is empty."""
-        return self._roll(now_ms, self.log_end_offset)
-
-    def _roll(self, now_ms: int, base_offset: int) -> bool:
-        """Begin a new segment. OSError: there is none, and the last one goes on."""
-        active = self._segments[-1]
-        if base_offset == active.base_offset:
-            return False
-        assert base_offset > active.base_offset, f"roll at {base_offset} below {active.base_offset}"
-        # First all that can fail. If the disk is full here, the log goes on in the old segment. The snapshot may wait
-        # for a flush, because the append that rolls waits for this.
-        self._snapshots.take(base_offset, self._producers, may_wait=True)
-        fresh = Segment.create(self.log_directory.files, self.directory, base_offset, created_ms=now_ms)
-        fresh.defers_repair = active.defers_repair
-        with contextlib.suppress(OSError):  # all is in memory; the flush of the segment saves it again
-            active.seal()
-        self._segments.append(fresh)
-        self._name_changes += 1
-        # The next flush has to sync the indexes of the old segment as well.
-        self._has_sealed = self.has_rolled = True
-        return True
-
-    def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
-        """What a thread has to read before `truncate_to`; None if that is little."""
-        # Without producers nothing has to be read; outside of the segments there is nothing to read.
-        if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
-            return None
-        return Truncation.of(self, self._snapshots, len(self._producers.producers), offset, now_ms)
-
-    @guarded
-    def truncate_to(self, offset: int, *, now_ms: int, truncation: Truncation | None = None) -> bool:
-        """Drop all records from `offset` on; returns whether there were any."""
-        assert offset >= 0
-        # The leader's log is no shorter, but an epoch without records may be one that the leader never had.
-        if offset >= self.log_end_offset:
-            self._epochs.truncate_from_end(self.log_end_offset)
-            return False
-        if offset < self._segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return True
-        keep = bisect_right(self._segments, offset, key=base_offset_of)
-        # Plan first: the place of the cut, and what is known of producers there. These reads may fail while all records
-        # are still there.
-        cut = self._segments[keep - 1].plan_cut(offset)
-        log_start_offset = min(self.log_start_offset, offset)
-        producers = None if truncation is None else truncation.producers_at(offset)
-        self._snapshots.remove_outside(log_start_offset, offset)  # first: those that are left hold for the records that are left
-        if self._producers is not None and producers is None:
-            producers = self._producers_at(offset, log_start_offset, now_ms)
-        # Carry out: later segments first, so that the log never has a gap. A failure after the first of them leaves a
-        # log that is cut only in part, which nobody can undo.
-        is_cut = self._drop_segments(keep, now_ms)
-        try:
-            self._segments[-1].cut(cut, now_ms)
-        except OSError as error:
-            if not is_cut:
-                raise
-            raise Irreparable(f"{self.name} is cut only in part", error) from error
-        # Only memory from here on.
-        self._note_cut(offset, first_dirty_offset=self._segments[-1].base_offset)
-        self.log_start_offset = log_start_offset
-        self._epochs.truncate_from_end(offset)
-        self._producers = producers
-        return True
-
-    def _drop_segments(self, keep: int, now_ms: int) -> bool:
-        """Give up all but the first segments, the last one first: what is there is the beginning of the log at any time."""
-        is_cut = False
-        while len(self._segments) > keep:
-            try:
-                self._give_up(self._segments[-1], now_ms)
-            except OSError as error:
-                if not is_cut:
-                    raise
-                raise Irreparable(f"{self.name} is cut only in part", error) from error
-            del self._segments[-1]
-            is_cut = True
-        return is_cut
-
-    def _note_cut(self, offset: int, *, first_dirty_offset: int) -> None:
-        # A flush that is under way has synced records that are gone. It sees by this count that it must not move the
-        # recovery point.
-        self._cuts += 1
-        self.layout += 1
-        self.log_end_offset = offset
-        # The checkpoints on the disk still have the old offsets. After a crash they would vouch for records that were
-        # written later and never synced, or never compacted: a deletion marker among those would go before the value.
-        if offset < self.recovery_point or first_dirty_offset < self.first_dirty_offset:
-            self.recovery_point = min(self.recovery_point, offset)
-            self.first_dirty_offset = min(self.first_dirty_offset, first_dirty_offset)
-            if self.log_directory.on_cut is not None:
-                self.log_directory.on_cut()
-
-    @guarded
-    def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
-        """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
-        # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
-        # start.
-        files = self.log_directory.files
-        fresh = Segment.create(files, self.directory, offset, created_ms=now_ms, suffix=CLEANED_SUFFIX)
-        try:
-            # All of them: none says anything about a log that begins at another offset.
-            self._snapshots.remove_outside(1, 0)
-            self._give_up(self._segments[-1], now_ms)
-        except OSError:
-            remove_unfinished(files.storage, fresh.paths())
-            raise
-        try:
-            # The last one first, as in any cut. From here on there is no way back.
-            for segment in reversed(self._segments[:-1]):
-                self._give_up(segment, now_ms)
-            fresh.change_suffix("")
-        except OSError as error:
-            raise Irreparable(f"{self.name} cannot begin anew at {offset}", error) from error
-        fresh.defers_repair = self._segments[-1].defers_repair
-        self._segments = [fresh]
-        self._note_cut(offset, first_dirty_offset=offset)
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self._epochs.clear()
-        self._producers = None
-
-    def _producers_at(self, offset: int, log_start_offset: int, now_ms: int) -> ProducerStateManager:
-        bounds = {"log_start_offset": log_start_offset, "now_ms": now_ms, "expiration_ms": DAY_MS}
-        return producers_at(offset, self._segments, self._snapshots, **bounds)
-
-    @guarded
-    def delete_old_segments(
-        self, now_ms: int, high_watermark: int, *, limit: int = SEGMENTS_MAX, is_enough: Callable[[], bool] = lambda: False
-    ) -> int:
-        """Give up segments that retention does not cover any more, until there are `limit` or it `is_enough`; returns how many."""
-        count = expired_count(
-            self._segments,
-            self._config,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=high_watermark,
-            now_ms=now_ms,
-            limit=limit,
-        )
-        if not count:
-            return 0
-        # A log always has a segment to write to, so a new one comes before the last old one goes.
-        if count == len(self._segments):
-            self._roll(now_ms, self.log_end_offset)
-        # The start moves first: nobody may be sent to a segment whose files are going.
-        self.increase_log_start_offset(self._segments[count].base_offset)
-        for gone in range(1, count + 1):  # the oldest first: where this breaks off the log is whole, and the next time goes on
-            self._give_up(self._segments[0], now_ms)
-            del self._segments[0]
-            if is_enough():
-                return gone
-        return count
-
-    def _give_up(self, segment: Segment, now_ms: int, *, keep_snapshot: bool = False) -> None:
-        """Mark the files of a segment as deleted. OSError: it is as it was."""
-        self.layout += 1
-        due_ms = now_ms + self._config.file_delete_delay_ms
-        paths = segment.give_up()
-        self._name_changes += 1
-        snapshot = None if keep_snapshot else self._snapshots.mark_deleted(segment.base_offset)
-        for path in paths if snapshot is None else (*paths, snapshot):
-            self.log_directory.remove_later(path, due_ms)
-
-    @guarded
-    def replace_segments(self, sources: Sequence[Source], cleaned: Segment, *, now_ms: int) -> bool:
-        """Swap a compacted segment in for the ones it was made of; False if those are not what they were."""
-        bases = [segment.base_offset for segment in self._segments[:-1]]
-        # The cleaner worked in a thread meanwhile. Retention or a cut may have taken what it read, and then its work is
-        # void.
-        if sources[0].base_offset not in bases:
-            return False
-        first = bases.index(sources[0].base_offset)
-        old = self._segments[first : first + len(sources)]
-        if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
-            return False
-        # From here on a restart takes the compacted segment, so the old ones may go. If the process ends in between,
-        # the next start finishes the exchange.
-        if not self._announce(cleaned):
-            return False
-        try:
-            for segment in old[1:]:
-                self._give_up(segment, now_ms)
-            # The compacted segment begins at the same offset, so this snapshot is true for it as well.
-            self._give_up(old[0], now_ms, keep_snapshot=True)
-            cleaned.change_suffix("")
-        except OSError as error:
-            raise Irreparable(f"A compacted segment of {self.name} cannot take its place", error) from error
-        # The cleaner had its own open files. Those of a log are counted and bounded together.
-        cleaned.use_files(self.log_directory.files)
-        cleaned.defers_repair = old[0].defers_repair
-        self._segments[first : first + len(sources)] = [cleaned]
-        return True
-
-    def _announce(self, cleaned: Segment) -> bool:
-        """Give a compacted segment the names that make it count at a start; False if its files are gone."""
-        try:
-            cleaned.change_suffix(SWAP_SUFFIX)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            # Files of these names would take the place of whatever is there at the next start.
-            remove_files(self.log_directory.storage, [*cleaned.paths(SWAP_SUFFIX), *cleaned.paths()])
-            raise
-        return True
-
-    # --- durability ---------------------------------------------------------------------------------------------------
+    # --- the directory ------------------------------------------------------------------------------------------------
 
     @guarded
     def close(self) -> None:
@@ -653,5 +404,3 @@ class PartitionLog(DurableLog):
         self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
         self._name_changes += 1  # the next flush syncs it, also if one is under way
-
-

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from ottla.replication.log.partition_log import SEGMENTS_MAX, AppendInfo, PartitionLog
+from ottla.replication.log.partition_log import AppendInfo, PartitionLog
+from ottla.replication.log.segmented_log import SEGMENTS_MAX
 from ottla.replication.log.truncation import Truncation
 from ottla.replication.partition.divergence import divergence_from_leader
 from ottla.replication.partition.traffic import TopicTraffic
