@@ -83,7 +83,7 @@ def _own(default: Any, doc: str, **details: Any) -> Any:
     return setting(default, doc=doc, **details)
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class GroupSettings:
     """Every setting of one group that is in force: its own, else the broker's."""
 

@@ -49,7 +49,7 @@ def _throttled_replicas(name: str) -> Any:
     return setting((), kind=LIST, check=check, doc=doc)
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """One topic's settings, defaults filled in."""
 
@@ -311,7 +311,7 @@ class LogConfig:
             raise InvalidSetting("remote.storage.enable", True, "disabled", message=message)
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class ReplicationConfig:
     """What the replica manager and the controller need to know, for all partitions."""
 

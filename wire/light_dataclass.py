@@ -4,8 +4,8 @@ The library writes six functions for each class and compiles them. A start decla
 its time. Here all classes share their methods, which look at the fields when they are called. So an object costs some microseconds
 more to make or to compare, and reading it costs the same. What is made for each partition, or more often, is a `dataclass`.
 
-It takes `frozen=True`, `slots` and `kw_only`; `fields` and `replace` of the library work. A `light_dataclass` and a `dataclass` cannot
-inherit from each other.
+It takes `frozen=True` and `kw_only`; `fields` and `replace` of the library work. There are no `slots`, for which the library makes
+each class twice. A `light_dataclass` and a `dataclass` cannot inherit from each other.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as light_dataclass
 else:
 
-    def light_dataclass(*, frozen: bool, slots: bool = False, kw_only: bool = False) -> Callable[[type], type]:
+    def light_dataclass(*, frozen: bool, kw_only: bool = False) -> Callable[[type], type]:
         """See the module's docstring."""
         assert frozen, "objects that change are made often: use dataclass"
 
@@ -88,7 +88,7 @@ else:
             own = cls.__dict__
             # The library would make the docstring of a signature.
             assert own.get("__doc__"), f"{cls.__qualname__} needs a docstring"
-            light = dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+            light = dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
             setattr(light, _KEPT, fields(light))
             for name, method in _METHODS.items():
                 if name not in own or name == "__hash__":

@@ -19,7 +19,7 @@ from ottla.groupcoord.runtime.ports import NotLoaded
 from ottla.wire.light_dataclass import light_dataclass
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class LateKind:
     """A kind of groups whose code is loaded late: the folder of that name, whose part is `KIND`."""
 

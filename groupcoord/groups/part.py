@@ -37,7 +37,7 @@ Replay = Callable[[Any, int, int], None]
 """Takes over a record of the log: the record, its offset, and the id of the producer whose transaction it is part of, or -1."""
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class Host:
     """What the parts of one shard share."""
 
@@ -80,7 +80,7 @@ class Part:
         """A transaction has ended."""
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class PartKind:
     """What is known of a part before there is a shard."""
 

@@ -67,7 +67,7 @@ def _nobody_is_told(partition: int, shard: Any) -> None:
     """What most kinds do when records have come into force."""
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
     """What a runtime runs."""
 

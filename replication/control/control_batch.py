@@ -84,7 +84,7 @@ class ControlBatch:
         return bool(self.leader_and_isr or self.update_metadata or self.stop_replica)
 
 
-@light_dataclass(frozen=True, slots=True, kw_only=True)
+@light_dataclass(frozen=True, kw_only=True)
 class Sender:
     """The controller as its requests name it, and what they say of brokers and topics besides."""
 

@@ -25,7 +25,7 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 
 
-@light_dataclass(frozen=True, slots=True, kw_only=True)
+@light_dataclass(frozen=True, kw_only=True)
 class NewTopic:
     """A topic to create: counts of -1 ask for the broker's defaults, assignments replace both counts."""
 
@@ -36,7 +36,7 @@ class NewTopic:
     configs: Mapping[str, str] | None = None
 
 
-@light_dataclass(frozen=True, slots=True, kw_only=True)
+@light_dataclass(frozen=True, kw_only=True)
 class TopicPlan:
     """A change of one topic, `before` None: its creation. `first_new` is the first partition that did not exist before."""
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -56,6 +55,7 @@ from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.partition.traffic import Traffic
+from ottla.replication.random_ids import random_uuid
 from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -78,7 +78,7 @@ class ReplicaManager:
         storage: Storage | None = None,
         clock_ms: Callable[[], int] = system_clock_ms,
         run_in_thread: RunInThread = trio.to_thread.run_sync,
-        new_uuid: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        new_uuid: Callable[[], bytes] = random_uuid,
         descriptors: Descriptors | None = None,
         log_dirs_throttle: ReplicationThrottle | None = None,
     ) -> None:

@@ -8,7 +8,6 @@ names of topics are cut. What a failed attempt leaves is removed like any delete
 from __future__ import annotations
 
 import errno
-from uuid import uuid4
 
 from ottla.replication.log.checkpoints import encode_partition_metadata
 from ottla.replication.log.names import (
@@ -21,6 +20,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import LogDirectory
+from ottla.replication.random_ids import random_uuid
 
 
 def create_log_directory(
@@ -40,7 +40,7 @@ def create_log_directory(
     if storage.exists(directory):
         raise FileExistsError(errno.EEXIST, "The log exists", directory)
     # Phase 1: everything under a name that no start takes for a log.
-    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, uuid4().hex, DELETE_MARK))
+    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, random_uuid().hex(), DELETE_MARK))
     storage.make_directory(unfinished)
     try:
         segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)

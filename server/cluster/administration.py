@@ -18,7 +18,6 @@ import logging
 import math
 import os
 import random
-import uuid
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -40,6 +39,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.random_ids import uuid_of
 from ottla.server.cluster.controller.topics_by_request import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
 from ottla.server.cluster.turns_by_name import TurnsByName
@@ -91,7 +91,7 @@ def random_topic_id() -> bytes:
 
     The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
     """
-    while (topic_id := uuid.UUID(int=_random.getrandbits(128), version=4).bytes) in RESERVED_IDS:
+    while (topic_id := uuid_of(_random.getrandbits(128))) in RESERVED_IDS:
         pass
     return topic_id
 

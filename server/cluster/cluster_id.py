@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Coordination, Create, NodeExists, NoNode, Operation
+from ottla.replication.random_ids import random_uuid
 
 NOTHING: Mapping[str, bytes] = MappingProxyType({})
 
@@ -57,4 +57,4 @@ async def make_missing(coordination: Coordination, paths: Iterable[str], content
 
 def random_cluster_id() -> str:
     """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return base64.urlsafe_b64encode(random_uuid()).decode().rstrip("=")

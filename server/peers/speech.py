@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class Speech:
     """How this broker speaks to one listener of the others, by its settings for a listener of that name."""
 

@@ -30,7 +30,7 @@ class UnknownAuthorizer(ValueError):
     """A class that is not one of Kafka's own, or principals that are none; says what to do about it."""
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class AuthorizerConfig:
     """`super_users`: principals such as `User:admin`. `allow_everyone`: to resources that no rule concerns."""
 

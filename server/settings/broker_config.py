@@ -84,7 +84,7 @@ class ConfigError(Exception):
     """A configuration that the broker cannot start with; the message is one line for the operator."""
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class ServerConfig:
     """The settings of the server itself: identity, listeners, connections, directories."""
 
@@ -171,7 +171,7 @@ class ServerConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Everything a broker is started with."""
 

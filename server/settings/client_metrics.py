@@ -41,7 +41,7 @@ _MATCHED = frozenset(
 Subscriptions = dict[str, Overrides]
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class ClientMetricsConfig:
     """What a subscription asks of which clients."""
 

@@ -17,7 +17,7 @@ def _path_problem(text: str) -> str | None:
     return "must be the absolute path of a Unix socket; brokers of several machines share a tree by zookeeper.connect"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class CoordinationConfig:
     """How to reach the process that serves the tree, and how long it waits for this broker."""
 

@@ -3,7 +3,7 @@
 from ottla.wire.light_dataclass import light_dataclass
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """A listener's name with the address to bind or to advertise, and what is spoken there."""
 

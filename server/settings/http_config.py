@@ -49,7 +49,7 @@ def _user_info_problem(text: str | None) -> str | None:
     return None if text is None or ":" in text else "must be user:password"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class HttpConfig:
     """Where the endpoint is, and who may ask it."""
 

@@ -11,7 +11,7 @@ SERVICE_NAME = "sasl.kerberos.service.name"
 RULES_NAME = "sasl.kerberos.principal.to.local.rules"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class KerberosConfig:
     """Kafka's settings that have an effect."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class KerberosKeys:
     """The keys of one listener. `keytab` None: where Kerberos' own configuration has them."""
 
@@ -35,7 +35,7 @@ class KerberosKeys:
     """Whether the line lets this broker log in at others, too."""
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class KerberosOfListener:
     """What a listener takes tickets for, and the rules that name its users."""
 

@@ -5,7 +5,7 @@ from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import LONG, setting
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class MemberConfig:
     """How a member reaches the others, and how it leaves them."""
 

@@ -13,7 +13,7 @@ LOGIN_HANDLER_NAME = "sasl.login.callback.handler.class"
 DEFAULT_RETRIEVER = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class OAuthLoginConfig:
     """Kafka's settings that have an effect."""
 

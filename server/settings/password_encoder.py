@@ -32,7 +32,7 @@ class UndecodablePassword(Exception):
     """A text that holds no password for this secret; the message says nothing of either."""
 
 
-@light_dataclass(frozen=True, slots=True, kw_only=True)
+@light_dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
     """Encodes with what is given here, and decodes with what a text says of itself."""
 

@@ -5,7 +5,7 @@ from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import setting
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class QuotaConfig:
     """Over what time the use of clients is measured."""
 

@@ -46,7 +46,7 @@ _MODULES = {
 _NEED_JAAS = (GSSAPI, PLAIN)
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class SaslConfig(OAuthConfig):
     """How clients authenticate by SASL."""
 
@@ -76,7 +76,7 @@ class SaslConfig(OAuthConfig):
     )
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class MechanismConfig:
     """One mechanism of one listener. `max_reauth_ms` 0: nobody has to authenticate again."""
 
@@ -90,7 +90,7 @@ class MechanismConfig:
     """Keys and rules, for GSSAPI."""
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class SaslListenerConfig:
     """What a listener needs to authenticate its clients."""
 
@@ -99,7 +99,7 @@ class SaslListenerConfig:
     failure_delay_ms: int
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class PeerLoginConfig:
     """How this broker logs in at the listener of the others."""
 

@@ -8,7 +8,7 @@ from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import PASSWORD, setting
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class TlsConfig:
     """How one listener encrypts, and what this broker shows when it asks another one through it."""
 

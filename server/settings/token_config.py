@@ -9,7 +9,7 @@ from ottla.wire.settings import LONG, PASSWORD, field_name, parse_value, setting
 MASTER_KEY = "delegation.token.master.key"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class TokenConfig:
     """Without a secret key there are no delegation tokens. Times are in ms."""
 
@@ -41,7 +41,7 @@ class TokenConfig:
         return (self.delegation_token_secret_key or "").encode()
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class OlderTokenConfig:
     """What Kafka 4 has no more. It is accepted, and members of a cluster describe it."""
 

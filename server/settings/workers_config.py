@@ -20,7 +20,7 @@ def _count_problem(text: str) -> str | None:
     return f"must be a number from 1 to {WORKERS_MAX}, or {AUTO}"
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
     """The processes of one start."""
 
@@ -39,7 +39,7 @@ class WorkersConfig:
         return int(self.num_workers)
 
 
-@light_dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True)
 class Worker:
     """A broker that is one of several processes of one start (`worker_places.py`)."""
 

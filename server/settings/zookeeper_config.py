@@ -59,7 +59,7 @@ def check_password_encoder(config: ZooKeeperConfig) -> None:
         raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
-@light_dataclass(frozen=True, kw_only=True, slots=True)
+@light_dataclass(frozen=True, kw_only=True)
 class ZooKeeperConfig:
     """The settings of the connection to ZooKeeper."""
 

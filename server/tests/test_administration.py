@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -354,7 +353,7 @@ async def test_an_internal_topic_is_made_once_and_fits_a_single_broker(tmp_path:
 
 def test_topic_ids_are_never_the_reserved_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [*RESERVED_IDS, b"x" * 16]
-    monkeypatch.setattr(uuid, "UUID", lambda **_: SimpleNamespace(bytes=made.pop(0)))
+    monkeypatch.setattr(administration_module, "uuid_of", lambda _: made.pop(0))
     assert random_topic_id() == b"x" * 16
 
 

@@ -33,7 +33,7 @@ def both(**how: bool) -> list[Any]:
     return made
 
 
-HOW = [{}, {"slots": True}, {"kw_only": True}, {"kw_only": True, "slots": True}]
+HOW = [{}, {"kw_only": True}]
 
 
 @pytest.mark.parametrize("how", HOW)

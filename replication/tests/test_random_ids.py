@@ -1,0 +1,17 @@
+from uuid import RFC_4122, UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.replication.random_ids import random_uuid, uuid_of
+
+
+@given(st.integers(0, 2**128 - 1))
+def test_bits_make_the_uuid_that_python_makes_of_them(bits: int) -> None:
+    assert uuid_of(bits) == UUID(int=bits, version=4).bytes
+
+
+def test_random_uuids_differ() -> None:
+    made = {random_uuid() for _ in range(100)}
+    assert len(made) == 100
+    assert all((each.version, each.variant) == (4, RFC_4122) for each in (UUID(bytes=one) for one in made))
