@@ -4,7 +4,8 @@ Who owns what
     The event loop owns every partition and log; handlers call them directly and never await in between. Threads get work
     that is cut off from them: syncing files that are open already (`FlushJob`), loading logs nobody knows yet, making the
     files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
-    loop. So there are no locks. The background loops (`housekeeping.py`) give way after a few milliseconds, so that ten thousand partitions
+    loop. So there are no locks. Only what makes, discards or deletes logs waits for threads between its look and its change:
+    it holds the turn of each topic's name, or one would take a folder that is another's by then. The background loops (`housekeeping.py`) give way after a few milliseconds, so that ten thousand partitions
     can be looked after without a request noticing.
 
 Forced flushes
@@ -57,6 +58,7 @@ from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
 from ottla.replication.slices import Slices
+from ottla.replication.turns_by_name import TurnsByName
 from ottla.wire.errors import ErrorCode, KafkaError
 
 __all__ = ["HostedPartition", "ReplicaManager"]
@@ -101,6 +103,7 @@ class ReplicaManager:
         )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._prepared: dict[tuple[str, int], MadeLog] = {}
+        self._turns = TurnsByName()
         self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
         self._repairer = Repairer(run_in_thread)
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
@@ -288,20 +291,29 @@ class ReplicaManager:
 
         KafkaError if one of them has a name that cannot be; then none is made.
         """
-        missing = []
         for each in hosted:
             if self.partition(each.topic, each.index) is None:
                 partition_directory_name(each.topic, each.index)  # refuses a name that cannot be, before any log is made
-                missing.append(each)
-        missing = self._take_up_prepared(missing)
-        if missing:
-            # Logs of another topic of the same name stand there as well, which is not going to be created any more.
-            await self.discard_prepared([(each.topic, each.index) for each in missing])
-            # A deleted topic of the same name may not have been renamed yet. Its directories stand where the new ones go.
-            await self._removals.free_names_for_new_logs([(each.topic, each.index) for each in missing])
-            failures = await self._new_logs.make(missing, self._take_up_some)
-            for failure in failures.values():
-                raise failure
+        async with self._turns.of(each.topic for each in hosted):
+            # Looked at within the turn: whoever had it before may have made some of them.
+            missing = [each for each in hosted if self.partition(each.topic, each.index) is None]
+            missing = self._take_up_prepared(missing)
+            if missing:
+                await self._make_missing(missing)
+
+    async def _make_missing(self, missing: Sequence[HostedPartition]) -> None:
+        await self._free_names(missing)
+        failures = await self._new_logs.make(missing, self._take_up_some)
+        for failure in failures.values():
+            raise failure
+
+    async def _free_names(self, wanted: Sequence[HostedPartition]) -> None:
+        """Within the turns of these names: let no log stand where new ones go."""
+        names = [(each.topic, each.index) for each in wanted]
+        # Logs that were prepared for another topic of the same name, or in vain: nobody has come for them.
+        await self._new_logs.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
+        # A deleted topic of the same name may not have been renamed yet.
+        await self._removals.free_names_for_new_logs(names)
 
     def _count_logs(self) -> dict[str, int]:
         counts = {held.path: 0 for held in self.directories.online()}
@@ -323,14 +335,13 @@ class ReplicaManager:
 
         Answers which topics' could not be made, and why.
         """
-        # A directory that is in use would be moved out of the way.
-        in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
-        refused = {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The logs of {name} are in use") for name in in_use}
-        wanted = [each for each in hosted if each.topic not in in_use]
-        keys = [(each.topic, each.index) for each in wanted]
-        await self.discard_prepared(keys)  # nobody has come for them
-        await self._removals.free_names_for_new_logs(keys)
-        return refused | dict(await self._new_logs.make(wanted, self._keep_prepared))
+        async with self._turns.of(each.topic for each in hosted):
+            # A directory that is in use would be moved out of the way.
+            in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
+            refused = {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The logs of {name} are in use") for name in in_use}
+            wanted = [each for each in hosted if each.topic not in in_use]
+            await self._free_names(wanted)
+            return refused | dict(await self._new_logs.make(wanted, self._keep_prepared))
 
     def _keep_prepared(self, made: Sequence[MadeLog]) -> None:
         self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
@@ -349,13 +360,21 @@ class ReplicaManager:
             self._take_up(prepared.log, each)
         return missing
 
-    async def discard_prepared(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Remove logs that were prepared in vain."""
-        found = [self._prepared.pop(key, None) for key in partitions]
-        await self._new_logs.discard([each for each in found if each is not None])
+    async def discard_prepared(self, hosted: Sequence[HostedPartition]) -> None:
+        """Remove logs that were prepared in vain. Those of another topic that has the same name stay."""
+        async with self._turns.of(each.topic for each in hosted):
+            found = [self._prepared.get((each.topic, each.index)) for each in hosted]
+            gone = [made for made, each in zip(found, hosted, strict=True) if made and made.hosted.topic_id == each.topic_id]
+            for made in gone:
+                self._prepared.pop((made.hosted.topic, made.hosted.index), None)
+            await self._new_logs.discard(gone)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
+        async with self._turns.of(topic for topic, _ in partitions):
+            await self._delete_partitions(partitions)
+
+    async def _delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         touched: set[LogDirectory] = set()
         slices = Slices()
         for topic, index in partitions:

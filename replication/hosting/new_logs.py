@@ -67,7 +67,6 @@ class NewLogs:
         self._run_in_thread = run_in_thread
         self._new_uuid = new_uuid
         self._threads = trio.CapacityLimiter(THREADS_MAX)
-        self._discarded: dict[tuple[str, int], trio.Event] = {}  # names of logs that threads remove now, and when that is over
 
     async def make(
         self, wanted: Sequence[HostedPartition], on_made: Callable[[Sequence[MadeLog]], None]
@@ -76,10 +75,6 @@ class NewLogs:
 
         Once one of a topic's logs cannot be made, none of its others is tried.
         """
-        # Threads remove by path. One that is slow would remove the files of a new log in place of those of the old one.
-        for each in wanted:
-            while (is_gone := self._discarded.get((each.topic, each.index))) is not None:
-                await is_gone.wait()
         try:
             # Before any file is made: after a kill the next start must
             # not load a new log with the checkpoints of an old one.
@@ -178,16 +173,8 @@ class NewLogs:
 
     async def discard(self, made: Sequence[MadeLog]) -> None:
         """Remove logs that nobody has seen. One that cannot be removed now is removed at the next start."""
-        is_over = trio.Event()
-        names = [(log.topic, log.partition) for log, _ in made]
-        self._discarded.update(dict.fromkeys(names, is_over))
-        try:
-            for start in range(0, len(made), LOGS_PER_THREAD_CALL):
-                await self._run_in_thread(self._discard_some, made[start : start + LOGS_PER_THREAD_CALL])
-        finally:
-            for name in names:
-                self._discarded.pop(name, None)
-            is_over.set()
+        for start in range(0, len(made), LOGS_PER_THREAD_CALL):
+            await self._run_in_thread(self._discard_some, made[start : start + LOGS_PER_THREAD_CALL])
 
     def _discard_some(self, made: Sequence[MadeLog]) -> None:
         for log, _ in made:

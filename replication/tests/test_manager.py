@@ -274,7 +274,7 @@ async def test_prepared_logs_are_not_seen_until_their_partitions_are_created(
         disk.storage.fail = None
         assert list(failures) == ["b"]
         assert list(manager.partitions()) == []
-        await manager.discard_prepared([(each.topic, each.index) for each in hosted if each.topic == "b"])
+        await manager.discard_prepared([each for each in hosted if each.topic == "b"])
         jobs = disk.jobs
         await manager.create_partitions([each for each in hosted if each.topic == "a"])
         assert disk.jobs == jobs  # all that has to be done on the disk was done before
@@ -300,7 +300,7 @@ async def test_a_log_that_was_prepared_for_another_topic_id_is_not_taken_up(
         assert partition_of(manager).log is not prepared
         assert partition_of(manager, index=1).topic_id == TOPIC_ID
         assert produce(partition_of(manager)) == 1
-        await manager.discard_prepared([("topic", 0)])
+        await manager.discard_prepared([Hosted()])
         assert "topic-0" in disk.names()
     async with disk.broker(Hosted(topic_id=other_id)) as manager:
         assert partition_of(manager).log_end_offset == 1
@@ -319,9 +319,9 @@ async def test_a_prepared_log_has_the_settings_that_its_topic_has_when_it_is_tak
 async def test_a_prepared_log_that_nobody_wants_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker() as manager:
         await manager.prepare_logs([Hosted(), Hosted(index=1)])
-        await manager.discard_prepared([("topic", 0), ("topic", 7)])
+        await manager.discard_prepared([Hosted(), Hosted(index=7)])
         assert "topic-0" not in disk.names()
-        await manager.discard_prepared([("topic", 0)])
+        await manager.discard_prepared([Hosted()])
         assert (manager._prepared.keys(), list(manager.partitions())) == ({("topic", 1)}, [])
     async with disk.broker() as manager:  # nobody hosts what was never taken up
         assert list(manager.partitions()) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import trio
@@ -15,6 +14,7 @@ from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.names import LOG_START_OFFSET_CHECKPOINT
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
+from ottla.replication.tests.held_threads import Held
 
 OTHER_ID = bytes(range(1, 17))
 NAME = ("topic", 0)
@@ -24,29 +24,6 @@ EPOCHS = "/logs/topic-0/leader-epoch-checkpoint"
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
-
-
-class Held:
-    """A thread of `owner` that waits before it does anything, until it is let go on."""
-
-    def __init__(self, owner: Any, wanted: Callable[[Any, tuple[Any, ...]], bool] = lambda *_: True) -> None:
-        self._run_in_thread = owner._run_in_thread
-        self._wanted = wanted
-        self.has_arrived = trio.Event()
-        self.may_go_on = trio.Event()
-        self.is_over = trio.Event()
-        owner._run_in_thread = self._run
-
-    async def _run(self, function: Any, *arguments: Any) -> Any:
-        # Only the first one: those that come later are as quick as ever.
-        if self.has_arrived.is_set() or not self._wanted(function, arguments):
-            return await self._run_in_thread(function, *arguments)
-        self.has_arrived.set()
-        await self.may_go_on.wait()
-        try:
-            return await self._run_in_thread(function, *arguments)
-        finally:
-            self.is_over.set()
 
 
 def refuse_to_rename(disk: Disk, is_wanted: Callable[[], bool]) -> None:
@@ -159,7 +136,7 @@ async def test_a_new_log_waits_until_one_that_was_made_in_vain_is_removed(disk: 
     async with disk.broker() as manager, trio.open_nursery() as nursery:
         await manager.prepare_logs([Hosted()])
         held = Held(manager._new_logs, lambda function, _: function.__name__ == "_discard_some")
-        nursery.start_soon(manager.discard_prepared, [NAME])
+        nursery.start_soon(manager.discard_prepared, [Hosted()])
         await held.has_arrived.wait()
         nursery.start_soon(manager.create_partitions, [Hosted("another"), Hosted(topic_id=OTHER_ID)])
         await trio.sleep(3600)

@@ -40,9 +40,9 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.random_ids import uuid_of
+from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.cluster.controller.topics_by_request import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
-from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.net.turns import each_in_turns

@@ -30,7 +30,7 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SetData,
 )
-from ottla.server.cluster.turns_by_name import TurnsByName
+from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
 

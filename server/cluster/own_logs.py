@@ -43,7 +43,7 @@ class OwnLogs:
         if not plans:
             return
         with trio.CancelScope(shield=True):
-            await self._replicas.discard_prepared([(each.topic, each.index) for plan in plans for each in self._added(plan)])
+            await self._replicas.discard_prepared([each for plan in plans for each in self._added(plan)])
 
     def _added(self, plan: TopicPlan) -> list[HostedPartition]:
         """The partitions that a plan adds, with the settings that they begin with."""

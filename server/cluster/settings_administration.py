@@ -25,8 +25,8 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SetData,
 )
+from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.cluster.entity_configs import EntityConfigs
-from ottla.server.cluster.turns_by_name import TurnsByName
 from ottla.server.net.turns import computed
 from ottla.server.settings.changes import (
     check_broker,

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.tests.held_threads import Held
 from ottla.server.cluster import administration as administration_module
 from ottla.server.cluster.administration import RESERVED_IDS, random_topic_id
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
@@ -275,6 +277,33 @@ async def test_what_the_controller_does_not_come_to_in_time_is_never_done(
     assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.NONE]
     await broker.administration.create_partitions("old", 2)
     assert folders(tmp_path) == ["old-0", "old-1", "t-0"]
+
+
+async def test_a_topic_whose_logs_are_ordered_late_keeps_its_records(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """The controller has written it, and this broker hears of it when its client has lost patience and asks again."""
+    broker = await opened(tmp_path)
+    async with trio.open_nursery() as nursery:
+        async with broker.member.control._turn:  # the order to lead waits here
+            assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.REQUEST_TIMED_OUT]
+            assert await broker.coordination.children("/brokers/topics") == ["t"]
+            held = Held(broker.replicas._new_logs, lambda function, _: function.__name__ == "_make_some", after=True)
+            again: list[ErrorCode] = []
+
+            async def ask_again() -> None:
+                again.extend(codes(await broker.administration.create_topics([NewTopic(name="t")])))
+
+            nursery.start_soon(ask_again)
+            await held.has_arrived.wait()
+        await trio.testing.wait_all_tasks_blocked()  # the order goes as far as it can
+        held.may_go_on.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert again == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert (broker.hosted(), folders(tmp_path)) == ([("t", 0)], ["t-0"])
+    (partition,) = broker.replicas.partitions()
+    assert partition.topic_id == broker.cluster.topics["t"].topic_id
+    # What it writes is in the file that has the name now.
+    file = partition.log.segments[0].log_file
+    assert os.path.samestat(os.stat(file.path), os.fstat(file.open().fileno()))
 
 
 async def test_who_goes_away_before_the_controller_comes_to_it_leaves_nothing(tmp_path: Path) -> None:
