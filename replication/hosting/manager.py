@@ -103,9 +103,8 @@ class ReplicaManager:
         )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._prepared: dict[tuple[str, int], MadeLog] = {}
-        self._turns = TurnsByName()
         self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
-        self._repairer = Repairer(run_in_thread)
+        self._repairer, self._turns = Repairer(run_in_thread), TurnsByName()
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
