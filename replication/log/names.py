@@ -26,6 +26,9 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
+# Of the one segment of a log that begins anew, as long as the old ones are there. A start removes what ends so, also that of
+# Kafka. It has a name of its own because a slow thread of the cleaner may write to, or remove, a `.cleaned` file of that offset.
+FRESH_SUFFIX = f".fresh{DELETED_SUFFIX}"
 SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
@@ -54,7 +57,7 @@ _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})"
 _MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^./\s\0]+(?P<mark>-delete|-stray|-future)", re.ASCII)
 # What nearly every file is called, so that one look is enough. Anything else is judged by `path_in` step by step.
 _ORDINARY_NAME = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,254}", re.ASCII)
-_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.(?:fresh\.)?deleted|\.cleaned|\.swap)?")
 
 
 class PartitionDirectory(NamedTuple):

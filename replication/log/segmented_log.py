@@ -17,7 +17,7 @@ from ottla.replication.log.compaction import Source
 from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.log_reader import base_offset_of, guarded
-from ottla.replication.log.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from ottla.replication.log.names import FRESH_SUFFIX, SWAP_SUFFIX
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, producers_at
 from ottla.replication.log.retention import expired_count
@@ -207,9 +207,9 @@ class SegmentedLog(DurableLog):
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None, now_ms: int) -> None:
         """Drop everything and go on as an empty log at `offset`; what is below `log_start_offset` is not to be read."""
         # An old segment may have the new one's name, so that is made beside it. What is called so does not count at a
-        # start.
+        # start, and no thread knows the name.
         files = self.log_directory.files
-        fresh = Segment.create(files, self.directory, offset, created_ms=now_ms, suffix=CLEANED_SUFFIX)
+        fresh = Segment.create(files, self.directory, offset, created_ms=now_ms, suffix=FRESH_SUFFIX)
         try:
             # All of them: none says anything about a log that begins at another offset.
             self._snapshots.remove_outside(1, 0)
