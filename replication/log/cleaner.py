@@ -12,7 +12,7 @@ log meanwhile wins: the pass notices and stops.
 | what stops a pass                              | what follows                                                        |
 |------------------------------------------------|---------------------------------------------------------------------|
 | the log is deleted, cut, moved, or not         | What was swapped in stays. The log is as dirty as before, and is    |
-| compacted any more; retention took a segment   | looked at anew.                                                     |
+| compacted any more; retention took a segment   | looked at anew. What the thread has met since is no failure.        |
 | no room, no descriptor, a file that is gone, a | The log is as it was. Other logs are cleaned, this one is tried     |
 | record that cannot be read, a log given up     | again after a while that doubles from try to try.                   |
 | a broken disk                                  | The log directory goes offline.                                     |
@@ -22,6 +22,7 @@ log meanwhile wins: the pass notices and stops.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from bisect import bisect_right
@@ -53,13 +54,17 @@ PAUSE_MAX_MS = 600_000
 
 
 class Cleanable(NamedTuple):
-    """A log that has something to clean in [first_dirty_offset, uncleanable_offset). The end is that of a segment."""
+    """A log that has something to clean in [first_dirty_offset, uncleanable_offset). The end is that of a segment.
+
+    `cuts`: how often it had been cut by then. After another cut neither offset is true any more.
+    """
 
     log: PartitionLog
     first_dirty_offset: int
     uncleanable_offset: int
     high_watermark: int
     dirty_ratio: float
+    cuts: int
 
 
 def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, now_ms: int) -> Cleanable | None:
@@ -87,7 +92,7 @@ def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, n
     clean_bytes = sum(segment.size for segment in segments if segment.base_offset < first_dirty)
     ratio = dirty_bytes / (clean_bytes + dirty_bytes)
     if ratio > log.config.min_cleanable_dirty_ratio or _is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms):
-        return Cleanable(log, first_dirty, uncleanable, high_watermark, ratio)
+        return Cleanable(log, first_dirty, uncleanable, high_watermark, ratio, log.cuts)
     return None
 
 
@@ -106,6 +111,16 @@ class _Pause(NamedTuple):
 
 class _Aborted(Exception):
     """The log is not what it was, or is not to be cleaned any more."""
+
+
+@contextlib.contextmanager
+def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
+    """What a thread misses, or takes for damage, because the log is another one by now is none: `check` says so."""
+    try:
+        yield
+    except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):
+        check()
+        raise
 
 
 async def _at_once(size: int) -> None:
@@ -197,19 +212,21 @@ class LogCleaner:
             self._at_work.discard(directory)
 
     async def _clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool]) -> bool:
-        log = found.log
-        cuts = log.cuts
+        log, directory = found.log, found.log.directory
 
         def check() -> None:
-            is_as_it_was = log.cuts == cuts and not log.is_given_up and log.log_directory.is_online
-            if not (is_as_it_was and log.config.is_compacted and may_go_on()):
+            # A log that was moved to another disk has another name, and its former one may be that of the log that serves.
+            is_as_it_was = log.cuts == found.cuts and log.directory == directory and not log.is_given_up
+            if not (is_as_it_was and log.log_directory.is_online and log.config.is_compacted and may_go_on()):
                 raise _Aborted
 
         try:
-            compaction = await self._begin(found, limits)
-            await self._work(compaction.build_map(), check)
-            for group in await self._run_in_thread(compaction.groups):
-                await self._clean_group(log, compaction, group, check)
+            check()  # others had their turns since it was found
+            with _in_vain_unless(check):
+                compaction = await self._begin(found, limits)
+                await self._work(compaction.build_map(), check)
+                for group in await self._run_in_thread(compaction.groups):
+                    await self._clean_group(log, compaction, group, check)
             check()  # again after the last wait: a cut has told since how far the log is clean
         except _Aborted:
             logger.info("The compaction of %s was aborted", log.directory)

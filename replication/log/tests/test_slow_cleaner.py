@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import trio
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.names import FRESH_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.tests.logs import NOW_MS, append, load, log_directory, new_log, offsets, read_batches
+from ottla.replication.log.tests.logs import NOW_MS, append, load, new_log, offsets, read_batches
 from ottla.replication.log.tests.test_cleaner import COMPACTED, LIMITS, compacted_log, keyed, rolled, unfinished, values
 
 
@@ -97,3 +96,86 @@ async def test_what_a_slow_compaction_removes_is_no_part_of_a_log_that_begins_an
     for each in (log, load(log, clean=False)):
         assert values(each) == [(0, b"c", b"new"), (1, b"d", b"new")]
     assert not unfinished(log)
+
+
+# --- a pass that goes on when its log is another one ------------------------------------------------------------------
+
+
+class Paying:
+    """A cleaner that waits after its first piece, as a low rate lets it, and does something meanwhile."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action: Callable[[], object] | None = action
+        self.cleaner = LogCleaner(at_once, lambda: NOW_MS, lambda: None, pay=self._pay)
+
+    async def _pay(self, size: int) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
+async def test_a_log_that_was_moved_away_and_back_is_not_compacted_by_the_pass_of_its_former_self() -> None:
+    """The pass waits while a replica moves to another disk and back: another log, which serves, has the folder then."""
+    old = three_segments()
+    former, directory = old.directory, old.log_directory
+    moved: list[PartitionLog] = []
+
+    def move_there_and_back() -> None:
+        old.rename_directory("topic-0.0123-delete")
+        new = new_log(directory, **COMPACTED)
+        for number in range(3):
+            append(new, keyed((b"x", b"%d" % number)), keyed((b"y", b"%d" % number)))
+            new.roll(NOW_MS)
+        new.flush()
+        moved.append(new)
+
+    is_done = await clean(old, Paying(move_there_and_back).cleaner)
+    (new,) = moved
+    assert new.directory == former
+    new.release_files()  # from here on it reads what has its name
+    expected = [(offset, key, b"%d" % (offset // 2)) for offset, key in zip(range(6), (b"x", b"y") * 3, strict=True)]
+    for each in (new, load(new)):
+        assert values(each) == expected
+    assert not unfinished(new)
+    assert not is_done
+
+
+async def test_what_was_found_before_a_cut_is_not_compacted() -> None:
+    """A checkpoint is written between the look and the pass. What is below a cut must be mapped again.
+
+    Else it would count as clean from then on, and a deletion marker in there would one day go before the value that it deletes.
+    """
+    log = three_segments()
+    cleaner = LogCleaner(at_once, lambda: NOW_MS, lambda: None)
+    assert await clean(log, cleaner)
+    append(log, keyed((b"a", b"4")))
+    rolled(log)
+    found = cleaner.look_at(log, log.log_end_offset, log.log_end_offset)
+    assert found is not None
+    assert found.first_dirty_offset == 6
+    log.truncate_to(5, now_ms=NOW_MS)
+    append(log, keyed((b"b", b"1"), (b"b", None)), keyed((b"b", b"2")))
+    rolled(log)
+    await cleaner.clean(found, LIMITS)
+    assert log.first_dirty_offset < 6
+    assert await clean(log, cleaner)
+    assert [value for _, key, value in values(log) if key == b"b"] == [b"2"]
+
+
+async def test_a_cut_under_the_thread_is_no_damage_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread reads a file that ends earlier than it has been told. The log is compacted later."""
+    log = three_segments()
+
+    def cut() -> None:
+        log.truncate_to(1, now_ms=NOW_MS)
+        append(log, keyed((b"a", b"x")))
+        rolled(log)
+
+    meanwhile = Meanwhile(log, "open", f"{2:020d}.log", cut)
+    cleaner = LogCleaner(at_once, lambda: NOW_MS, lambda: None)
+    assert not await clean(log, cleaner)
+    assert meanwhile.has_come
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert cleaner.paused_count == 0
+    assert await clean(log, cleaner)
+    assert offsets(read_batches(log)) == [1]
