@@ -215,7 +215,7 @@ def calls_of(broker: Broker) -> tuple[Calls, Calls]:
 
 async def _open_when_told(broker: Broker, calls: Sequence[Calls]) -> None:
     # Before that the broker knows no topics. Clients that hear so may give up what they have to send.
-    await broker.member.until_told()
+    await broker.member.until_started()
     for each in calls:
         each.opened.set()
     broker.duty.begin()

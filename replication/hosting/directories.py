@@ -105,6 +105,7 @@ class HeldDirectory:
         Version 0 is what Kafka's brokers want to find that know of ZooKeeper; those of KRaft need a formatted directory.
         """
         if self.meta is None:
+            self._begin_recovery_points()
             self._write_meta(MetaProperties(0, node_id, cluster_id, directory_id))
         # A directory of another cluster holds other topics of perhaps
         # the same names. Its logs must not be served, nor removed.
@@ -114,6 +115,13 @@ class HeldDirectory:
             )
         elif self.meta.directory_id is None and directory_id is not None:
             self._write_meta(self.meta._replace(directory_id=directory_id))
+
+    def _begin_recovery_points(self) -> None:
+        """In a directory without logs: from now on a log that is missing there is known to be new."""
+        # Before the properties, because the sync of their name is this one's, too. Half a file counts as none.
+        path = self._in(RECOVERY_POINT_CHECKPOINT)
+        if not self._storage.exists(path) and not self.found_partitions():
+            self._storage.write(path, encode_offsets({}), sync=True)
 
     def _write_meta(self, meta: MetaProperties) -> None:
         self._storage.replace(self._in(META_PROPERTIES), encode_meta_properties(meta))

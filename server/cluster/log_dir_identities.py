@@ -7,7 +7,7 @@ rules. A broker that is alone keeps its tree in one of its log directories, so t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 
 
 async def settle_identities(
-    coordination: Coordination, replicas: ReplicaManager, *, cluster_id: str, accepted: Collection[str]
+    coordination: Coordination,
+    replicas: ReplicaManager,
+    *,
+    cluster_id: str,
+    accepted: Collection[str],
+    keep: Callable[[], Awaitable[None]],
 ) -> None:
-    """Know every log directory by its id, and have the tree know it. Raises LogDirectoryProblem."""
+    """Know every log directory by its id, and have the tree know it. Raises LogDirectoryProblem.
+
+    `keep`: returns when the tree's changes outlive a power cut (`CoordinationTree.keep`).
+    """
     path = znodes.log_dirs_path(replicas.node_id)
     (node,) = await coordination.get_all([path])
     try:
@@ -37,6 +45,7 @@ async def settle_identities(
     # about a crash in between.
     if decided.known != before:
         node = await _write(coordination, path, node, decided.known)
+        await keep()
     if any(entry.is_new for entry in decided.known.values()):
         marked = await replicas.directories.mark(decided.ids, cluster_id)
         after = {

@@ -118,6 +118,7 @@ class ClusterMember:
         self._to_controller = WayToController(self._ways.endpoint_of_controller, self._ways.to_controller)
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined, self._join_problem = trio.Event(), trio.Event(), ""
+        self._has_started = trio.Event()
         self._background: trio.Nursery | None = None
         self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
@@ -422,7 +423,9 @@ class ClusterMember:
         if accepted and namesake is not None:
             raise self._namesake_problem()
         try:
-            await settle_identities(self.session, broker.replicas, cluster_id=cluster_id, accepted=accepted)
+            await settle_identities(
+                self.session, broker.replicas, cluster_id=cluster_id, accepted=accepted, keep=self._tree.keep
+            )
         except LogDirectoryProblem:
             if namesake is not None:
                 raise self._namesake_problem() from None
@@ -455,7 +458,13 @@ class ClusterMember:
         # The controller of a broker that is alone is here, and has its word for certain.
         with trio.move_on_after(FIRST_WORD_S if self._tree.is_shared else math.inf):
             await self.until_told()
-        self._tree.note_started()
+        await self._tree.end_start()
+        self._has_started.set()
+
+    async def until_started(self) -> None:
+        """Return when clients may be served: this broker was told what there is, and what its start has decided is kept."""
+        await self.until_told()
+        await self._has_started.wait()
 
     async def until_told(self) -> None:
         """Return when a controller has sent this broker the live brokers, itself among them, and the topics.

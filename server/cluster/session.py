@@ -56,8 +56,14 @@ class CoordinationTree(Protocol):
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
         """The partitions whose logs are to be loaded."""
 
-    def note_started(self) -> None:
-        """The broker has joined."""
+    async def keep(self) -> None:
+        """Return when all that was written into the tree outlives a power cut. CoordinationUnavailable: it does not.
+
+        Until the start has ended, nothing outside of the tree may rest on what is in it before this.
+        """
+
+    async def end_start(self) -> None:
+        """The broker has joined. From now on whatever is written is kept when that is answered. Raises as `keep`."""
 
     async def until_broken(self) -> str:
         """Return when the broker cannot go on, with the reason."""

@@ -23,6 +23,10 @@ it can be done on a full disk; it never shares an entry, whose refusal would be 
 
 Ephemeral nodes are not written, as they could not outlive the process. The journal is rewritten as whole nodes at start and
 whenever what was overwritten since outweighs the tree; `journal.py` has the file.
+
+A broker that starts makes a dozen changes one after the other, and nobody else hears of them before it serves. So it may
+`write_later`: the tree shows them at once, and what `keep` finds becomes one entry, or the rewritten file. Whatever is to rest on
+them outside of the tree waits for `keep`. A start that is cut short before that has changed nothing.
 """
 
 from __future__ import annotations
@@ -132,6 +136,10 @@ class EmbeddedCoordination:
         """Whether somebody who waits for room can wait; a broker that starts would not come to its end."""
 
         self._is_refusing = False
+        self._unwritten: list[JournalChange] | None = None
+        """The changes that `keep` is to write; None: each multi writes its own."""
+
+        self._is_rewritten = False
         self._queue: list[Writer] = []
         self._turn = trio.Lock()
         self._broken = trio.Event()
@@ -173,23 +181,62 @@ class EmbeddedCoordination:
             self._tree.begin_era()
         if self.is_served:
             self.session_id = self._last_session_id = self._tree.last_id
-        # Step 2: a shorter file, because each start would else read all changes that ever were.
         self._journal.resume()
+        self._is_rewritten = False
+        if self._unwritten is None:
+            self._rewrite_old()
+        self._is_open = True
+
+    def _rewrite_old(self) -> None:
+        """Step 2 of a start: a shorter file, because each start would else read all changes that ever were. OSError: there is none."""
         try:
             self._journal.rewrite(self._snapshot())
+            self._is_rewritten = True
         except OSError as error:
             # A full disk need not keep a broker from starting, as the old file says
-            # the same. With an empty tree there may be no old file to go on with,
+            # the same. But there may be no old file to go on with, or nothing in it,
             # and that another era has begun is not in the old file.
-            if self._journal.failure is not None or len(self._tree.nodes) == 1 or self.is_served:
+            is_worthless = not self._journal.is_there or len(self._tree.nodes) == 1
+            if self._journal.failure is not None or is_worthless or self.is_served:
                 raise
             logger.warning("%s is not rewritten: %s", self.path, error)
-        self._is_open = True
 
     def close(self) -> None:
         """Let go of the file. What was not answered has not happened."""
         self._is_open = False
         self._journal.close()
+
+    def write_later(self) -> None:
+        """Before `open`: multis change the tree at once, and `keep` writes what they changed, until `write_at_once`."""
+        self._unwritten = []
+
+    async def keep(self) -> None:
+        """Return when all that was changed is on the disk. CoordinationUnavailable: it is not."""
+        async with self._turn:
+            with trio.CancelScope(shield=True):
+                try:
+                    self._check_open()
+                    if self._unwritten:
+                        await self._run_in_thread(self._write_unwritten)
+                except OSError as error:
+                    self._tell_of(error)
+                    raise CoordinationUnavailable(self.path) from None
+
+    def _write_unwritten(self) -> None:
+        """In a thread; nobody changes the tree meanwhile. OSError: what was not written before is not there now either."""
+        assert self._unwritten
+        was_rewritten = self._is_rewritten
+        if not was_rewritten:
+            self._rewrite_old()  # from the tree, which has the changes
+        # If there is no room for another file, there may be some for them in the old one.
+        if was_rewritten or not self._is_rewritten:
+            self._journal.append(self._unwritten)
+        self._unwritten = []
+
+    async def write_at_once(self) -> None:
+        """Write what was to be written later, and from now on each multi before it is answered. Raises as `keep`."""
+        await self.keep()
+        self._unwritten = None
 
     async def until_broken(self) -> OSError:
         """Return when nothing can be written any more, with the reason."""
@@ -294,7 +341,7 @@ class EmbeddedCoordination:
                 rehearsed = self._tree.rehearse((writer.operations, writer.session_id) for writer in writers)
                 # Write: one entry for all, so that one sync pays for many multis.
                 if changes := _journalled(rehearsed):
-                    await self._run_in_thread(self._journal.append, changes)
+                    await self._write(changes)
             except (OSError, CoordinationError) as error:
                 self._refuse(writers)
                 self._tell_of(error)
@@ -307,6 +354,12 @@ class EmbeddedCoordination:
             self._carry_out(writers, rehearsed)
             if self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
                 await self._rewrite()
+
+    async def _write(self, changes: list[JournalChange]) -> None:
+        if self._unwritten is None:
+            await self._run_in_thread(self._journal.append, changes)
+        else:
+            self._unwritten += [[NEXT_MULTI], *changes] if self._unwritten else changes
 
     def _take_from_queue(self) -> list[Writer]:
         taken, count = 0, 0

@@ -125,6 +125,11 @@ class Journal:
             raise NewerJournal(self.path, version)
         return changes[1:]
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file to append to."""
+        return self._file is not None
+
     def resume(self) -> None:
         """Append to the file that was read."""
         if self._storage.exists(self.path):

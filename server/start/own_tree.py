@@ -50,10 +50,17 @@ class OwnTree:
             check_journal, broker.replicas.directories.all, broker.configs.started_with.accepted_log_dirs
         )
         self.coordination.is_patient = False
+        # A start changes a dozen things one after the other. If each waited for the disk, all else would wait for them.
+        self.coordination.write_later()
         return self.coordination
 
-    def note_started(self) -> None:
+    async def keep(self) -> None:
+        """Return when the journal has what was written into the tree. CoordinationUnavailable: it cannot."""
+        await self.coordination.keep()
+
+    async def end_start(self) -> None:
         """From now on the broker waits for room where its disk is full. A start that waited would not be heard of."""
+        await self.coordination.write_at_once()
         self.coordination.is_patient = True
 
     async def fill(self, tree: Coordination) -> None:

@@ -59,7 +59,10 @@ class ServedTree:
         """The broker is in this cluster from now on: what it had alone does not count any more."""
         await set_journal_aside(self._broker.config.log_dirs[0], MOVED_SUFFIX)
 
-    def note_started(self) -> None:
+    async def keep(self) -> None:
+        """What was written into the tree is kept there already."""
+
+    async def end_start(self) -> None:
         """The broker goes on to wait for the tree whenever it has to."""
 
     async def until_broken(self) -> str:

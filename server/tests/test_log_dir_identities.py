@@ -53,7 +53,7 @@ async def start(
     replicas = ReplicaManager(paths, node_id=node_id, config=ReplicationConfig(), storage=disk, run_in_thread=at_once)
     await replicas.open()
     try:
-        await settle_identities(coordination, replicas, cluster_id="cluster", accepted=accepted)
+        await settle_identities(coordination, replicas, cluster_id="cluster", accepted=accepted, keep=coordination.keep)
     finally:
         disk.kill()
     return replicas

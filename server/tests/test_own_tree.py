@@ -148,7 +148,7 @@ async def test_a_start_on_a_full_disk_ends(tmp_path: Path) -> None:
     await broker.stop()
 
     def full(operation: str, path: str) -> OSError | None:
-        if operation in WRITES and "journal" in path:
+        if operation in WRITES and "coordination" in path:
             return OSError(errno.ENOSPC, "no space")
         return None
 
