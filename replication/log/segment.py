@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file of batches back to back, and its indexes.
+"""One segment of a log: a `.log` file of batches back to back, and its indexes (`segment_files.py` has their names).
 
 Only the last segment of a log is appended to. Batches are written exactly as they go over the wire, so a read is a slice
 of the file (`FileRegion`) and never looks at records.
@@ -21,20 +21,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
 from ottla.replication.log.faults import Irreparable, insist
 from ottla.replication.log.index import INDEX_INTERVAL_MAX, CorruptIndex, OffsetIndex, TimeIndex
 from ottla.replication.log.index_checks import check_indexes
-from ottla.replication.log.names import (
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    segment_path,
-)
+from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.segment_files import SegmentCut, give_up_files, remove_unfinished, rename_files
+from ottla.replication.log.segment_files import SegmentCut, SegmentFiles, remove_unfinished
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import LOG_OVERHEAD, BatchHeader
@@ -49,7 +41,6 @@ RECENT_MAX = 128
 CURSORS_MAX = 16
 REPAIR_INTERVAL_BYTES = 4096
 REPAIR_AT_ONCE_BYTES = 256 * 1024
-KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class DamagedIndexes(KafkaError):
@@ -60,41 +51,29 @@ class DamagedIndexes(KafkaError):
         self.segment = segment
 
 
-class Segment:
+class Segment(SegmentFiles):
     """Batches from `base_offset` on; `size` bytes of the file are valid."""
 
     __slots__ = (
         "_cursors",
-        "_directory",
-        "_files",
         "_first_batch_timestamp",
         "_is_picture",
-        "_log",
         "_max_timestamp",
-        "_offset_index",
         "_recent_last_offsets",
         "_recent_positions",
-        "_suffix",
-        "_time_index",
         "_was_rebuilt",
-        "base_offset",
         "bytes_since_last_index_entry",
         "created_ms",
         "defers_repair",
         "indexes_are_full",
         "offset_of_max_timestamp",
         "size",
-        "txn_index",
     )
 
     def __init__(
         self, files: FileCache, directory: str, base_offset: int, *, size: int, created_ms: int, suffix: str = ""
     ) -> None:
-        self._files = files
-        self._directory = directory
-        self._suffix = suffix
-        self._log = LazyFile(files, segment_path(directory, base_offset, LOG_SUFFIX, suffix))
-        self.base_offset = base_offset
+        super().__init__(files, directory, base_offset, suffix=suffix)
         self.size = size
         self.created_ms = created_ms
         self.bytes_since_last_index_entry = 0
@@ -102,9 +81,6 @@ class Segment:
         self.defers_repair = False  # because the event loop reads it
         self._is_picture = False
         self._was_rebuilt = False
-        self.txn_index: TransactionIndex | None = None
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
         self._forget_contents()
 
     def _forget_contents(self) -> None:
@@ -140,10 +116,6 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self._log.path}, size={self.size})"
-
-    def path(self, kind: str) -> str:
-        """Path of one of this segment's files."""
-        return segment_path(self._directory, self.base_offset, kind, self._suffix)
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 
@@ -193,28 +165,6 @@ class Segment:
         offset_index.saved_first = time_index
         self._offset_index, self._time_index = offset_index, time_index
         return offset_index, time_index
-
-    def open_txn_index(self) -> None:
-        """Take note of a `.txnindex` that exists."""
-        path = self.path(TXN_INDEX_SUFFIX)
-        self.txn_index = TransactionIndex(self._files, path, size_bytes=self._files.storage.size(path))
-
-    def append_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note a transaction whose abort marker is in this segment."""
-        if self.txn_index is None:
-            self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
-        self.txn_index.append(transaction)
-
-    def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
-        """Make the `.txnindex` anew, whatever is in the file."""
-        path = self.path(TXN_INDEX_SUFFIX)
-        self.txn_index = TransactionIndex(self._files, path, is_stale=True) if transactions else None
-        if self.txn_index is None:
-            self._files.storage.remove(path)
-            return
-        for transaction in transactions:
-            self.txn_index.append(transaction)
-        self.txn_index.save()
 
     def reset_indexes(self) -> None:
         """Empty the indexes, even if their files are damaged. `seal_anew` writes them again."""
@@ -269,12 +219,6 @@ class Segment:
     def _note_max_timestamp(self) -> None:
         if self._time_index is not None and self._max_timestamp is not None and self._max_timestamp >= 0:
             self._time_index.maybe_append(self._max_timestamp, self.offset_of_max_timestamp)
-
-    def save_indexes(self) -> None:
-        """Write what the indexes hold in memory only."""
-        for index in (self._time_index, self._offset_index, self.txn_index):
-            if index is not None:
-                index.save()
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -558,7 +502,7 @@ class Segment:
             picture.index_batch(header, position, REPAIR_INTERVAL_BYTES)
         self._adopt(picture)
 
-    # --- cutting, renaming, closing -----------------------------------------------------------------------------------
+    # --- cutting, closing ---------------------------------------------------------------------------------------------
 
     def plan_cut(self, offset: int) -> SegmentCut:
         """Find out what has to go for the segment to end before the batch that holds `offset`. Nothing changes."""
@@ -589,71 +533,12 @@ class Segment:
         with contextlib.suppress(OSError):  # the files follow later
             self.save_indexes()
 
-    @property
-    def log_file(self) -> LazyFile:
-        """The `.log` file."""
-        return self._log
-
-    def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
-        """Everything that must be durable for the segment to be, in-memory parts written out.
-
-        The active one is read through after a crash, which makes its offset and time index anew.
-        """
-        files = [self._log]
-        for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
-            lazy = index.file_to_sync() if index is not None else None
-            if lazy is not None:
-                files.append(lazy)
-        return files
-
-    def change_suffix(self, suffix: str) -> None:
-        """Rename all files. OSError: some have the new name and some the old one."""
-        rename_files(self._files.storage, self.paths(), self.paths(suffix))
-        self._suffix = suffix
-        self._set_paths()
-
-    def give_up(self) -> list[str]:
-        """Mark all files as deleted; returns which are to be removed later. OSError: the segment is as it was."""
-        self.release_files()
-        given_up = give_up_files(self._files.storage, self.paths())
-        self._suffix = DELETED_SUFFIX
-        self._set_paths()
-        return given_up
-
     def use_files(self, files: FileCache) -> None:
         """Open files through another cache from now on. Everything has been saved."""
-        self.release_files()
-        self._files = files
-        self._log = LazyFile(files, self.path(LOG_SUFFIX))
-        self._offset_index = self._time_index = None
+        super().use_files(files)
         self._forget_contents()
-        if self.txn_index is not None:
-            self.txn_index.use_files(files)
-
-    def move_to(self, directory: str) -> None:
-        """The directory has been renamed."""
-        self._directory = directory
-        self._set_paths()
-
-    def _set_paths(self) -> None:
-        self._log.path = self.path(LOG_SUFFIX)
-        for index, kind in zip((self._offset_index, self._time_index, self.txn_index), KINDS[1:], strict=True):
-            if index is not None:
-                index.path = self.path(kind)
-
-    def paths(self, suffix: str | None = None) -> list[str]:
-        """Paths of all files, existing or not; with another suffix if that is given."""
-        suffix = self._suffix if suffix is None else suffix
-        return [segment_path(self._directory, self.base_offset, kind, suffix) for kind in KINDS]
 
     def close(self) -> None:
         """Seal and let go of all files. The segment stays usable."""
         self.seal()
         self.release_files()
-
-    def release_files(self) -> None:
-        """Let go of all files without writing anything."""
-        self._log.close()
-        for index in (self._offset_index, self._time_index, self.txn_index):
-            if index is not None:
-                index.forget()

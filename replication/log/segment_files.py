@@ -1,4 +1,4 @@
-"""Renaming and removing the files of a segment, so that a failure on the way leaves no doubt whether the segment is there.
+"""The files of a segment, renamed and removed so that a failure on the way leaves no doubt whether the segment is there.
 
 The `.log` decides: it comes first in every list of paths. Without it the other files are nothing, and loading removes them;
 without them it gets new ones.
@@ -10,10 +10,22 @@ import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla.replication.log.aborted_transactions import AbortedTransaction, TransactionIndex
 from ottla.replication.log.faults import Fault, Irreparable, classify, insist
-from ottla.replication.log.index import IndexCut
-from ottla.replication.log.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from ottla.replication.log.storage import Storage, StorageFile
+from ottla.replication.log.index import IndexCut, OffsetIndex, TimeIndex
+from ottla.replication.log.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
+)
+from ottla.replication.log.storage import FileCache, LazyFile, Storage, StorageFile
+
+KINDS = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
 class SegmentCut(NamedTuple):
@@ -79,3 +91,129 @@ def remove_unfinished(storage: Storage, paths: Sequence[str]) -> None:
     for path in paths[1:]:
         with contextlib.suppress(OSError):
             storage.remove(path)
+
+
+class SegmentFiles:
+    """The `.log` of one segment and its three indexes: what they are called, and what becomes of them together."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_log",
+        "_offset_index",
+        "_suffix",
+        "_time_index",
+        "base_offset",
+        "txn_index",
+    )
+
+    def __init__(self, files: FileCache, directory: str, base_offset: int, *, suffix: str = "") -> None:
+        self._files = files
+        self._directory = directory
+        self._suffix = suffix
+        self._log = LazyFile(files, segment_path(directory, base_offset, LOG_SUFFIX, suffix))
+        self.base_offset = base_offset
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.txn_index: TransactionIndex | None = None
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    @property
+    def log_file(self) -> LazyFile:
+        """The `.log` file."""
+        return self._log
+
+    def path(self, kind: str) -> str:
+        """Path of one of this segment's files."""
+        return segment_path(self._directory, self.base_offset, kind, self._suffix)
+
+    def paths(self, suffix: str | None = None) -> list[str]:
+        """Paths of all files, existing or not; with another suffix if that is given."""
+        suffix = self._suffix if suffix is None else suffix
+        return [segment_path(self._directory, self.base_offset, kind, suffix) for kind in KINDS]
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files. OSError: some have the new name and some the old one."""
+        rename_files(self._files.storage, self.paths(), self.paths(suffix))
+        self._suffix = suffix
+        self._set_paths()
+
+    def give_up(self) -> list[str]:
+        """Mark all files as deleted; returns which are to be removed later. OSError: the segment is as it was."""
+        self.release_files()
+        given_up = give_up_files(self._files.storage, self.paths())
+        self._suffix = DELETED_SUFFIX
+        self._set_paths()
+        return given_up
+
+    def move_to(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self._directory = directory
+        self._set_paths()
+
+    def use_files(self, files: FileCache) -> None:
+        """Open files through another cache from now on. Everything has been saved."""
+        self.release_files()
+        self._files = files
+        self._log = LazyFile(files, self.path(LOG_SUFFIX))
+        self._offset_index = self._time_index = None
+        if self.txn_index is not None:
+            self.txn_index.use_files(files)
+
+    def _set_paths(self) -> None:
+        self._log.path = self.path(LOG_SUFFIX)
+        for index, kind in zip((self._offset_index, self._time_index, self.txn_index), KINDS[1:], strict=True):
+            if index is not None:
+                index.path = self.path(kind)
+
+    # --- aborted transactions -----------------------------------------------------------------------------------------
+
+    def open_txn_index(self) -> None:
+        """Take note of a `.txnindex` that exists."""
+        path = self.path(TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(self._files, path, size_bytes=self._files.storage.size(path))
+
+    def append_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note a transaction whose abort marker is in this segment."""
+        if self.txn_index is None:
+            self.txn_index = TransactionIndex(self._files, self.path(TXN_INDEX_SUFFIX))
+        self.txn_index.append(transaction)
+
+    def replace_transactions(self, transactions: Sequence[AbortedTransaction]) -> None:
+        """Make the `.txnindex` anew, whatever is in the file."""
+        path = self.path(TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(self._files, path, is_stale=True) if transactions else None
+        if self.txn_index is None:
+            self._files.storage.remove(path)
+            return
+        for transaction in transactions:
+            self.txn_index.append(transaction)
+        self.txn_index.save()
+
+    # --- on the disk --------------------------------------------------------------------------------------------------
+
+    def save_indexes(self) -> None:
+        """Write what the indexes hold in memory only."""
+        for index in (self._time_index, self._offset_index, self.txn_index):
+            if index is not None:
+                index.save()
+
+    def files_to_sync(self, *, is_active: bool = False) -> list[LazyFile]:
+        """Everything that must be durable for the segment to be, in-memory parts written out.
+
+        The active one is read through after a crash, which makes its offset and time index anew.
+        """
+        files = [self._log]
+        for index in (self.txn_index,) if is_active else (self._offset_index, self._time_index, self.txn_index):
+            lazy = index.file_to_sync() if index is not None else None
+            if lazy is not None:
+                files.append(lazy)
+        return files
+
+    def release_files(self) -> None:
+        """Let go of all files without writing anything."""
+        self._log.close()
+        for index in (self._offset_index, self._time_index, self.txn_index):
+            if index is not None:
+                index.forget()
