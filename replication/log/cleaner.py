@@ -37,6 +37,7 @@ from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.replacing import keeps_directory
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
@@ -212,11 +213,12 @@ class LogCleaner:
             self._at_work.discard(directory)
 
     async def _clean(self, found: Cleanable, limits: Limits, may_go_on: Callable[[], bool]) -> bool:
-        log, directory = found.log, found.log.directory
+        log = found.log
+        has_its_folder = keeps_directory(log)
 
         def check() -> None:
             # A log that was moved to another disk has another name, and its former one may be that of the log that serves.
-            is_as_it_was = log.cuts == found.cuts and log.directory == directory and not log.is_given_up
+            is_as_it_was = log.cuts == found.cuts and has_its_folder() and not log.is_given_up
             if not (is_as_it_was and log.log_directory.is_online and log.config.is_compacted and may_go_on()):
                 raise _Aborted
 

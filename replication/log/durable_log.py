@@ -22,6 +22,7 @@ from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.flush import EpochsJob, FlushJob
 from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
 from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, path_in
+from ottla.replication.log.replacing import keeps_directory
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory, StorageFile
@@ -162,11 +163,8 @@ class DurableLog(LogReader):
 
     def epochs_to_write(self) -> EpochsJob:
         """The leader-epoch-checkpoint as it is to be written."""
-        directory = self.directory
-        path = path_in(directory, LEADER_EPOCH_CHECKPOINT)
-        return EpochsJob(
-            self._epochs, path, encode_epochs(self._epochs.entries), is_still=lambda: self.directory == directory
-        )
+        path = path_in(self.directory, LEADER_EPOCH_CHECKPOINT)
+        return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries), keeps_directory(self))
 
     def save_indexes(self) -> None:
         """Write out what the active indexes hold in memory, for a log that has gone quiet."""

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.replication.system import O_DIRECTORY, SYNC_WAITS, full_sync
 
@@ -24,6 +24,19 @@ SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole 
 def always() -> bool:
     """Of a directory that is never renamed."""
     return True
+
+
+class HasDirectory(Protocol):
+    """Something whose files are in a directory. It learns of every new name of that directory."""
+
+    @property
+    def directory(self) -> str: ...
+
+
+def keeps_directory(owner: HasDirectory) -> IsStill:
+    """Whether the directory that `owner` has now is its directory still, whenever that is asked. Any thread may ask."""
+    directory = owner.directory
+    return lambda: owner.directory == directory
 
 
 def another_directory(path: str) -> FileNotFoundError:

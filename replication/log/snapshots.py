@@ -22,7 +22,7 @@ from ottla.replication.log.producers import (
     decode_snapshot,
     encode_producers,
 )
-from ottla.replication.log.replacing import IsStill
+from ottla.replication.log.replacing import IsStill, keeps_directory
 from ottla.replication.log.storage import Storage, StorageFile
 
 _EMPTY = ProducerStateManager().encode_snapshot()
@@ -123,10 +123,7 @@ class ProducerSnapshots:
                 raise
 
     def _pending(self, offset: int, producers: ProducerStateManager) -> PendingSnapshot:
-        directory = self.directory
-        return PendingSnapshot(
-            self._storage, offset, self.path(offset), producers, is_still=lambda: self.directory == directory
-        )
+        return PendingSnapshot(self._storage, offset, self.path(offset), producers, keeps_directory(self))
 
     def _give_up_pending(self) -> None:
         if self.pending is not None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections import deque
@@ -35,6 +34,7 @@ from typing import Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
+from ottla.replication.log.locks import FileLock, lock_file
 from ottla.replication.log.replacing import IsStill, Replacement, always, replace_file, replace_files, write_file
 from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -267,20 +267,6 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
-class _OsLock:
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def release(self) -> None:
-        # Forgotten first: the number is free even if closing fails, and may be that of another file when this is called again.
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.release()
-
-
 class OsStorage:
     """The operating system's files."""
 
@@ -365,19 +351,8 @@ class OsStorage:
         usage = os.statvfs(path)
         return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
 
-    def lock(self, path: str) -> _OsLock | None:
-        # The JVM takes POSIX record locks, so this must be lockf and not flock for a broker of either kind to be kept
-        # out. A record lock belongs to the process and goes when any descriptor of the file is closed: open it
-        # nowhere else.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                return None
-            raise
-        return _OsLock(fd)
+    def lock(self, path: str) -> FileLock | None:
+        return lock_file(path)
 
 
 class FileCache:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -51,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine the directories, and rehearse a start on them."""
+    from ottla.replication.log.locks import share_lock
+    from ottla.replication.log.names import LOCK, path_in
     from ottla.server.settings.broker_config import ConfigError, load_config
 
     try:
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             return fail(f"{folder} is a partition; give the data directory that it is in, {folder.parent}", EXIT_USAGE)
     locks = []
     for folder in folders:
-        lock = _lock(folder)
+        lock = share_lock(path_in(str(folder), LOCK))
         if lock is None:
             return fail(f"{folder} is in use by a broker; stop it first", EXIT_FAILED)
         locks.append(lock)
@@ -108,38 +109,6 @@ def _node_id(folders: Sequence[Path]) -> int:
         if node_id is not None:
             return node_id
     return 1
-
-
-class _Lock:
-    """What keeps brokers from starting on a directory meanwhile. -1: nobody can have it, or nothing tells."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _lock(folder: Path) -> _Lock | None:
-    """The lock of a directory; None: a broker has it. A shared lock needs no right to write, and makes no file."""
-    import fcntl
-
-    from ottla.replication.log.names import LOCK
-
-    try:
-        # Not blocking, as whatever lies there under that name may be a pipe.
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return _Lock(-1)
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            os.close(descriptor)
-            return None
-    return _Lock(descriptor)
 
 
 def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:

@@ -1,0 +1,65 @@
+"""Locks between processes: who uses a directory, told by a record lock on a file in it.
+
+The JVM takes POSIX record locks, so these are lockf and not flock, for a broker of either kind to be kept out. A record lock
+belongs to the process, and goes when any descriptor of the file is closed: the file may be opened nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+
+class FileLock:
+    """A lock that is held until it is released or dropped. Without a descriptor (-1) it is none, and nobody else's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def take(self, kind: int) -> bool:
+        """Whether nobody has the file locked in a way that excludes `kind`; else it is released. OSError: it cannot be told."""
+        try:
+            fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let others have it. May come twice."""
+        # Forgotten first: the number is free even if closing fails, and may be that of another file when this is called again.
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def lock_file(path: str) -> FileLock | None:
+    """The lock that keeps everybody else out; the file is made if it is missing. None: another process has it. OSError."""
+    lock = FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    try:
+        return lock if lock.take(fcntl.LOCK_EX) else None
+    except OSError:
+        lock.release()  # here, because the error may be kept, and with it this frame
+        raise
+
+
+def share_lock(path: str) -> FileLock | None:
+    """The lock that keeps those out who want it alone. It needs no right to write. None: another process has it alone.
+
+    Where there is no such file, or it cannot be locked, nothing tells whether the directory is in use.
+    """
+    try:
+        # Not blocking, as whatever lies there under that name may be a pipe.
+        lock = FileLock(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return FileLock(-1)
+    try:
+        return lock if lock.take(fcntl.LOCK_SH) else None
+    except OSError:
+        return lock
