@@ -362,8 +362,10 @@ class Administration:
 
     # ------------------------------------------------------------------ deletion
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_s: float = math.inf) -> list[KafkaError | None]:
-        """Delete topics; None for each that is gone now."""
+    async def delete_topics(
+        self, names: Sequence[str], *, wanted_ids: Mapping[str, bytes] | None = None, timeout_s: float = math.inf
+    ) -> list[KafkaError | None]:
+        """Delete topics; None for each that is gone now. Those that were asked for by their ids are in `wanted_ids`."""
         if not self.is_controller:
             return [KafkaError(ErrorCode.NOT_CONTROLLER) for _ in names]
         # A topic that is made anew meanwhile does not count as the one that is to go.
@@ -372,7 +374,7 @@ class Administration:
         for start in range(0, len(names), TOPICS_PER_TURN):
             async with trio.open_nursery() as nursery:
                 for name in names[start : start + TOPICS_PER_TURN]:
-                    nursery.start_soon(self._mark_deleted, name, results)
+                    nursery.start_soon(self._mark_deleted, name, results, (wanted_ids or {}).get(name))
 
         left = [name for name, error in results.items() if error is None]
 
@@ -388,7 +390,9 @@ class Administration:
                     results[name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return [results[name] for name in names]
 
-    async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None]) -> None:
+    async def _mark_deleted(
+        self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None
+    ) -> None:
         """Have the controller delete a topic; one that is being deleted already is as good."""
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -398,6 +402,12 @@ class Administration:
         results[name] = None
         try:
             async with self._marking:
+                # While this waited, another topic may have got the name. What the controller has decided comes before what
+                # the cluster shows, and the mark before whatever it decides next.
+                decided = controller.states.topics.get(name)
+                if wanted_id is not None and decided is not None and decided.topic_id != wanted_id:
+                    results[name] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message)
+                    return
                 await self._coordination.multi([fence, exists, mark])
         except NodeExists:
             return

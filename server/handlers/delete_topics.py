@@ -80,9 +80,11 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Po
     to_delete, refused = _within_quota(broker.cluster, to_delete, context)
     failures += refused
     names = [each.name for each in to_delete]
-    errors = await broker.administration.delete_topics(names, timeout_s=request.timeout_ms / 1000)
+    by_id = {each.name: each.topic_id for each in to_delete if each.topic_id in given_ids}
+    errors = await broker.administration.delete_topics(names, wanted_ids=by_id, timeout_s=request.timeout_ms / 1000)
     for each, error in zip(to_delete, errors, strict=True):
-        responses.append(_response(each.name, each.topic_id, error))
+        is_unknown = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_ID
+        responses.append(_response(None if is_unknown else each.name, each.topic_id, error))
     return DeleteTopicsResponse(responses=responses + failures)
 
 

@@ -4,7 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Create
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
@@ -99,6 +103,30 @@ async def delete(broker: AdministeredBroker, *states: tuple[str | None, bytes], 
         request = DeleteTopicsRequest(topics=topics, timeout_ms=1)
     response = await delete_topics(request, broker.context(version))
     return [(each.name, each.topic_id, each.error_code) for each in response.responses]
+
+
+async def test_a_topic_that_has_got_the_name_meanwhile_is_not_deleted_by_the_id_of_the_former_one(tmp_path: Path) -> None:
+    """The request waits for its turn to mark topics, as one of very many does, until the name is another topic's."""
+    broker = await opened(tmp_path)
+    await create(broker, creatable("t"))
+    former_id = broker.cluster.topics["t"].topic_id
+    told: list[Any] = []
+
+    async def delete_by_id() -> None:
+        told.extend(await delete(broker, (None, former_id)))
+
+    broker.administration._marking = marking = trio.CapacityLimiter(1)
+    async with trio.open_nursery() as nursery, marking:
+        nursery.start_soon(delete_by_id)
+        await wait_all_tasks_blocked()
+        await broker.coordination.multi([Create(znodes.deleted_topic_path("t"))])
+        await wait_all_tasks_blocked()
+        await create(broker, creatable("t"))
+        assert (topic_id := broker.cluster.topics["t"].topic_id) != former_id
+    await wait_all_tasks_blocked()
+    assert told == [(None, former_id, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert broker.cluster.topics["t"].topic_id == topic_id
+    assert broker.hosted() == [("t", 0)]
 
 
 async def test_topics_are_deleted_by_name_and_by_id(tmp_path: Path) -> None:
