@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.server.process.kept_modules import keeping_modules
+from ottla.server.process.kept_patterns import keeping_patterns
 from ottla.server.process.kept_texts import keeping_texts
 from ottla.server.process.light_trio import import_lightly
 
@@ -30,7 +31,7 @@ def importing() -> Iterator[None]:
     """What is imported stays: collections of garbage would look at it again and again, for nothing."""
     gc.disable()
     try:
-        with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")):
+        with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")), keeping_patterns(_kept("patterns")):
             yield
     finally:
         # A collection would look at all of it now, and find next to nothing.
