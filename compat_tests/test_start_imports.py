@@ -125,6 +125,14 @@ def late(imported):
     return sorted(module for module in imported if module.startswith(NOT_ASKED_FOR))
 
 
+def test_a_first_record_needs_no_code_of_groups(telling):
+    write_one(telling.bootstrap)
+    imported = telling.imported()
+    of_groups = ("ottla.groupcoord.groups.", "ottla.groupcoord.service", "ottla.wire.messages.join_group", "uuid")
+    assert "ottla.server.handlers.produce" in imported
+    assert sorted(each for each in imported if each.startswith(of_groups)) == []
+
+
 def test_records_and_classic_groups_need_no_code_of_transactions_and_newer_groups(telling):
     AdminClient({"bootstrap.servers": telling.bootstrap}).list_topics(timeout=60)
     write_one(telling.bootstrap)

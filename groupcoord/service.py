@@ -115,6 +115,10 @@ class GroupCoordinator:
         """Load, expire and commit until cancelled. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         await self._runtime.run(task_status)
 
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Run in a nursery. Requests are served from now on, and not only when the task has begun."""
+        self._runtime.start_in(nursery)
+
     def on_election(self, partition: int) -> None:
         """This broker leads a partition of the offsets topic from now on."""
         self._runtime.on_election(partition)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster.state import (
     GROUP_METADATA_TOPIC,
@@ -31,8 +29,8 @@ from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember, JoinProblem
 from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.coordinators import Coordinators
+from ottla.server.coordinators.groups_code import GROUPS_CODE
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
-from ottla.server.coordinators.topic_images import ClusterTopicImages
 from ottla.server.duty import Duty
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     import socket
 
     from ottla.groupcoord.runtime.ports import CommitVerifier
+    from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
     from ottla.groupcoord.share_state.service import ShareCoordinator
     from ottla.groupcoord.transactions.service import TransactionCoordinator
@@ -131,7 +130,6 @@ class Broker:
             # Of the others nobody knows: what brokers tell of themselves in ZooKeeper has no place for it.
             is_cordoned=lambda node_id: node_id == self.node_id and self.replicas.directories.are_all_cordoned,
         )
-        self.groups = self._group_coordinator(config)
         self.is_in_cluster = config.is_member
         self.member = ClusterMember(self, self._tree())
         self.administration = self.member.administration
@@ -145,7 +143,12 @@ class Broker:
                 GROUP_METADATA_TOPIC: lambda: self.groups,
                 SHARE_GROUP_STATE_TOPIC: lambda: self.share_coordinator,
                 TRANSACTION_STATE_TOPIC: lambda: self.transactions,
-            }
+            },
+            {
+                GROUP_METADATA_TOPIC: GROUPS_CODE,
+                SHARE_GROUP_STATE_TOPIC: "ottla.groupcoord.share_state.service",
+                TRANSACTION_STATE_TOPIC: "ottla.groupcoord.transactions.service",
+            },
         )
         self.configs.on_change(self._take_up_settings)
         self.fetch_sessions = FetchSessionCache(
@@ -175,10 +178,20 @@ class Broker:
         # A broker that is alone connects to nobody.
         return TlsListeners(config.listeners, self.configs, config.between_brokers if config.is_member else ())
 
-    def _group_coordinator(self, config: BrokerConfig) -> GroupCoordinator:
+    # ------------------------------------------------------------------ parts that a broker may do without
+
+    # Their code is half of all. It is loaded when somebody first asks for one of them, or when this broker turns out to
+    # lead a partition that one of them lives in.
+
+    @cached_property
+    def groups(self) -> GroupCoordinator:
+        from ottla.groupcoord.groups.kinds import Kinds
+        from ottla.groupcoord.service import GroupCoordinator
+        from ottla.server.coordinators.topic_images import ClusterTopicImages
+
         kinds = Kinds()
-        return GroupCoordinator(
-            config.groups,
+        coordinator = GroupCoordinator(
+            self.configs.started_with.groups,
             offsets_topic(self, kinds.formats.load_codecs),
             self.cluster,
             ClusterTopicImages(self.cluster),
@@ -188,11 +201,13 @@ class Broker:
             kinds=kinds,
             run_in_thread=self.surroundings.run_in_thread,
         )
+        self.coordinators.take_up(GROUP_METADATA_TOPIC, self._started(coordinator))
+        return coordinator
 
-    # ------------------------------------------------------------------ parts that most brokers never need
-
-    # Their code is a third of all. It is loaded when somebody first asks for one of them, or when this broker turns out to
-    # lead a partition that one of them lives in.
+    @property
+    def begun_groups(self) -> GroupCoordinator | None:
+        """None until somebody has asked for groups, or this broker leads a partition that they live in."""
+        return self.__dict__.get("groups")
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
@@ -436,7 +451,6 @@ class Broker:
         """The background work; leaves when the last log directory has failed, too."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.replicas.run)
-            await nursery.start(self.groups.run)
             self._nursery = nursery
             for part in self._early:
                 part.start_in(nursery)

@@ -20,6 +20,7 @@ from ottla.server.console.records import Records
 from ottla.server.console.settings_view import SettingsView
 from ottla.server.console.transactions_view import TransactionsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.duty import OffDuty
 from ottla.server.http.messages import JSON, Refused, Request, Response
 from ottla.wire.errors import KafkaError
@@ -37,6 +38,8 @@ Asked = Callable[[Request], Awaitable[Any]]
 
 def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
     """Add the page and what it asks; returns the work behind it. The broker's HTTP address is known by now."""
+    # Whoever opens the console asks for groups, and nobody is served yet who would have to wait.
+    load_groups()
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from types import MappingProxyType
 from typing import Protocol
 
 logger = logging.getLogger("ottla.broker")
@@ -25,11 +29,29 @@ class Coordinator(Protocol):
 class Coordinators:
     """See the module's docstring. What happens to partitions of other topics is nothing to them."""
 
-    def __init__(self, coordinators: Mapping[str, Callable[[], Coordinator]]) -> None:
-        """`coordinators`: how to have each, by its topic. It is asked for when this broker first leads a partition of that."""
+    def __init__(
+        self, coordinators: Mapping[str, Callable[[], Coordinator]], code: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`coordinators`: how to have each, by its topic. It is asked for when this broker first leads a partition of that.
+
+        `code`: the module that is loaded for each then, unless somebody has had it loaded before.
+        """
         self._coordinators = coordinators
+        self._code = code
         self._needed: dict[str, Coordinator] = {}
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
+
+    def not_loaded(self, topics: Iterable[str]) -> Sequence[str]:
+        """The modules that coordinators of these topics lack: `load_code` is to be called, before one is needed."""
+        modules = (self._code.get(topic) for topic in topics)
+        return [each for each in modules if each is not None and each not in sys.modules]
+
+    @staticmethod
+    def load_code(modules: Iterable[str]) -> None:
+        """In a thread, because it takes longer than others should wait."""
+        with suppress(ImportError, OSError):  # it is tried again when it is needed
+            for each in modules:
+                import_module(each)
 
     def on_election(self, topic: str, partition: int) -> None:
         """This broker leads a partition from now on."""

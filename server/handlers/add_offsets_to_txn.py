@@ -6,6 +6,7 @@ Behaviour
 * The client has to have the rights to write with the transactional id and to read the group.
 """
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -15,7 +16,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
-@handles(AddOffsetsToTxnRequest)
+@handles(AddOffsetsToTxnRequest, prepare=load_groups)
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext[HasGuardedTransactions]
 ) -> Answer[AddOffsetsToTxnResponse]:

@@ -7,12 +7,14 @@ Behaviour
 * A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; the others are set all the same.
 """
 
+from functools import partial
 from typing import Protocol
 
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.share.part import refused_alteration
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -38,7 +40,7 @@ def _turned_off(request: AlterShareGroupOffsetsRequest, context: RequestContext[
     return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=SHARE.load, turned_off=_turned_off)
+@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off)
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]
 ) -> AlterShareGroupOffsetsResponse:

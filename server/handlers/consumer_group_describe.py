@@ -7,10 +7,12 @@ Behaviour
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from ottla.groupcoord.groups.consumer.describing import undescribed
 from ottla.groupcoord.groups.kinds import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
@@ -41,7 +43,7 @@ def _turned_off(
     few_at_once=True,
     reads_only=True,
     feature=GROUP_VERSION,
-    prepare=CONSUMER.load,
+    prepare=partial(load_groups, CONSUMER),
     turned_off=_turned_off,
 )
 def consumer_group_describe(

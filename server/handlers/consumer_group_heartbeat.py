@@ -8,10 +8,12 @@ Behaviour
 """
 
 from collections.abc import Collection
+from functools import partial
 
 from ottla.groupcoord.groups.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.groups.kinds import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -26,7 +28,7 @@ from ottla.wire.messages.consumer_group_heartbeat import (
 )
 
 
-@handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION, prepare=CONSUMER.load)
+@handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION, prepare=partial(load_groups, CONSUMER))
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ConsumerGroupHeartbeatResponse]:

@@ -8,10 +8,13 @@ Behaviour
 * A group that has never read anything has no topics to speak of, and the answer is empty.
 """
 
+from functools import partial
+
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.share.part import refused_deletion
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -31,7 +34,7 @@ def _turned_off(request: DeleteShareGroupOffsetsRequest, context: RequestContext
     return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=SHARE.load, turned_off=_turned_off)
+@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off)
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
 ) -> DeleteShareGroupOffsetsResponse:

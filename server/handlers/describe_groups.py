@@ -12,6 +12,7 @@ from collections.abc import Collection
 import trio
 
 from ottla.groupcoord.groups.classic.part import undescribed
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -25,7 +26,7 @@ from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeG
 GROUPS_PER_TURN = 4
 
 
-@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, prepare=load_groups, reads_only=True)
 def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[DescribeGroupsResponse]:

@@ -8,8 +8,11 @@ Behaviour
 * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
 """
 
+from functools import partial
+
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
@@ -42,7 +45,7 @@ def _turned_off(
     feature=SHARE_VERSION,
     few_at_once=True,
     reads_only=True,
-    prepare=SHARE.load,
+    prepare=partial(load_groups, SHARE),
     turned_off=_turned_off,
 )
 async def describe_share_group_offsets(

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.share_state.keys import parse_coordinator_key
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import REFUSALS, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -68,7 +69,7 @@ Refused = Callable[[str], Coordinator | None]
 """What is answered for a key that the client may not ask about; None for the others."""
 
 
-@handles(FindCoordinatorRequest)
+@handles(FindCoordinatorRequest, prepare=load_groups)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext[Port]
 ) -> Answer[FindCoordinatorResponse]:

@@ -4,6 +4,7 @@ Behaviour
 * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
 """
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -12,7 +13,7 @@ from ottla.server.ports import HasGuardedGroups
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@handles(HeartbeatRequest)
+@handles(HeartbeatRequest, prepare=load_groups)
 def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGuardedGroups]) -> HeartbeatResponse:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.heartbeat(request)

@@ -6,6 +6,7 @@ Behaviour
 """
 
 from ottla.groupcoord.groups.classic.answers import refused_join
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -17,7 +18,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-@handles(JoinGroupRequest, abandonable=True)
+@handles(JoinGroupRequest, abandonable=True, prepare=load_groups)
 def join_group(request: JoinGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[JoinGroupResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)

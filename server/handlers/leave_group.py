@@ -4,6 +4,7 @@ Behaviour
 * Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.
 """
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -13,7 +14,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
-@handles(LeaveGroupRequest)
+@handles(LeaveGroupRequest, prepare=load_groups)
 def leave_group(request: LeaveGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[LeaveGroupResponse]:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.leave_group(request, api_version=context.api_version)

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from ottla.groupcoord.groups.offsets.topics import TOPIC_ID_VERSION, names_of
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -36,7 +37,7 @@ class Port(HasCluster, HasGuardedGroups, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(OffsetCommitRequest)
+@handles(OffsetCommitRequest, prepare=load_groups)
 def offset_commit(request: OffsetCommitRequest, context: RequestContext[Port]) -> Answer[OffsetCommitResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -9,6 +9,7 @@ Behaviour
 
 from collections.abc import Collection
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -19,7 +20,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
-@handles(OffsetDeleteRequest)
+@handles(OffsetDeleteRequest, prepare=load_groups)
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetDeleteResponse]:
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 

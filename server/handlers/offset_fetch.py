@@ -13,6 +13,7 @@ from typing import Any
 
 import trio
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
@@ -24,7 +25,7 @@ _encoder = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
 
 
-@handles(OffsetFetchRequest, reads_only=True)
+@handles(OffsetFetchRequest, prepare=load_groups, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetFetchResponse]:
     answer = context.broker.groups.offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)

@@ -8,11 +8,13 @@ Behaviour
 """
 
 from collections.abc import Collection
+from functools import partial
 
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.groupcoord.groups.share.part import refused_heartbeat
 from ottla.groupcoord.services.share import MEMBER_ID_LENGTH_MAX
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -24,7 +26,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
-@handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION, prepare=SHARE.load)
+@handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE))
 def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
 ) -> Answer[ShareGroupHeartbeatResponse]:

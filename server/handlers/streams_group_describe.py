@@ -8,10 +8,12 @@ Behaviour
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from ottla.groupcoord.groups.kinds import STREAMS
 from ottla.groupcoord.groups.streams.describing import undescribed
 from ottla.server.cluster.features import STREAMS_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
@@ -42,7 +44,7 @@ def _turned_off(
     few_at_once=True,
     reads_only=True,
     feature=STREAMS_VERSION,
-    prepare=STREAMS.load,
+    prepare=partial(load_groups, STREAMS),
     turned_off=_turned_off,
 )
 def streams_group_describe(

@@ -12,6 +12,7 @@ Behaviour
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from ottla.groupcoord.groups.streams.status import Status
 from ottla.groupcoord.runtime.answers import then
 from ottla.replication.cluster.state import is_internal_topic, topic_name_problem
 from ottla.server.cluster.features import STREAMS_VERSION
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import denied_names, may_on_cluster, require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -44,7 +46,7 @@ class Port(HasGuardedGroups, HasStreamsTopics, Protocol):
     """What this handler needs of a broker."""
 
 
-@handles(StreamsGroupHeartbeatRequest, feature=STREAMS_VERSION, prepare=STREAMS.load)
+@handles(StreamsGroupHeartbeatRequest, feature=STREAMS_VERSION, prepare=partial(load_groups, STREAMS))
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext[Port]
 ) -> Answer[StreamsGroupHeartbeatResponse]:

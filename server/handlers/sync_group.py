@@ -4,6 +4,7 @@ Behaviour
 * Members wait until their leader has handed in the assignment and it is safely in the log.
 """
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -15,7 +16,7 @@ from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 NAMES_SINCE = 5
 
 
-@handles(SyncGroupRequest, abandonable=True)
+@handles(SyncGroupRequest, abandonable=True, prepare=load_groups)
 def sync_group(request: SyncGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[SyncGroupResponse]:
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from ottla.groupcoord.groups.offsets.part import TXN_TOPIC_ID_VERSION
 from ottla.groupcoord.groups.offsets.topics import names_of
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -42,7 +43,7 @@ class Port(HasCluster, HasGuardedGroups, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(TxnOffsetCommitRequest)
+@handles(TxnOffsetCommitRequest, prepare=load_groups)
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext[Port]
 ) -> Answer[TxnOffsetCommitResponse]:

@@ -5,6 +5,7 @@ Behaviour
   partition is CLUSTER_AUTHORIZATION_FAILED.
 """
 
+from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
@@ -15,7 +16,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
-@handles(WriteTxnMarkersRequest, unmetered=True)
+@handles(WriteTxnMarkersRequest, prepare=load_groups, unmetered=True)
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Port]
 ) -> Answer[WriteTxnMarkersResponse]:

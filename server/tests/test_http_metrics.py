@@ -224,7 +224,7 @@ def _coordinator(committed: dict[str, dict[str, dict[int, int]]]) -> Any:
 
 
 def test_the_lag_of_groups_is_told_where_there_is_a_replica() -> None:
-    broker: Any = SimpleNamespace(replicas=Replicas(8), groups=_coordinator({"g": {"topic": {5: 2, 7: 9}, "else": {0: 1}}}))
+    broker: Any = SimpleNamespace(replicas=Replicas(8), begun_groups=_coordinator({"g": {"topic": {5: 2, 7: 9}, "else": {0: 1}}}))
     found = both(lambda exposition: groups(broker, exposition))
     assert values(found["kafka_consumergroup_current_offset"]) == {
         ("g", "topic", "5"): 2,
@@ -240,7 +240,7 @@ def test_the_lag_of_groups_is_told_where_there_is_a_replica() -> None:
 def test_what_clients_commit_has_an_end(limit: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"ottla.server.http.metrics.groups.{limit}", size)
     many = {f"group-{number}": {"topic": dict.fromkeys(range(3), 1)} for number in range(20)}
-    broker: Any = SimpleNamespace(replicas=Replicas(3), groups=_coordinator(many))
+    broker: Any = SimpleNamespace(replicas=Replicas(3), begun_groups=_coordinator(many))
     found = both(lambda exposition: groups(broker, exposition))
     told = values(found["kafka_consumergroup_current_offset"])
     assert 0 < len(told) <= 10
@@ -249,7 +249,7 @@ def test_what_clients_commit_has_an_end(limit: str, size: int, monkeypatch: pyte
 
 def test_what_groups_have_committed_is_not_kept_for_slow_readers() -> None:
     many = {f"group-{number}-{'x' * 200}": {"topic": dict.fromkeys(range(50), 1)} for number in range(200)}
-    broker: Any = SimpleNamespace(replicas=Replicas(50), groups=_coordinator(many))
+    broker: Any = SimpleNamespace(replicas=Replicas(50), begun_groups=_coordinator(many))
     tracemalloc.start()
     try:
         size = sum(map(len, groups(broker, Exposition(is_open_metrics=False))))

@@ -1,8 +1,14 @@
 """Coordinators whose code cannot be loaded at once."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import pytest
+
+from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.server.coordinators.coordinators import Coordinators
+from ottla.server.tests.administered import opened
 
 
 class Recorded:
@@ -33,3 +39,42 @@ def test_a_coordinator_that_could_not_be_loaded_leads_once_it_is_made() -> None:
     coordinators.on_election("state", 3)
     coordinators.on_resignation("state", 0)
     assert made.led == [2, 3]
+
+
+async def test_a_thread_loads_the_code_before_a_partition_is_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop that would take longer than others should wait."""
+    (tmp_path / "late_code_of_groups.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    broker = await opened(tmp_path / "data", {"offsets.topic.num.partitions": "2"})
+    monkeypatch.setattr(broker.coordinators, "_code", {GROUP_METADATA_TOPIC: "late_code_of_groups"})
+    events: list[str] = []
+    load, lead = broker.coordinators.load_code, broker.coordinators.on_election
+
+    def noted_load(modules: Sequence[str]) -> None:
+        events.extend(modules)
+        load(modules)
+
+    def noted_election(topic: str, partition: int) -> None:
+        events.append(topic)
+        lead(topic, partition)
+
+    monkeypatch.setattr(broker.coordinators, "load_code", noted_load)
+    monkeypatch.setattr(broker.coordinators, "on_election", noted_election)
+    await broker.ensure_internal_topic(GROUP_METADATA_TOPIC)
+    assert events == ["late_code_of_groups", GROUP_METADATA_TOPIC, GROUP_METADATA_TOPIC]
+    assert "late_code_of_groups" in sys.modules
+    assert broker.begun_groups is not None
+    await broker.stop()
+
+
+async def test_a_broker_has_no_group_coordinator_before_somebody_asks(tmp_path: Path) -> None:
+    broker = await opened(tmp_path)
+    assert broker.begun_groups is None
+    assert broker.groups is broker.begun_groups
+    await broker.stop()
+
+
+def test_code_that_cannot_be_loaded_ends_nothing() -> None:
+    coordinators = Coordinators({}, {"state": "no_such_module_anywhere"})
+    assert coordinators.not_loaded(["state", "topic"]) == ["no_such_module_anywhere"]
+    coordinators.load_code(["no_such_module_anywhere"])

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     class Port(Protocol):
         """What is needed of the broker here."""
 
-        groups: GroupCoordinator
         replicas: ReplicaManager
+
+        @property
+        def begun_groups(self) -> GroupCoordinator | None: ...
 
 
 OFFSETS_MAX, BYTES_MAX = 20_000, 4 * 1024 * 1024
@@ -74,13 +76,14 @@ class _Told:
 
 def groups(broker: Port, exposition: Exposition) -> Iterator[str]:
     """All of it, in pieces."""
-    administration, left_out = broker.groups.administration, 0
+    administration, left_out = None if broker.begun_groups is None else broker.begun_groups.administration, 0
     name = "kafka_coordinator_group_groupmetadatamanager_numgroups"
-    yield exposition.single(name, GAUGE, "Groups that this broker coordinates.", administration.group_count)
+    count = 0 if administration is None else administration.group_count
+    yield exposition.single(name, GAUGE, "Groups that this broker coordinates.", count)
     for family in (_OFFSET, _LAG):
         told = _Told(broker.replicas, family)
         yield exposition.head(family)
-        for group_id, topics in administration.all_committed():
+        for group_id, topics in () if administration is None else administration.all_committed():
             yield from told.lines(group_id, topics)
         left_out = told.left_out
     explained = "Groups whose offsets are not all told, because there are too many."
