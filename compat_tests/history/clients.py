@@ -140,9 +140,10 @@ class RecordedProducer(Client):
 
     def turn(self) -> None:
         partition = next(self._partitions)
-        for _ in range(self._burst):
-            self._send(partition)
         behind = self.sent - self.acknowledged - self.failed > UNFINISHED_MAX
+        # Bursts would pile up faster than a busy machine takes them, and the end of a run waits for all of them.
+        for _ in range(1 if behind else self._burst):
+            self._send(partition)
         end = time.monotonic() + (0.1 if behind else self._pause)
         while (left := end - time.monotonic()) > 0 and not self.is_over.is_set():
             self._producer.poll(left)

@@ -462,6 +462,10 @@ class ClusterMember:
         await self._tree.end_start()
         self._has_started.set()
 
+    async def keep(self) -> None:
+        """Return when what this start has decided so far outlives a power cut. CoordinationUnavailable: it does not."""
+        await self._tree.keep()
+
     async def until_started(self) -> None:
         """Return when clients may be served: this broker was told what there is, and what its start has decided is kept."""
         await self.until_told()

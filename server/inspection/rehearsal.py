@@ -62,10 +62,11 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
 
 
 async def open_broker(config: BrokerConfig, storage: Storage) -> list[LoadedRange]:
-    """The logs of a broker that is opened on a storage, and left as it is then."""
+    """The logs of a broker that is opened on a storage, whose decisions are kept there, and which is left as it is then."""
     broker = Broker(config, Surroundings(storage=storage))
     async with trio.open_nursery() as sessions:
         await broker.open(sessions)
+        await broker.member.keep()
         found = [
             LoadedRange(
                 f"{each.topic}-{each.index}", each.log.directory, each.log.log_start_offset, each.log.log_end_offset
