@@ -16,7 +16,9 @@ import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
+    ANY_VERSION,
     BadVersion,
+    Check,
     CoordinationError,
     Create,
     Delete,
@@ -114,15 +116,21 @@ class SettingsAdministration:
     async def _alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool) -> None:
         async with self._turns.of([name]):
             # Read while the turn is held. A change that is worked out from older settings would undo another one.
-            known = self.configs.topic_overrides(name)
+            known, topic = self.configs.topic_overrides(name), self._cluster.topics.get(name)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_topic(self.configs, texts)
-            if name not in self._cluster.topics:
+            if topic is None or (present := self._cluster.topics.get(name)) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            # Another topic has the name by now. Its settings may have the same version in the tree, and the retention of the
+            # former topic would delete its records.
+            if present.topic_id != topic.topic_id:
+                raise OutdatedSettings(ErrorCode.UNKNOWN_SERVER_ERROR)
             if validate_only or texts == known.texts:
                 return
+            path = znodes.topic_config_path(name)
+            exists = Check(znodes.topic_path(name), ANY_VERSION)  # else the next topic of that name would find these settings
             # Written first: what is in force here has to be in the tree, or it would be gone after a restart.
-            self.apply_topic(name, await self._write(znodes.topic_config_path(name), known, texts))
+            self.apply_topic(name, await self._write_with([exists, *self._notice(path)], path, known, texts))
 
     async def alter_broker(
         self,

@@ -78,6 +78,7 @@ class ScriptedController:
         self.asked: list[Any] = []
         self.answers: dict[str, Any] = {}
         self.decided: dict[Partition, PartitionState] = {}
+        self.topics: dict[str, Any] = {}  # what a controller would say of the ids of topics: here nothing
         self._cluster = cluster
         self._changed = trio.Event()
 

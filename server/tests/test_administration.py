@@ -1,7 +1,7 @@
 import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from ottla.replication.cluster.state import NO_LEADER
+from ottla.replication.config import LogConfig
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.tests.held_threads import Held
@@ -180,6 +181,29 @@ async def test_changed_settings_reach_the_partitions_and_last(tmp_path: Path) ->
         found = (config.segment_ms, config.flush_ms, config.retention_ms, config.file_delete_delay_ms)
         assert found == (8, 9, 5, 6)
         assert each.log_config("u").retention_ms == 7
+
+
+async def test_a_change_of_settings_is_not_for_another_topic_that_has_got_the_name(tmp_path: Path) -> None:
+    """A thread works the change out while the topic is deleted, and made again with settings of its own."""
+    broker = await opened(tmp_path)
+    administration = broker.administration
+    await administration.create_topics([NewTopic(name="t", configs={"retention.ms": "5"})])
+    seen: list[dict[str, str]] = []
+
+    async def meanwhile() -> None:
+        await administration.delete_topics(["t"])
+        await administration.create_topics([NewTopic(name="t", configs={"segment.ms": "7"})])
+
+    def change(texts: Mapping[str, str]) -> dict[str, str]:
+        seen.append(dict(texts))
+        if len(seen) == 1:
+            trio.from_thread.run(meanwhile)
+        return {**texts, "flush.ms": "9"}
+
+    await administration.settings.alter_topic("t", change, in_thread=True)
+    assert seen == [{"retention.ms": "5"}, {"segment.ms": "7"}]
+    config = broker.log_config("t")
+    assert (config.segment_ms, config.flush_ms, config.retention_ms) == (7, 9, LogConfig().retention_ms)
 
 
 async def test_settings_of_a_missing_topic_cannot_be_changed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ottla.replication.control.topic_planner import NewTopic
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.notices import EXPIRATION_MS
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
+from ottla.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = 1_700_000_000_000
 
@@ -184,6 +185,19 @@ async def test_notices_that_are_not_for_this_broker(tmp_path: Path, data: bytes)
         await cluster[1].administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"})
         await settled()
         assert cluster[2].configs.log_config("t").retention_ms == 5
+
+
+async def test_no_settings_are_left_for_the_next_topic_of_a_name(tmp_path: Path) -> None:
+    """The topic is deleted, which this broker has not heard of yet."""
+    async with clustered(tmp_path, also=Listeners().of) as cluster:
+        await cluster[1].administration.create_topics([NewTopic(name="t")])
+        cluster.controller.is_lazy = True
+        await cluster.tree.multi([Delete(znodes.topic_config_path("t")), Delete(znodes.topic_path("t"))])
+        with pytest.raises(KafkaError) as refused:
+            await cluster[2].administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"})
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "t" in cluster[2].cluster.topics
+        assert await cluster.tree.children(znodes.TOPIC_CONFIGS) == []
 
 
 async def test_notices_of_kafka_before_0_10(tmp_path: Path) -> None:
