@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 from trio.lowlevel import ParkingLot
 
+from ottla.replication.slices import Slices
+
 
 class TurnsByName:
     """Turns that exist as long as somebody holds them. Who comes first gets a turn first."""
@@ -21,17 +23,19 @@ class TurnsByName:
     async def of(self, names: Iterable[str]) -> AsyncIterator[None]:
         """Hold the turn of each name; taken in order, so that two requests cannot wait for each other."""
         taken: list[str] = []
+        slices = Slices()
         try:
             for name in sorted(set(names)):
                 await self._take(name)
                 taken.append(name)
+                await slices.give_way()
             yield
         finally:
             for name in taken:
                 self._pass_on(name)
 
     async def _take(self, name: str) -> None:
-        # A request may have ten thousand names, nearly all of them free. Those cost no turn of the event loop.
+        # A request may have ten thousand names, nearly all of them free. Those cost no turn of the event loop each.
         if name not in self._waiting:
             self._waiting[name] = None
             return
