@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.log.cleaned_transactions import IndexOfSegment, TransactionFilter
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
-from ottla.replication.log.names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from ottla.replication.log.names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, path_in
 from ottla.replication.log.offset_map import OffsetMap
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
@@ -114,6 +114,7 @@ class Compaction:
 
     def build_map(self) -> Iterator[int]:
         """Note the last offset of each key in the dirty part. OSError, CorruptSegment or KafkaError end the pass."""
+        self._remove_leftovers()
         start = self._task.first_dirty_offset
         clean = [source for source in self._task.sources if source.base_offset < start]
         # Asked now: cleaned segments take the places of these later.
@@ -133,6 +134,16 @@ class Compaction:
             # The end of the segment, and not of its last batch: there may be a gap between them.
             self._map.latest_offset = source.end_offset - 1
             self.end_offset = source.end_offset
+
+    def _remove_leftovers(self) -> None:
+        """Remove what earlier passes could not, because the disk refused it or the folder got another name under them.
+
+        A start that finds an unfinished segment takes a `.swap` file above it for a half, and removes it. If that were one of
+        this pass, and the old segments gone, their records would be lost.
+        """
+        for name in self._storage.names(self._task.directory):
+            if name.endswith(CLEANED_SUFFIX):
+                self._storage.remove(path_in(self._task.directory, name))
 
     def _note(self, header: BatchHeader, data: memoryview, transactions: TransactionFilter) -> bool:
         if header.is_control:

@@ -11,8 +11,20 @@ import trio
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.names import FRESH_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.log.recovery import LoadOptions
+from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import NOW_MS, append, load, new_log, offsets, read_batches
 from ottla.replication.log.tests.test_cleaner import COMPACTED, LIMITS, compacted_log, keyed, rolled, unfinished, values
+
+
+OPTIONS = LoadOptions(
+    log_start_offset=0,
+    recovery_point=7,
+    is_recovery_point_known=True,
+    first_dirty_offset=-1,
+    had_clean_shutdown=False,
+    now_ms=NOW_MS,
+)
 
 
 class Meanwhile:
@@ -32,9 +44,9 @@ class Meanwhile:
             self._action()
 
 
-def three_segments() -> PartitionLog:
+def three_segments(**config: Any) -> PartitionLog:
     """With the bases 0, 2 and 4, and an empty one at 6."""
-    log = compacted_log()
+    log = compacted_log(**config)
     for number in range(3):
         append(log, keyed((b"a", b"%d" % number)), keyed((b"b", b"%d" % number)))
         log.roll(NOW_MS)
@@ -179,3 +191,24 @@ async def test_a_cut_under_the_thread_is_no_damage_of_the_log(caplog: pytest.Log
     assert cleaner.paused_count == 0
     assert await clean(log, cleaner)
     assert offsets(read_batches(log)) == [1]
+
+
+async def test_a_kill_while_segments_are_exchanged_loses_nothing_because_of_what_an_earlier_pass_has_left() -> None:
+    log = three_segments(segment_bytes=200)
+    storage: Any = log.log_directory.storage
+    append(log, keyed((b"c", b"0")))
+    rolled(log)
+    # The folder got its plain name, at the end of a move, while a thread wrote this into it.
+    storage.write(f"{log.directory}/{1:020d}.log.cleaned", b"")
+    killed: list[PartitionLog] = []
+
+    def kill() -> None:
+        copy = storage.copy()
+        log_at_kill = PartitionLog.load(LogDirectory("/logs", copy), "topic-0", log.config, OPTIONS)
+        killed.append(log_at_kill)
+
+    meanwhile = Meanwhile(log, "rename", f"{4:020d}.log.swap", kill)
+    assert await clean(log, LogCleaner(at_once, lambda: NOW_MS))
+    assert meanwhile.has_come
+    for each in (log, *killed, load(log)):
+        assert values(each) == [(4, b"a", b"2"), (5, b"b", b"2"), (6, b"c", b"0")]
