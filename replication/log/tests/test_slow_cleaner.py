@@ -16,7 +16,6 @@ from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import NOW_MS, append, load, new_log, offsets, read_batches
 from ottla.replication.log.tests.test_cleaner import COMPACTED, LIMITS, compacted_log, keyed, rolled, unfinished, values
 
-
 OPTIONS = LoadOptions(
     log_start_offset=0,
     recovery_point=7,
