@@ -216,7 +216,10 @@ def allowed_text(declared: Setting) -> str:
 def _named(each: "Field[Any]") -> tuple[str, Setting | None]:
     declared = each.metadata.get("setting")
     name = each.name.replace("_", ".")
-    return name, None if declared is None else replace(declared, name=name)
+    if declared is not None and not declared.name:
+        # Whoever declared it did not know the field. A start has four hundred of them, and as many new ones would take it longer.
+        object.__setattr__(declared, "name", name)
+    return name, declared
 
 
 def _kind_of(default: object) -> SettingType:

@@ -400,7 +400,8 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 def _checked(texts: Mapping[str, str]) -> dict[str, str]:
     static = {}
     for name, text in texts.items():
-        if name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
+        # Nearly all are among the first. All names take longer to know.
+        if name not in broker_settings() and name not in known_names() and not _LISTENER_PREFIX.fullmatch(name):
             raise ConfigError(_unknown(name))
         static[name] = text.strip()
         declared = broker_settings().get(name)

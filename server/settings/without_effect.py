@@ -10,7 +10,6 @@ effect moves to the dataclass of its consumer. `purposes.py` says what each is f
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -189,7 +188,7 @@ def older_settings() -> Mapping[str, Setting]:
 
 def _parsed(line: str) -> Setting:
     name, kind, default, *details = line.split()
-    settled: dict[str, Any] = {"dynamic": "read-only", "internal": False}
+    settled: dict[str, Any] = {"dynamic": "read-only", "internal": False, "nullable": default == "-"}
     for detail in details:
         if detail in ("per-broker", "cluster-wide"):
             settled["dynamic"] = detail
@@ -202,17 +201,11 @@ def _parsed(line: str) -> Setting:
             settled |= {"minimum": _number(low), "maximum": _number(high)}
         else:
             settled |= {"choices": tuple(detail.split("/")), "ignore_case": True}
-    value_type = SettingType[kind.upper()]
-    bare = Setting(
-        name=name, kind=value_type, default=None, nullable=default == "-", effective=False, **settled
-    )
-    return replace(bare, default=_default(bare, default))
-
-
-def _default(declared: Setting, text: str) -> Any:
-    if text == "-":
-        return None
-    return parse_value(declared, "" if text == "''" else text)
+    settled |= {"name": name, "kind": SettingType[kind.upper()], "effective": False}
+    without = Setting(default=None, **settled)
+    if default == "-":
+        return without
+    return Setting(default=parse_value(without, "" if default == "''" else default), **settled)
 
 
 def _number(text: str) -> float | None:
