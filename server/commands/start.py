@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla import __version__
 from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
-from ottla.server.process.importing import import_one_broker, importing
+from ottla.server.process.importing import NEEDED_SOON, import_beside, import_one_broker, importing
 from ottla.server.process.light_trio import import_lightly
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a broker until it is told to stop."""
-    with importing():
+    with importing() as kept:
         from ottla.server.settings.broker_config import ConfigError, load_config
 
         try:
@@ -113,6 +113,7 @@ def run(options: argparse.Namespace) -> int:
         count = _worker_count(config)
         if count == 1:
             import_one_broker()
+            import_beside(NEEDED_SOON, kept.pop_all())
         else:
             import_lightly()
             from ottla.server.process import workers_command  # noqa: F401

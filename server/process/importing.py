@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from ottla.server.process.kept_modules import keeping_modules
@@ -16,23 +17,32 @@ from ottla.server.process.kept_texts import keeping_texts
 from ottla.server.process.light_trio import import_lightly
 
 YOUNG_AT_START: Final = 50_000  # objects, before a collection of the young ones
+SWITCH_SECONDS: Final = 0.0005  # after which a thread that computes gives way
 NEEDED_SOON: Final = (
     "ottla.server.handlers.leader_and_isr",
-    "ottla.server.handlers.produce",
     "ottla.server.handlers.update_metadata",
+    "ottla.server.handlers.create_topics",
+    "ottla.server.handlers.produce",
 )
-"""By the first topic and the first record. Each would be loaded when it is asked for, without what the start before has kept."""
+"""By the first topic and the first record, in this order. Each would be loaded when it is asked for, without what the start before has
+kept."""
 NEEDED_ALONE: Final = ("ottla.server.process.log_lines", "ottla.server.process.running", "ottla.server.start.own_tree")
 """By a broker that is the only one."""
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """What is imported stays: collections of garbage would look at it again and again, for nothing."""
+def importing() -> Iterator[ExitStack]:
+    """What is imported stays: collections of garbage would look at it again and again, for nothing.
+
+    As long as the stack is open, what the start before has kept is used.
+    """
     gc.disable()
     try:
-        with keeping_modules(_kept("modules")), keeping_texts(_kept("texts")), keeping_patterns(_kept("patterns")):
-            yield
+        with ExitStack() as kept:
+            kept.enter_context(keeping_modules(_kept("modules")))
+            kept.enter_context(keeping_texts(_kept("texts")))
+            kept.enter_context(keeping_patterns(_kept("patterns")))
+            yield kept
     finally:
         # A collection would look at all of it now, and find next to nothing.
         gc.freeze()
@@ -47,9 +57,26 @@ def _kept(what: str) -> Path | None:
 
 
 def import_one_broker() -> None:
-    """All that a broker needs that is the only one, until it has taken its first record."""
+    """All that a broker needs to start that is the only one."""
     import_lightly()
-    for name in (*NEEDED_ALONE, *NEEDED_SOON):
+    _import_all(NEEDED_ALONE)
+
+
+def import_beside(names: Iterable[str], kept: ExitStack) -> None:
+    """Have a thread import what is needed a little later, while the start waits for the disk. It closes the stack."""
+    # When the disk has answered, the start is to go on and not to wait for the imports.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    Thread(target=_import_and_close, args=(names, kept), name="imports").start()
+
+
+def _import_and_close(names: Iterable[str], kept: ExitStack) -> None:
+    # Whoever needs a module imports it again, and tells what is wrong with it.
+    with kept, suppress(ImportError, OSError):
+        _import_all(names)
+
+
+def _import_all(names: Iterable[str]) -> None:
+    for name in names:
         importlib.import_module(name)
 
 
@@ -59,4 +86,5 @@ def import_broker() -> None:
         from ottla.server.settings import broker_config  # noqa: F401
 
         import_one_broker()
+        _import_all(NEEDED_SOON)
         from ottla.server.process import workers_command  # noqa: F401

@@ -13,6 +13,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.descriptors import Descriptors, raise_limit
+from ottla.server.process.importing import SWITCH_SECONDS
 from ottla.server.process.signals import StopSignals
 from ottla.server.serving import StartupError, checked_limit, serve
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.settings.broker_config import BrokerConfig
 
-SWITCH_SECONDS = 0.0005
 NEVER = 2**31 - 1
 
 
