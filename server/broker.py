@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster.state import (
     GROUP_METADATA_TOPIC,
     NO_BROKER_EPOCH,
@@ -24,13 +23,10 @@ from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.storage import OsStorage
-from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember, JoinProblem
-from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.groups_code import GROUPS_CODE
-from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.duty import Duty
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
@@ -49,8 +45,10 @@ if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
     from ottla.groupcoord.share_state.service import ShareCoordinator
+    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.log.storage import DirectoryLock, Storage
+    from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.failed_logins import FailedLogins
@@ -135,9 +133,6 @@ class Broker:
         self.administration = self.member.administration
         self.quotas = ClientQuotas(config.quotas)
         self.administration.settings.entities.on_change(self.quotas.take)
-        self.producer_ids = ProducerIdManager(
-            ProducerIdBlocks(self.member.session, config.node_id).allocate_block, trio.Lock()
-        )
         self.coordinators = Coordinators(
             {
                 GROUP_METADATA_TOPIC: lambda: self.groups,
@@ -151,10 +146,6 @@ class Broker:
             },
         )
         self.configs.on_change(self._take_up_settings)
-        self.fetch_sessions = FetchSessionCache(
-            config.replication.max_incremental_fetch_session_cache_slots,
-            lambda: self.surroundings.random.randint(1, INT_MAX),
-        )
 
     def _authorizer(self, config: BrokerConfig) -> AclAuthorizer | None:
         if config.authorizer is None:
@@ -187,6 +178,7 @@ class Broker:
     def groups(self) -> GroupCoordinator:
         from ottla.groupcoord.groups.kinds import Kinds
         from ottla.groupcoord.service import GroupCoordinator
+        from ottla.server.coordinators.coordinator_log import offsets_topic
         from ottla.server.coordinators.topic_images import ClusterTopicImages
 
         kinds = Kinds()
@@ -210,8 +202,23 @@ class Broker:
         return self.__dict__.get("groups")
 
     @cached_property
+    def producer_ids(self) -> ProducerIdManager:
+        from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+        from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+
+        return ProducerIdManager(ProducerIdBlocks(self.member.session, self.node_id).allocate_block, trio.Lock())
+
+    @cached_property
+    def fetch_sessions(self) -> FetchSessionCache:
+        from ottla.replication.partition.fetch_session import FetchSessionCache
+
+        slots = self.configs.started_with.replication.max_incremental_fetch_session_cache_slots
+        return FetchSessionCache(slots, lambda: self.surroundings.random.randint(1, INT_MAX))
+
+    @cached_property
     def transactions(self) -> TransactionCoordinator:
         from ottla.groupcoord.transactions.service import TransactionCoordinator
+        from ottla.server.coordinators.coordinator_log import transaction_topic
 
         coordinator = TransactionCoordinator(
             self.configs.started_with.transactions,
@@ -241,6 +248,7 @@ class Broker:
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
         from ottla.groupcoord.share_state.service import ShareCoordinator
+        from ottla.server.coordinators.coordinator_log import share_state_topic
 
         config = self.configs.started_with.share_coordinator
         coordinator = self._started(ShareCoordinator(config, share_state_topic(self), self.cluster))

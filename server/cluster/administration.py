@@ -47,7 +47,6 @@ from ottla.server.cluster.waiting import until_shown
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.net.turns import each_in_turns
 from ottla.server.settings.changes import check_topic
-from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -64,7 +63,9 @@ if TYPE_CHECKING:
     from ottla.replication.control.topic_planner import TopicPlanner
     from ottla.server.cluster.own_logs import OwnLogs
     from ottla.server.cluster.ports import ActiveController, Member
+    from ottla.server.settings.kept_passwords import KeptPasswords
     from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.settings.zookeeper_config import ZooKeeperConfig
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
     Heard = Callable[[str, KafkaError | None], None]
@@ -94,6 +95,12 @@ def random_topic_id() -> bytes:
     while (topic_id := uuid_of(_random.getrandbits(128))) in RESERVED_IDS:
         pass
     return topic_id
+
+
+def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
+    from ottla.server.settings.kept_passwords import KeptPasswords  # here, because most brokers are alone
+
+    return KeptPasswords.of(zookeeper)
 
 
 class Administration:
@@ -135,7 +142,7 @@ class Administration:
             partitions=partitions,
             refusal=self.refusal,
             has_readers=not self._is_alone,
-            passwords=None if zookeeper is None else KeptPasswords.of(zookeeper),
+            passwords=None if zookeeper is None else _kept_passwords(zookeeper),
         )
 
     @property

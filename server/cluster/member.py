@@ -42,10 +42,9 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
-from ottla.replication.following.fetcher import ReplicaFetchers
+from ottla.replication.following.nobody import FollowsNobody
 from ottla.replication.hosting.controller_claims import ControllerClaims
 from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.isr_changes import IsrChanges
 from ottla.replication.hosting.replica_control import ReplicaControl
 from ottla.server.cluster.administration import Administration
 from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
@@ -68,18 +67,20 @@ from ottla.server.ports import (
     HasThrottles,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.control.control_batch import TopicPartition
+    from ottla.replication.following.fetcher import ReplicaFetchers
+    from ottla.replication.hosting.isr_changes import IsrChanges
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.server.cluster.token_store import TokenStore
+    from ottla.wire.messages.controlled_shutdown import ControlledShutdownResponse
     from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")
@@ -123,27 +124,11 @@ class ClusterMember:
         self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
         self.broker_epoch, self.session = NO_BROKER_EPOCH, ClusterSession()
-        self.fetchers = ReplicaFetchers(
-            broker.node_id,
-            connect=lambda leader, number: self.peer(leader, purpose=f"broker-{broker.node_id}-fetcher-{number}"),
-            config=lambda: broker.config.replication,
-            clock_ms=broker.now_ms,
-            broker_epoch=lambda: self.broker_epoch,
-            throttle=broker.throttles.follower,
-        )
-        self.isr_changes = IsrChanges(
-            broker.node_id,
-            partitions=broker.replicas.partitions,
-            ask_controller=self.ask_controller,
-            broker_epoch=lambda: self.broker_epoch,
-            is_fenced=lambda: self.is_fenced,
-            config=lambda: broker.config.replication,
-            clock_ms=broker.now_ms,
-        )
+        self.fetchers = self._fetchers() if tree.is_shared else None
         self.control = ReplicaControl(
             broker.replicas,
             broker.cluster,
-            self.fetchers,
+            self.fetchers or FollowsNobody(),
             self,
             topic_config=broker.configs.log_config,
             learn_settings=self._learn_settings,
@@ -184,6 +169,35 @@ class ClusterMember:
         self.features = Features(self.session, broker.node_id, is_alone=not tree.is_shared, kinds_of_groups=kinds)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         self._tell_replicas()
+
+    def _fetchers(self) -> ReplicaFetchers:
+        from ottla.replication.following.fetcher import ReplicaFetchers  # here, because most brokers are alone
+
+        broker = self._broker
+        return ReplicaFetchers(
+            broker.node_id,
+            connect=lambda leader, number: self.peer(leader, purpose=f"broker-{broker.node_id}-fetcher-{number}"),
+            config=lambda: broker.config.replication,
+            clock_ms=broker.now_ms,
+            broker_epoch=lambda: self.broker_epoch,
+            throttle=broker.throttles.follower,
+        )
+
+    @cached_property
+    def isr_changes(self) -> IsrChanges:
+        """What joins and leaves the in-sync replicas of the partitions that this broker leads."""
+        from ottla.replication.hosting.isr_changes import IsrChanges  # here, because most brokers are alone
+
+        broker = self._broker
+        return IsrChanges(
+            broker.node_id,
+            partitions=broker.replicas.partitions,
+            ask_controller=self.ask_controller,
+            broker_epoch=lambda: self.broker_epoch,
+            is_fenced=lambda: self.is_fenced,
+            config=lambda: broker.config.replication,
+            clock_ms=broker.now_ms,
+        )
 
     @cached_property
     def security(self) -> Security:
@@ -441,7 +455,8 @@ class ClusterMember:
         """The work that goes on in the background."""
         async with trio.open_nursery() as nursery:
             self._background = nursery
-            await nursery.start(self.fetchers.run)
+            if self.fetchers is not None:
+                await nursery.start(self.fetchers.run)
             if self._tree.is_shared:  # nobody joins or leaves the in-sync replicas of a broker that is alone
                 await nursery.start(self.isr_changes.run)
             nursery.start_soon(self.administration.run)
@@ -555,6 +570,8 @@ class ClusterMember:
 
     async def _hand_over(self) -> int | None:
         """One attempt; answers how many partitions are left, None if nobody knows."""
+        from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest  # here, because most are alone
+
         request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.broker_epoch)
         try:
             response: ControlledShutdownResponse = await self.ask_controller(

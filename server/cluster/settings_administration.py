@@ -37,7 +37,6 @@ from ottla.server.settings.changes import (
     check_topic,
     check_with_listeners,
 )
-from ottla.server.settings.kept_passwords import KeptPasswords, has_passwords
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.state import ClusterState
     from ottla.replication.config import LogConfig
+    from ottla.server.settings.kept_passwords import KeptPasswords
 
 logger = logging.getLogger("ottla.administration")
 
@@ -237,6 +237,8 @@ class SettingsAdministration:
         """A broker's settings as they are written into the tree."""
         if self._passwords is None:
             return texts
+        from ottla.server.settings.kept_passwords import has_passwords  # here, because most brokers are alone
+
         node_id = None if for_all else self._node_id
         return await computed(partial(self._passwords.to_keep, texts, node_id), in_thread=has_passwords(texts))
 
@@ -405,7 +407,11 @@ class SettingsAdministration:
     async def _own_settings(self, node: Node) -> Texts:
         """This broker's settings, with passwords in clear."""
         texts = _settings(node)
-        if self._passwords is None or not has_passwords(texts):
+        if self._passwords is None:
+            return texts
+        from ottla.server.settings.kept_passwords import has_passwords
+
+        if not has_passwords(texts):
             return texts
         # Decrypted once, although every client that asks has the node read again.
         if node != self._own_node:

@@ -50,7 +50,6 @@ from ottla.server.produce.requests import (
     without_repetitions,
 )
 from ottla.server.produce.thread_checks import checked_in_thread
-from ottla.server.produce.verification import NotVerified, Verification
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.refused_sequences import Place
     from ottla.server.gate.context import RequestContext
+    from ottla.server.produce.verification import Verification
 
 Answered = ProduceResponse | PendingAnswer[ProduceResponse] | None
 ADMIN_CLIENT_ID = "__admin_client"
@@ -210,7 +210,16 @@ class Appending(PendingAnswer[ProduceResponse]):
         return may(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=quietly)
 
     def _new_verification(self) -> Verification:
+        from ottla.server.produce.verification import Verification  # here, because most producers have no transactions
+
         return Verification(self._request, self._context)
+
+    def _is_unverified(self, error: KafkaError) -> bool:
+        if self._verification is None:
+            return False
+        from ottla.server.produce.verification import NotVerified
+
+        return isinstance(error, NotVerified)
 
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
         """The same for a great many partitions or bytes, giving way in between; or for what is not verified yet."""
@@ -268,7 +277,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
     ) -> PartitionProduceResponse:
         # Kafka sends a text here only with these.
-        is_told = error.code is ErrorCode.CORRUPT_MESSAGE or isinstance(error, NotVerified)
+        is_told = error.code is ErrorCode.CORRUPT_MESSAGE or self._is_unverified(error)
         message = error.message if is_told else None
         return PartitionProduceResponse(
             index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
@@ -548,7 +557,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             partition.traffic.failed_produce_requests += error.code not in _WITHOUT_LOG_START
         if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
-        if isinstance(error, NotVerified):
+        if self._is_unverified(error):
             # The log has not been asked, so nothing of it is told.
             answer.error_message = error.message or None
             return

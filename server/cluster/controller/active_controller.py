@@ -31,12 +31,9 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import BrokerRegistration, PartitionState, TopicState
-from ottla.replication.control.alter_partition import judge, respond
 from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.control.decisions import Decision
-from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
 from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
-from ottla.replication.control.reassignment import Targets, plan_reassignments
 from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.cluster.administration import random_topic_id
@@ -47,13 +44,15 @@ from ottla.server.cluster.controller.topics_by_request import TopicsByRequest
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed
 from ottla.server.cluster.controller.tree_reader import TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 if TYPE_CHECKING:
+    from ottla.replication.control.elect_leaders import ElectionType
+    from ottla.replication.control.reassignment import Targets
     from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 logger = logging.getLogger("ottla.controller")
 
@@ -150,6 +149,8 @@ class ActiveController:
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Errors are in the response, NOT_CONTROLLER as well."""
+        from ottla.wire.messages.alter_partition import AlterPartitionResponse  # here, because most are alone
+
         try:
             return await self._events.ask(partial(self._alter_partition, request, version))
         except KafkaError as error:
@@ -309,6 +310,8 @@ class ActiveController:
             await trio.sleep(self._config().replication.leader_imbalance_check_interval_seconds)
 
     async def _balance(self) -> None:
+        from ottla.replication.control.elect_leaders import balance_leaders  # here, because it is not needed to start
+
         percentage = self._config().replication.leader_imbalance_per_broker_percentage
         await self._carry_out(lambda: balance_leaders(self.states, percentage))
 
@@ -510,6 +513,8 @@ class ActiveController:
     async def _look_at_preferred_elections(self) -> None:
         partitions = await self._reader.preferred_elections()
         if partitions is not None:
+            from ottla.replication.control.elect_leaders import ElectionType
+
             await self._elect_leaders(ElectionType.PREFERRED, partitions)
             await self._tree.delete([znodes.PREFERRED_ELECTION])
 
@@ -532,6 +537,8 @@ class ActiveController:
         return await self._writer.carry_out(decide)
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        from ottla.replication.control.alter_partition import judge, respond
+
         outcome = await self._carry_out(lambda: judge(self.states, request, version))
         return respond(self.states, request, outcome.decision)
 
@@ -544,6 +551,8 @@ class ActiveController:
     async def _elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Outcomes:
+        from ottla.replication.control.elect_leaders import elect_leaders
+
         wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
         outcomes: Outcomes = {}
         for part in _parts(wanted):
@@ -559,6 +568,8 @@ class ActiveController:
         return outcomes
 
     async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
+        from ottla.replication.control.reassignment import plan_reassignments
+
         outcomes: Outcomes = {}
         for part in _parts(list(targets)):
             plan = partial(plan_reassignments, self.states, {name: targets[name] for name in part})
