@@ -52,7 +52,6 @@ _TIMESTAMP = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _FRONT = struct.Struct(">qiI")  # offset, size, crc
 _NULL = _LENGTH.pack(-1)
-_LAST_OFFSET_DELTA_MAX = 0x7FFFFFFF
 
 
 class Message(NamedTuple):

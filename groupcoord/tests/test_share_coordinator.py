@@ -30,7 +30,7 @@ from ottla.wire.messages.write_share_group_state import PartitionData, StateBatc
 from ottla.wire.records import decode_records, read_header
 
 ACKNOWLEDGED = 2
-PRUNE_S = COLD_S = 300
+PRUNE_S = 300
 MANY = 1_200
 
 

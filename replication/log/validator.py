@@ -109,7 +109,6 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
-    REPLICATION = "replication"
 
 
 class TooManyForTheLoop(Exception):

@@ -161,10 +161,6 @@ class Cluster:
         """The ids of all brokers that the cluster has told of."""
         return sorted(self._addresses)
 
-    def address_of(self, node_id: int) -> Address | None:
-        """Where a broker is, if the cluster has told."""
-        return self._addresses.get(node_id)
-
     def controller(self) -> BrokerConnection:
         """The broker to ask for changes; with KRaft any broker passes them on."""
         controller_id = self.metadata(()).controller_id

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PREFERRED = 0  # ElectLeaders' type
 LOOK_AGAIN_S = 0.2
 LOOK_AGAIN_S_MAX = 2.0
-NO_ELECTION_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 
 def placed_partitions(cluster: Cluster) -> tuple[list[Placed], list[str]]:

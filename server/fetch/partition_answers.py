@@ -117,9 +117,7 @@ def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[Partiti
     ]
 
 
-def not_understood(
-    request: FetchRequest, version: int
-) -> Worked[FetchResponse]:
+def not_understood(request: FetchRequest, version: int) -> Worked[FetchResponse]:
     """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = request.topics if version < TOPIC_IDS_SINCE else []

@@ -71,7 +71,6 @@ class Handshakes:
         self._steps = HandshakeSteps()
         self._pieces = Pieces()
         self._reminders = Reminders()
-        self.count = self.refused_count = 0
 
     async def welcome(self, sock: socket.socket, host: str, listener: TlsListener) -> Welcomed | None:
         """Shake hands on an accepted socket. None: it came to nothing, and the socket is closed."""
@@ -86,7 +85,6 @@ class Handshakes:
                 await self._steps.take_all(tls, listener.cost)
                 principal = listener.principal(tls.getpeercert(binary_form=True))
                 welcomed = Welcomed(self._transport_of(tls), principal)
-                self.count += 1
         except _Refused as refusal:
             self._tell(host, listener, str(refusal))
         except ssl.SSLError as error:
@@ -131,7 +129,6 @@ class Handshakes:
             raise _Refused(f"it speaks {spoken}, and this listener speaks TLS")
 
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
-        self.refused_count += 1
         self._reminders.tell(host, logger.warning, "closing a connection of %s to listener %s: %s", host, listener.name, what)
 
 

@@ -79,7 +79,6 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
 def error_answer(call: Call, error: KafkaError) -> Any:
     """The response that carries `error` at its top level; an api without such a field may not raise."""
     route = call.route
-    route.error_count += 1
     route.errors[error.code] = route.errors.get(error.code, 0) + 1
     answer = call.route.response_class.of_error(error.code, error.message)
     if answer is None:

@@ -10,7 +10,6 @@ from ottla.server.gate import access
 from ottla.server.gate.authorized_operations import (
     OPERATIONS,
     OPERATIONS_NOT_ASKED,
-    TOPIC_OPERATIONS,
     AclOperation,
     ResourceType,
 )
@@ -213,4 +212,4 @@ async def test_what_may_be_done_to_the_cluster_is_told_to_whoever_may_describe_i
         assert response.cluster_authorized_operations == bits
     broker.authorizer = None
     response = await asked(broker, ["x"], allow_auto_topic_creation=False, include_topic_authorized_operations=True)
-    assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+    assert response.topics[0].topic_authorized_operations == OPERATIONS[ResourceType.TOPIC].bits

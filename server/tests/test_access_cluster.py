@@ -8,7 +8,7 @@ import pytest
 from ottla.server.auth.acls import Permission
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import (
-    CLUSTER_OPERATIONS,
+    OPERATIONS,
     OPERATIONS_NOT_ASKED,
     AclOperation,
     ResourceType,
@@ -311,7 +311,7 @@ async def test_brokers_are_told_to_everybody_and_rights_to_whoever_may_describe_
         silent = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 2)
         assert silent.cluster_authorized_operations == OPERATIONS_NOT_ASKED
     broker.authorizer = None
-    assert (await ask(broker, asked, 2)).cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert (await ask(broker, asked, 2)).cluster_authorized_operations == OPERATIONS[ResourceType.CLUSTER].bits
 
 
 async def test_an_endpoint_that_is_none_of_a_broker_is_refused_before_rights_are_looked_at() -> None:

@@ -22,7 +22,6 @@ from ottla.wire.records import Record, encode_batch
 
 NOW_MS = 1_000_000
 DESCRIPTORS_MAX = 64
-BALLAST_BYTES = 40_000
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500)
 
 

@@ -17,7 +17,6 @@ TOKEN_CHARACTERS_MAX = 65_536
 """Of a token; Kafka takes what fits into a frame. The longest in use have some 16 KiB, as much as a header of HTTP."""
 
 MESSAGE_BYTES_MAX = 2 * TOKEN_CHARACTERS_MAX
-AUTHORIZATION_ID_LENGTH_MAX = 1_000
 PAIRS_MAX = 1_000
 
 _SEPARATOR = "\x01"

@@ -14,7 +14,6 @@ from ottla.wire.threads import paced
 
 MAGIC, FRAME_BYTES = 0, 5
 VALUE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_TEXT_MAX = 64 * 1024, 1024 * 1024, 1024 * 1024
-FRAMED = b"\0"
 
 _threads = trio.CapacityLimiter(1)
 
