@@ -8,17 +8,15 @@ Behaviour
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from ottla.replication.slices import Slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_resource
+from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_each, alter_resource
 from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_names
-from ottla.wire.errors import ErrorCode, KafkaError, bare
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -30,20 +28,9 @@ from ottla.wire.messages.alter_configs import (
 
 @handles(AlterConfigsRequest)
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Port]) -> AlterConfigsResponse:
-    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    slices = Slices()
-    for resource in request.resources:
-        await slices.give_way()
-        error = None
-        try:
-            if named[resource.resource_type, resource.resource_name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _replace(context, resource, validate_only=request.validate_only)
-        except KafkaError as raised:
-            error = bare(raised)
-        responses.append(_response(resource, error))
-    return AlterConfigsResponse(responses=responses)
+    replace = partial(_replace, context, validate_only=request.validate_only)
+    altered = await alter_each(request.resources, replace)
+    return AlterConfigsResponse(responses=[_response(resource, error) for resource, error in altered])
 
 
 async def _replace(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:

@@ -18,9 +18,9 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.slices import Slices
@@ -57,24 +57,43 @@ class Port(HasAdministration, HasAuthorizer, HasSettings, Protocol):
     """What is needed of the broker here."""
 
 
+class Resource(Protocol):
+    """What a request to alter settings names."""
+
+    resource_type: int
+    resource_name: str
+
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
+
+
 @handles(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext[Port]
 ) -> IncrementalAlterConfigsResponse:
-    named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
+    alter = partial(_alter, context, validate_only=request.validate_only)
+    altered = await alter_each(request.resources, alter)
+    return IncrementalAlterConfigsResponse(responses=[_response(resource, error) for resource, error in altered])
+
+
+async def alter_each(
+    resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
+) -> list[tuple[ResourceT, KafkaError | None]]:
+    """Alter one resource after the other. With each comes the error that it is answered with; AlterConfigs goes this way, too."""
+    named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    altered: list[tuple[ResourceT, KafkaError | None]] = []
     slices = Slices()
-    for resource in request.resources:
+    for resource in resources:
         await slices.give_way()
         error = None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter(context, resource, validate_only=request.validate_only)
+            await alter(resource)
         except KafkaError as raised:
             error = bare(raised)
-        responses.append(_response(resource, error))
-    return IncrementalAlterConfigsResponse(responses=responses)
+        altered.append((resource, error))
+    return altered
 
 
 async def _alter(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:
