@@ -100,18 +100,24 @@ class Beside:
 
 
 @pytest.fixture
-def beside(java_tools, java_with_tools, bootstrap, apache_kafka_4) -> Beside:
-    return Beside(java_tools("kafka_4"), java_with_tools, (bootstrap, apache_kafka_4.bootstrap))
+def brokers(bootstrap, apache_kafka_4) -> tuple[str, str]:
+    """The addresses of both."""
+    return bootstrap, apache_kafka_4.bootstrap
 
 
 @pytest.fixture
-def both_topic(bootstrap, apache_kafka_4, unique) -> Callable[..., str]:
+def beside(java_tools, java_with_tools, brokers) -> Beside:
+    return Beside(java_tools("kafka_4"), java_with_tools, brokers)
+
+
+@pytest.fixture
+def both_topic(brokers, unique) -> Callable[..., str]:
     """Creates a topic of one name in both brokers: `both_topic(partitions=2, configs={...})`."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     def make(partitions: int = 1, configs: dict[str, str] | None = None) -> str:
         name = unique("topic")
-        for servers in (bootstrap, apache_kafka_4.bootstrap):
+        for servers in brokers:
             admin = AdminClient({"bootstrap.servers": servers})
             new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | (configs or {}))
             admin.create_topics([new])[name].result(60)
@@ -120,3 +126,17 @@ def both_topic(bootstrap, apache_kafka_4, unique) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def filled(brokers, both_topic) -> str:
+    """A topic of two partitions with five records each."""
+    from confluent_kafka import Producer
+
+    topic = both_topic(partitions=2)
+    for servers in brokers:
+        producer = Producer({"bootstrap.servers": servers})
+        for i in range(10):
+            producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
+        assert producer.flush(60) == 0
+    return topic

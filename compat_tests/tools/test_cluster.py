@@ -13,11 +13,11 @@ def rows(printed: str) -> dict[int, tuple[str, str]]:
     return {int(found["key"]): (found["name"], found["versions"]) for found in ROW.finditer(printed)}
 
 
-def test_api_versions(java_tools, bootstrap, apache_kafka_4):
+def test_api_versions(java_tools, brokers):
     """Every row of what Ottla serves is Kafka's; those of what it does not serve yet say UNSUPPORTED."""
     told = [
         java_tools("kafka_4")("org.apache.kafka.tools.BrokerApiVersionsCommand", "--bootstrap-server", servers)
-        for servers in (bootstrap, apache_kafka_4.bootstrap)
+        for servers in brokers
     ]
     assert [said.status for said in told] == [0, 0]
     ours, kafkas = (rows(said.out) for said in told)
@@ -30,7 +30,7 @@ def test_api_versions(java_tools, bootstrap, apache_kafka_4):
     assert [ours[key] for key in served] == [kafkas[key] for key in served]
     frames = [
         ROW.sub("", said.out).replace(broker, "<broker>")
-        for said, broker in zip(told, (bootstrap, apache_kafka_4.bootstrap), strict=True)
+        for said, broker in zip(told, brokers, strict=True)
     ]
     assert frames[0] == frames[1]
 
@@ -51,14 +51,14 @@ def test_cluster_id_and_endpoints(beside):
 
 
 @pytest.mark.parametrize("wrong", ["", "cluster-id"])
-def test_kafkas_own_compatibility_program(java_tools, bootstrap, apache_kafka_4, unique, wrong):
+def test_kafkas_own_compatibility_program(java_tools, brokers, unique, wrong):
     """It says nothing and ends with 0 where everything is as its arguments claim.
 
     Neither broker has an authorizer. The program takes SECURITY_DISABLED as a sign that ACLs are supported.
     """
     topic = unique("topic")
     features = ("offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer")
-    for servers in (bootstrap, apache_kafka_4.bootstrap):
+    for servers in brokers:
         supported = dict.fromkeys([*features, "describe-acls"], True)
         if wrong:
             supported[wrong] = False

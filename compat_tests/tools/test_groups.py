@@ -5,26 +5,9 @@ import re
 import pytest
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.groups import ask_coordinator
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 COMMAND = "consumer.group.ConsumerGroupCommand"
-
-
-@pytest.fixture
-def brokers(bootstrap, apache_kafka_4):
-    return (bootstrap, apache_kafka_4.bootstrap)
-
-
-@pytest.fixture
-def filled(brokers, both_topic):
-    """A topic of two partitions with five records each."""
-    topic = both_topic(partitions=2)
-    for servers in brokers:
-        producer = Producer({"bootstrap.servers": servers})
-        for i in range(10):
-            producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-        assert producer.flush(60) == 0
-    return topic
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ KEYS = ("--reader-property", "parse.key=true")
 
 
 @pytest.fixture
-def filled(bootstrap, apache_kafka_4, both_topic):
+def filled(brokers, both_topic):
     """A topic with 50 records, of a second each, in the first of two partitions."""
     topic = both_topic(partitions=2)
-    for servers in (bootstrap, apache_kafka_4.bootstrap):
+    for servers in brokers:
         producer = Producer({"bootstrap.servers": servers})
         for i in range(50):
             producer.produce(topic, b"value", partition=0, timestamp=1_700_000_000_000 + 1000 * i)

@@ -37,11 +37,6 @@ METHODS = (
 
 
 @pytest.fixture
-def brokers(bootstrap, apache_kafka_4):
-    return (bootstrap, apache_kafka_4.bootstrap)
-
-
-@pytest.fixture
 def new_topic(brokers, both_topic):
     """Makes topics of two partitions with five records each."""
 

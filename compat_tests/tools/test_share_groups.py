@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.wire_client import WireClient
-from confluent_kafka import Producer
 
 from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -19,23 +18,6 @@ from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 COMMAND = "consumer.group.ShareGroupCommand"
 MEMBER = "member-0"
 HEARTBEAT_S = 5.0  # its session lasts 45 s
-
-
-@pytest.fixture
-def brokers(bootstrap, apache_kafka_4):
-    return (bootstrap, apache_kafka_4.bootstrap)
-
-
-@pytest.fixture
-def filled(brokers, both_topic):
-    """A topic of two partitions with five records each."""
-    topic = both_topic(partitions=2)
-    for servers in brokers:
-        producer = Producer({"bootstrap.servers": servers})
-        for i in range(10):
-            producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-        assert producer.flush(60) == 0
-    return topic
 
 
 class MemberOf:

@@ -26,11 +26,6 @@ OF_THE_MOMENT = {"ProducerId", "LastTimestamp", "Duration(min)", "CurrentTransac
 UNVERIFIED_VERSION = 11  # of Produce: a client that should have added its partitions before
 
 
-@pytest.fixture
-def brokers(bootstrap, apache_kafka_4):
-    return (bootstrap, apache_kafka_4.bootstrap)
-
-
 def client(servers: str) -> WireClient:
     host, _, port = servers.partition(":")
     return WireClient((host, int(port)), client_id="tools")
