@@ -95,7 +95,8 @@ def test_a_classic_request_for_a_group_of_a_kind_that_did_not_adopt_it_is_refuse
     kind = PartKind(make=_without_adoption, formats=TALLY.formats, overlapping=TALLY.overlapping)
     talk = Conversation((*KINDS, kind))
     add(talk, a=1)
-    assert talk.join().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    refused = talk.join("somebody")
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and refused.response.member_id == ""
     assert talk.leave(("a", None)).response.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert talk.state() == "Dead" and total(talk) == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
 from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
+from ottla.groupcoord.groups.classic.members import UNKNOWN_MEMBER_ID
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.classic.records import FORMATS, GroupMetadataKey, GroupMetadataRecord
 from ottla.groupcoord.groups.group import Group
@@ -103,7 +104,7 @@ class ClassicGroups(Part):
             group.join(request, caller)
         elif other is not None and not _gives_way(other):
             # A group of a kind that cannot have classic members.
-            response = refused_join(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, caller.api_version)
+            response = refused_join(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, caller.api_version)
             self._effects.reply(caller, response)
         elif request.member_id:
             # Nobody can be a member of a group that does not exist.

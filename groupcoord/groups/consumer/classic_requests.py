@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
+from ottla.groupcoord.groups.classic.members import UNKNOWN_MEMBER_ID
 from ottla.groupcoord.groups.consumer import records
 from ottla.groupcoord.groups.consumer.group import JOIN, SYNC, ConsumerGroup
 from ottla.groupcoord.groups.consumer.heartbeat import Heartbeats, change_of, check_room, known_static
@@ -66,15 +67,17 @@ class ClassicRequests:
     # ------------------------------------------------------------------ join
 
     def join(self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> None:
-        """Answer a join to a group that has members."""
+        """Answer a join to a group that has members. As in Kafka, a refusal names no member."""
+
+        def refuse(error: ErrorCode) -> JoinGroupResponse:
+            return refused_join(UNKNOWN_MEMBER_ID, error, caller.api_version)
+
         try:
             response = self._join(group, request, caller)
         except KafkaError as error:
-            self._effects.reply(caller, refused_join(request.member_id, error.code, caller.api_version))
+            self._effects.reply(caller, refuse(error.code))
             return
-        self._effects.answer(
-            caller, response, lambda error: refused_join(request.member_id, error, caller.api_version)
-        )
+        self._effects.answer(caller, response, refuse)
 
     def _join(self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse:
         member_id = request.member_id or self._effects.make_uuid()
