@@ -118,8 +118,8 @@ class ClusterMember:
         self._ways = WaysToMembers(broker, is_alone=not tree.is_shared)
         self._to_controller = WayToController(self._ways.endpoint_of_controller, self._ways.to_controller)
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
-        self._may_join, self._has_joined, self._join_problem = trio.Event(), trio.Event(), ""
-        self._has_started = trio.Event()
+        self._may_join, self._has_joined, self._has_started = trio.Event(), trio.Event(), trio.Event()
+        self._join_problem = ""
         self._background: trio.Nursery | None = None
         self._loaded: Counter[str] = Counter()  # partitions, by topic
         # Read anew at every use (the lambdas below), as each registration has its own.
