@@ -20,7 +20,7 @@ from compat_tests.differential.allowed import ALLOWED
 from compat_tests.differential.asking_records import new_producer
 from compat_tests.differential.comparison import differences
 from compat_tests.differential.conversation import Talk
-from compat_tests.differential.random_requests import ANYTHING, fields_of, sequences, served
+from compat_tests.differential.random_requests import ANYTHING, fields_of, sequences, served, without_chance
 from compat_tests.differential.random_themes import THEMES
 from compat_tests.differential.random_values import DEFAULTED, LEFT_OUT, VALUES, WHOLE
 from compat_tests.differential.random_world import GROUPS, REQUESTS, tell
@@ -59,12 +59,21 @@ class Search:
                 return
             self.left -= 1
         for _ in range(1 + TOLD_AGAIN):
-            told = tell(self.kafka, steps)
-            found = unexpected(told, tell(self.ottla, steps))
+            told = self._tell("Apache Kafka", self.kafka, steps)
+            found = unexpected(told, self._tell("Ottla", self.ottla, steps))
             if not found:
                 return
         self.last = steps, told, found
         raise Different("\n".join(map(str, found)))
+
+    @staticmethod
+    def _tell(who, address, steps):
+        """A broker that is silent, or never gets ready, is named with what it was asked."""
+        try:
+            return tell(address, steps)
+        except (AssertionError, OSError) as error:
+            error.add_note(f"{who} was asked {json.dumps(steps)}")
+            raise
 
 
 def unexpected(kafka, ottla):
@@ -166,6 +175,35 @@ def test_a_difference_is_shrunk_and_kept(monkeypatch, tmp_path):
     assert (step["api"], step["version"], step["fields"]["topics"]) == ("ListOffsets", 5, [])
     told = golden.read(f"regressions/{kept.stem}")[regressions.VERSION]
     assert told == golden.Told("4.4.0", [("ListOffsets", "same")])
+
+
+def marker_for(name, index=0):
+    return {"topics": [{"name": name, "partition_indexes": [index]}]}
+
+
+@pytest.mark.parametrize(
+    ("markers", "is_left_out"),
+    [
+        ([], False),
+        ([marker_for("nothing")], False),
+        ([marker_for("nothing"), marker_for("<one>")], False),
+        ([marker_for("<one>"), marker_for("<two>", 1)], False),
+        ([marker_for("<one>"), marker_for("nothing")], True),
+        ([marker_for("<one>"), marker_for("<one>", 1)], True),
+    ],
+)
+def test_markers_that_kafka_never_answers_are_left_out(markers, is_left_out):
+    steps = [{"api": "WriteTxnMarkers", "version": 1, "fields": {"markers": markers}}]
+    assert without_chance(steps) == ([] if is_left_out else steps)
+
+
+def test_members_that_become_static_while_they_are_in_are_left_out():
+    def beat(member, instance):
+        fields = {"group_id": "<group>", "member_id": member, "instance_id": instance}
+        return {"api": "ConsumerGroupHeartbeat", "version": 0, "fields": fields}
+
+    steps = [beat("a", None), beat("b", "instance"), beat("a", "other"), beat("b", None), beat("a", None)]
+    assert without_chance(steps) == [steps[0], steps[1], steps[3], steps[4]]
 
 
 def test_every_served_request_is_drawn():
