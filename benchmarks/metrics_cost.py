@@ -2,7 +2,7 @@
 
 Six Ottlas take the same small produce requests (acks=1, a record of 1 KiB each, one connection, one after the other) in turns:
 
-    uncounted   `server/net/connection.py` without the lines that count requests and their times, which are cut from its source
+    uncounted   without the lines of `server/net/` that count requests and their times, which are cut from the source
     untimed     without those that count times in buckets
     off         as it is, without the HTTP endpoint
     again       the same, which shows how far two processes differ that do the same
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,19 +35,28 @@ TURNS, REQUESTS, WARM_UP = 30, 150, 2_000
 ROUNDS = 7
 SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
-    """            elif not route.request_count & route.sparing and not self._pending:
+    (
+        "ottla.server.net.connection",
+        """            elif not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
 """,
+    ),
 )
 COUNTED = (
     *TIMED,
-    """        route.request_count += 1
+    (
+        "ottla.server.net.connection",
+        """        route.request_count += 1
         route.request_bytes += end - start
 """,
-    """        call.route.response_bytes += size
+    ),
+    (
+        "ottla.server.net.outbox",
+        """        call.route.response_bytes += size
 """,
+    ),
 )
-"""The lines of the hot path that count. What is cut has to be there, or nothing would be measured."""
+"""The lines of the hot path that count, and their modules. What is cut has to be there, or nothing would be measured."""
 CUT = {"uncounted": COUNTED, "untimed": TIMED}
 
 Variant = tuple[str, OttlaProcess]
@@ -61,23 +70,26 @@ class Cut(OttlaProcess):
         return [python, "-m", "benchmarks.metrics_cost", f"--{self.directory.name}", *arguments]
 
 
+def without(source: str, cut: Iterable[str]) -> str:
+    """The source without these lines."""
+    for lines in cut:
+        assert lines in source, f"it counts in other words than {lines}"
+        source = source.replace(lines, "")
+    return source
+
+
 class _Cutting(importlib.machinery.SourceFileLoader):
     cut: tuple[str, ...] = ()
 
     def source_to_code(self, data, path, *, _optimize=-1):  # type: ignore[no-untyped-def]
-        source = bytes(data).decode()
-        for lines in self.cut:
-            assert lines in source, f"{path} counts in other words than {lines}"
-            source = source.replace(lines, "")
-        return super().source_to_code(source.encode(), path, _optimize=_optimize)
+        return super().source_to_code(without(bytes(data).decode(), self.cut).encode(), path, _optimize=_optimize)
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
         return self.source_to_code(self.get_data(self.path), self.path)  # never from a compiled file
 
 
-def run_without(lines: tuple[str, ...]) -> None:
-    """Be `ottla`, without these lines."""
-    name = "ottla.server.net.connection"
+def load_without(name: str, lines: tuple[str, ...]) -> None:
+    """Import a module without these lines."""
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.origin is not None
     loader = _Cutting(name, spec.origin)
@@ -87,6 +99,13 @@ def run_without(lines: tuple[str, ...]) -> None:
     module = importlib.util.module_from_spec(cut)
     sys.modules[name] = module
     cut.loader.exec_module(module)
+
+
+def run_without(cut: tuple[tuple[str, str], ...]) -> None:
+    """Be `ottla`, without these lines of these modules."""
+    # `connection` imports `outbox`, which has to be cut by then.
+    for name in sorted({name for name, _ in cut}, reverse=True):
+        load_without(name, tuple(lines for of, lines in cut if of == name))
     sys.argv = ["ottla", *sys.argv[2:]]
     runpy.run_module("ottla", run_name="__main__", alter_sys=True)
 
