@@ -315,10 +315,6 @@ class Partition(LocalReplica):
         self.log.on_high_watermark(offset)
         return True
 
-    def committed(self, next_offset: int) -> bool:
-        """Whether every record below `next_offset` is on all in-sync replicas."""
-        return self.high_watermark >= next_offset
-
     def acknowledgement(self, next_offset: int, required_acks: int) -> ErrorCode | None:
         """The answer to a producer whose records end before `next_offset`. None: it has to wait."""
         # Failures come first: a disk that is gone, or another leader's truncation, may have taken the records away
