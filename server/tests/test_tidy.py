@@ -151,3 +151,49 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_architecture_names_files_and_members_that_exist():
+    """ARCHITECTURE.md is where a stranger begins: a name that is gone leads nowhere."""
+    named = set(re.findall(r"`([^`\n]+)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    folders = (*SOURCES, "docs", "src", ".ci")
+    paths = [f"/{folder}" for folder in folders]
+    paths += [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*") if "node_modules" not in path.parts]
+    lost = {each for each in named if re.fullmatch(r"[\w./-]+\.(py|js|md|xml)|[\w./-]+/", each) and not _is_there(each, paths)}
+    members = _members()
+    for each in named:
+        if (found := re.fullmatch(r"([A-Z]\w+)\.(\w+)", each)) and found[2] not in members.get(found[1], ()):
+            lost.add(each)
+    assert len(named) > 300 and lost == set()
+
+
+def _is_there(named: str, paths: list[str]) -> bool:
+    return any(path.endswith("/" + named.strip("/")) for path in paths)
+
+
+def _members() -> dict[str, set[str]]:
+    """What each class of the packages defines, or has from those that it is made of."""
+    own: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
+    for path in python_files():
+        if path.relative_to(ROOT).parts[0] not in PACKAGES or is_test(path):
+            continue
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                own.setdefault(node.name, set()).update(_defined(node))
+                bases.setdefault(node.name, set()).update(ast.unparse(base).partition("[")[0] for base in node.bases)
+
+    def all_of(name: str) -> set[str]:
+        return own.get(name, set()).union(*(all_of(base) for base in bases.get(name, ()) if base != name))
+
+    return {name: all_of(name) for name in own}
+
+
+def _defined(node: ast.ClassDef) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield each.name
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id
+        elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self":
+            yield each.attr
