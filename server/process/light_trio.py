@@ -1,7 +1,8 @@
 """Trio without what a broker needs late or never.
 
-`import trio` loads TLS and DTLS with OpenSSL, files, processes and streams: a third of its time, and some MB of memory. After
-`import_lightly` the packages `trio` and `trio.lowlevel` are there and have not run. The names in `PLACES` are taken from the
+`import trio` loads TLS and DTLS with OpenSSL, files, processes and streams: a third of its time, and some MB of memory. Attrs, which it
+declares its classes with, loads all that it has, under two names. After `import_lightly` the packages `trio`, `trio.lowlevel`, `attr`
+and `attrs` are there and have not run. The names in `PLACES` are taken from the
 modules that they are in. Whoever asks for any other name gets it, too: then the package runs, as `import trio` would have had it.
 A release of trio that has a name elsewhere is therefore loaded whole, and works all the same.
 """
@@ -33,6 +34,8 @@ _LOW_LEVEL = (
 )
 
 PLACES: Final[Mapping[str, Mapping[str, str]]] = {
+    "attr": {"ib": "attr._make:attrib", "s": "attr._make:attrs"},
+    "attrs": {"Factory": "attr._make", **dict.fromkeys(("define", "field", "frozen"), "attr._next_gen")},
     "trio": {
         **dict.fromkeys(_OF_CORE.split(), "trio._core"),
         **dict.fromkeys(_OF_SYNC.split(), "trio._sync"),
@@ -43,9 +46,9 @@ PLACES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "trio.lowlevel": dict.fromkeys(_LOW_LEVEL.split(), "trio._core"),
 }
-"""Package -> name -> the module that has it."""
+"""Package -> name -> the module that has it; and, behind a colon, what it is called there."""
 
-SUBMODULES: Final = {"trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
+SUBMODULES: Final = {"attr": ("exceptions", "setters", "validators"), "trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
 
 WAIT_S: Final = 30.0
 """For another thread that runs a module: it takes a tenth of a second."""
@@ -60,7 +63,8 @@ def import_lightly() -> None:
     if "trio" in sys.modules:
         return
     for name in PLACES:
-        _add(name)
+        if name not in sys.modules:
+            _add(name)
     with system.knowing_thread_library():
         # As in trio's own package this comes first, because its modules need each other.
         import_module("trio._core")
@@ -83,9 +87,9 @@ def _find(module: ModuleType, name: str) -> Any:
     package = module.__name__
     if name in SUBMODULES.get(package, ()):
         return import_module(f"{package}.{name}")
-    place = PLACES[package].get(name)
-    if place is not None and hasattr(found := import_module(place), name):
-        value = getattr(found, name)
+    place, _, other = PLACES[package].get(name, "").partition(":")
+    if place and hasattr(found := import_module(place), other or name):
+        value = getattr(found, other or name)
     elif name.startswith("_"):  # a module of trio's, which Python finds by itself, or what Python itself asks for
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     else:

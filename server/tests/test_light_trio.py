@@ -65,6 +65,20 @@ assert len(found) == len(names), found
 assert all(getattr(trio, name) is value for name, value in found)
 assert "__getattr__" not in vars(trio) or "partial" not in repr(vars(trio)["__getattr__"])
 """
+ATTRS = """
+import attr, attrs
+import attr.validators
+lightly = attrs.define, attr.s
+@attrs.define
+class Point:
+    x: int = attrs.field(validator=attr.validators.instance_of(int))
+from attrs import asdict, converters, validators
+from attr import NOTHING, Attribute
+assert asdict(Point(1)) == {"x": 1}
+assert lightly == (attrs.define, attr.s) and attrs.validators.instance_of and attr.converters.optional
+assert attrs.__version__ and not hasattr(attrs, "what_nobody_has") and not hasattr(attr, "what_nobody_has")
+print(*(name for package in (attr, attrs) for name in dir(package) if not name.startswith("_")))
+"""
 PLAIN = "import trio; print(*(name for name in dir(trio) if not name.startswith('_')))"
 
 
@@ -77,11 +91,16 @@ def run(program: str) -> set[str]:
 def test_what_a_broker_uses_needs_neither_tls_nor_processes() -> None:
     modules = run(SERVES)
     assert {"trio", "trio._core._run", "trio._threads"} <= modules
+    assert not {"attr._cmp", "attr.filters", "attrs.converters", "attrs.validators"} & modules
     assert not {"ssl", "subprocess", "trio._dtls", "trio._ssl", "trio._subprocess", "ctypes.util"} & modules
 
 
 def test_all_other_names_are_there_and_the_same_objects() -> None:
     assert run(PLAIN) <= run(WHOLE)
+
+
+def test_attrs_is_whole_for_whoever_uses_more_of_it() -> None:
+    assert run(ATTRS) == run(LIGHTLY + ATTRS)
 
 
 def test_threads_that_ask_while_another_loads_the_rest_find_all_names() -> None:
@@ -98,7 +117,10 @@ def test_each_name_is_where_the_table_says(package: str) -> None:
     wrong = f"""
 import importlib
 from ottla.server.process.light_trio import PLACES
-print(*(name for name, place in PLACES[{package!r}].items() if not hasattr(importlib.import_module(place), name)))
+for name, place in PLACES[{package!r}].items():
+    module, _, other = place.partition(":")
+    if getattr(importlib.import_module(module), other or name, module) is not getattr(importlib.import_module({package!r}), name):
+        print(name)
 """
     assert run(wrong) == set()
 
