@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.hosting.retaining import apply_retention
-from ottla.replication.log.cleaner import Cleanable, LogCleaner
-from ottla.replication.log.compaction import Limits
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.held_directories import HeldDirectories
     from ottla.replication.hosting.log_dir_moves import LogDirMoves
     from ottla.replication.hosting.repairing import Repairer
+    from ottla.replication.log.cleaner import Cleanable, LogCleaner
+    from ottla.replication.log.compaction import Limits
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.partition.partition import Partition
 
@@ -61,7 +62,7 @@ class Housekeeping:
         self._repairer = repairer
         self._moves = moves
         self._clock_ms = clock_ms
-        self._cleaner = LogCleaner(run_in_thread, clock_ms, pay=self._pay_for_compaction)
+        self._run_in_thread = run_in_thread
         self._being_compacted: set[Partition] = set()
         self._paid_until = 0.0
 
@@ -73,7 +74,13 @@ class Housekeeping:
     @property
     def not_compacted(self) -> int:
         """How many compacted logs are left alone, for a while or until the next start, after a compaction that failed."""
-        return self._cleaner.paused_count
+        return self._cleaner.paused_count if "_cleaner" in self.__dict__ else 0
+
+    @cached_property
+    def _cleaner(self) -> LogCleaner:
+        from ottla.replication.log.cleaner import LogCleaner  # here, because a start needs none
+
+        return LogCleaner(self._run_in_thread, self._clock_ms, pay=self._pay_for_compaction)
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -124,6 +131,10 @@ class Housekeeping:
         config = self._config()
         if not (config.log_cleaner_enable and config.log_cleaner_threads):
             return
+        if not any(each.log.config.is_compacted for each in self._catalogue.partitions()):
+            return
+        # Not on the event loop, which would wait for its code.
+        await self._run_in_thread(import_module, "ottla.replication.log.cleaner")
         put_off: set[Partition] = set()
         async with trio.open_nursery() as nursery:
             for number in range(config.log_cleaner_threads):
@@ -183,6 +194,8 @@ class Housekeeping:
 
     def _cleaner_limits(self) -> Limits:
         """Each of the logs that are compacted at a time gets its share of the memory."""
+        from ottla.replication.log.compaction import Limits
+
         config = self._config()
         map_bytes = config.log_cleaner_dedupe_buffer_size * config.log_cleaner_io_buffer_load_factor
         threads = max(config.log_cleaner_threads, 1)
