@@ -56,7 +56,6 @@ from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
-    from ottla.replication.log.compaction import Source
     from ottla.replication.log.verification import VerificationGuard
 
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling

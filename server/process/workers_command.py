@@ -37,15 +37,27 @@ if TYPE_CHECKING:
 
 TREE = "the coordination tree"
 NEEDED_AT_START = (
+    "ottla.groupcoord.service",
+    "ottla.groupcoord.transactions.producer_ids",
+    "ottla.replication.control.alter_partition",
+    "ottla.replication.control.elect_leaders",
+    "ottla.replication.following.fetcher",
+    "ottla.replication.hosting.isr_changes",
+    "ottla.replication.log.cleaner",
+    "ottla.replication.partition.fetch_session",
     "ottla.server.coordination.served",
+    "ottla.server.coordinators.coordinator_log",
+    "ottla.server.coordinators.producer_id_blocks",
+    "ottla.server.coordinators.topic_images",
     "ottla.server.handlers.leader_and_isr",
     "ottla.server.handlers.metadata",
     "ottla.server.handlers.produce",
     "ottla.server.handlers.update_metadata",
     "ottla.server.peers.tcp",
     "ottla.server.start.workers_tree",
+    "ottla.wire.messages.controlled_shutdown",
 )
-"""Beside what a broker imports by itself: each of its members needs it as soon as it is one."""
+"""Beside what a broker that is alone begins with: a member needs it as soon as it is one, or soon after. All of them share its memory."""
 
 
 
