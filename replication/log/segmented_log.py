@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.replication.log.compaction import Source
 from ottla.replication.log.durable_log import DurableLog
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.log_reader import base_offset_of, guarded
@@ -28,6 +27,7 @@ from ottla.replication.log.truncation import DAY_MS, Truncation
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+    from ottla.replication.log.compaction import Source
 
 SEGMENTS_MAX = 2**31
 
