@@ -11,7 +11,9 @@ import sysconfig
 from setuptools import Extension, setup
 
 HAS_STABLE_ABI = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-NATIVE = Extension("ottla.wire._native", ["wire/_native.c"], py_limited_api=True, optional=True)
+NATIVE = Extension(
+    "ottla.wire._native", ["wire/_native.c"], depends=["wire/_one_batch.h"], py_limited_api=True, optional=True
+)
 
 if HAS_STABLE_ABI and os.environ.get("OTTLA_PURE_WHEEL") != "1":
     setup(ext_modules=[NATIVE], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -1,5 +1,5 @@
 /*
- * ottla.wire._native: the walk over the records of a batch, in C.
+ * ottla.wire._native: the walk over the records of a batch, in C. `_one_batch.h` has what stands before the records.
  *
  * Optional. ottla.wire.record_walk holds the same walk in Python, which is used when this module could not be compiled or
  * when OTTLA_PURE_PYTHON=1 is set; tests hold the two equal on valid, damaged and random areas. Change both or neither.
@@ -583,7 +583,11 @@ static PyObject *has_gzip_header(PyObject *Py_UNUSED(module), PyObject *args)
     return PyBool_FromLong(found);
 }
 
+#include "_one_batch.h"
+
 static PyMethodDef methods[] = {
+    {"decode_one_batch", (PyCFunction)(void (*)(void))decode_one_batch, METH_FASTCALL, decode_one_batch_doc},
+    {"ordinary_header", (PyCFunction)(void (*)(void))ordinary_header, METH_FASTCALL, ordinary_header_doc},
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
     {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
     {"has_gzip_header", has_gzip_header, METH_VARARGS, has_gzip_header_doc},
@@ -597,5 +601,14 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+#if HAS_CRC32C
+    static PyMethodDef checks[] = {
+        {"is_intact", (PyCFunction)(void (*)(void))native_is_intact, METH_FASTCALL, is_intact_doc},
+        {NULL, NULL, 0, NULL},
+    };
+    if (made != NULL && has_crc32c() && PyModule_AddFunctions(made, checks) < 0)
+        Py_CLEAR(made);
+#endif
+    return made;
 }

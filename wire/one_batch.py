@@ -7,12 +7,17 @@ One topic, one partition, records, no transactional id, no tagged fields: such a
 
 The part in the middle stands in the answer just as it does in the request. The codecs that are generated of
 `messages/produce.py` read and write the same bytes, and whatever is of another shape is theirs; the tests hold these two to them.
+
+`_one_batch.h` has the same decoder in C (`wire/native.py` says when it is used). Change both or neither.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
+
+from ottla.wire.native import native
 
 FIRST_VERSION, LAST_VERSION = 9, 13
 TOPIC_IDS_SINCE = 13
@@ -33,20 +38,13 @@ _NO_TAGS = bytes(3)  # of the partition, of the topic, of the request
 # the partition and of the topic, no throttle time, no tagged fields of the response.
 _accepted = struct.Struct(">hqqqB8x").pack
 _NO_ERROR, _NO_RECORD_ERRORS = 0, 1
-_new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
+OneBatch = tuple[int, bytes, int, bytes, memoryview]
+"""What such a request says: acks, the bytes of the topic's name or id, the partition, the head, which is all before the size of the
+records, and the records. A plain tuple, because every request makes one."""
 
 
-class OneBatch(NamedTuple):
-    """What such a request says. `topic`: the bytes of a name, or of an id. `head`: all before the size of the records."""
-
-    acks: int
-    topic: bytes | bytearray
-    partition: int
-    head: bytes | bytearray
-    records: memoryview
-
-
-def decode_one_batch(buffer: Any, position: int, end: int, *, has_id: bool) -> OneBatch | None:
+def decode_one_batch_python(buffer: Any, position: int, end: int, has_id: bool) -> OneBatch | None:
     """The request in `buffer[position:end]`, behind which others may follow; None if it is of another shape."""
     try:
         transactional_id, acks, _, topics, size = _front(buffer, position)
@@ -62,11 +60,14 @@ def decode_one_batch(buffer: Any, position: int, end: int, *, has_id: bool) -> O
         if not 1 <= size <= _NAME_BYTES_MAX + 1:
             return None
         topic_at += 1
-    topic, head = buffer[topic_at:topic_end], buffer[position : topic_end + _PARTITION_BYTES]
-    return _new_tuple(OneBatch, (acks, topic, index, head, records))
+    topic, head = bytes(buffer[topic_at:topic_end]), bytes(buffer[position : topic_end + _PARTITION_BYTES])
+    return acks, topic, index, head, records
 
 
-def decode_alike(head: bytes | bytearray, buffer: Any, position: int, end: int) -> memoryview | None:
+decode_one_batch: Callable[[Any, int, int, bool], OneBatch | None] = native("decode_one_batch", decode_one_batch_python)
+
+
+def decode_alike(head: bytes, buffer: Any, position: int, end: int) -> memoryview | None:
     """The records of the request in `buffer[position:end]` if nothing else of it differs from one with this head."""
     records_at = position + len(head)
     return _last_records(buffer, records_at, end) if buffer[position:records_at] == head else None
@@ -97,8 +98,6 @@ def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
     return memoryview(buffer)[position:records_end]
 
 
-def encode_one_answer(
-    front: bytes | bytearray, base_offset: int, log_append_time_ms: int, log_start_offset: int
-) -> list[bytes | bytearray]:
+def encode_one_answer(front: bytes, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> list[bytes]:
     """The response to a batch that was appended, in pieces. `front`: that of its request."""
     return [front, _accepted(_NO_ERROR, base_offset, log_append_time_ms, log_start_offset, _NO_RECORD_ERRORS)]

@@ -1,12 +1,12 @@
 """The walk over the records of a batch, in Python; and the choice between this one and the one in C.
 
-`ottla.wire._native` holds the same walk in C. It is used where a compiler was at hand when Ottla was installed, unless
-OTTLA_PURE_PYTHON=1 asks for this one; tests hold the two equal on valid, damaged and random areas. The C file says what
-a record looks like. Change both or neither.
+`ottla.wire._native` holds the same walk in C (`native.py` says when it is used); tests hold the two equal on valid, damaged and
+random areas. The C file says what a record looks like. Change both or neither.
 """
 
-import os
 from collections.abc import Callable
+
+from ottla.wire.native import native
 
 Buffer = bytes | bytearray | memoryview
 Walked = tuple[int, int, int, int, int, bool, bool]
@@ -158,17 +158,6 @@ def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tup
     return walked[2:]
 
 
-def _choose_walks() -> tuple[_Walk, _WalkWhole]:
-    if os.environ.get("OTTLA_PURE_PYTHON") != "1":
-        try:
-            from ottla.wire._native import walk_records, walk_whole_records
-
-            return walk_records, walk_whole_records
-        # No compiler was at hand at the installation, which never needs one.
-        except ImportError:
-            pass
-    return walk_records_python, walk_whole_records_python
-
-
-walk_records, walk_whole_records = _choose_walks()
+walk_records: _Walk = native("walk_records", walk_records_python)
+walk_whole_records: _WalkWhole = native("walk_whole_records", walk_whole_records_python)
 IS_NATIVE = walk_records is not walk_records_python

@@ -62,10 +62,11 @@ def check_compressed(
     if found is None:
         return None
     minimum, maximum, _, has_null_key, are_consecutive = found
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     if (
         not are_consecutive
         or (has_null_key and rules.compacted)
-        or not times_are_ordinary(header, minimum, maximum, rules, now_ms)
+        or not times_are_ordinary(header, minimum, maximum, earliest, latest)
         # Last, because it reads all bytes.
         or crc32c(records[ATTRIBUTES_OFFSET:]) != header[4]
     ):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Prepared = tuple[OneBatch, str, Partition, memoryview, CheckedRecords]
     """A request that takes this way: all that can be said before anything is done. A plain tuple, because every request makes one."""
 
-Parts = list[bytes | bytearray]
+Parts = list[bytes]
 
 
 class AtOnce:
@@ -56,7 +56,7 @@ class AtOnce:
 
     def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Port]) -> Prepared | None:
         """What the request in `buffer[position:end]` asks for."""
-        asked = decode_one_batch(buffer, position, end, has_id=self._has_id)
+        asked = decode_one_batch(buffer, position, end, self._has_id)
         if asked is None:
             return None
         acks, topic, index, _, records = asked
@@ -66,7 +66,7 @@ class AtOnce:
             return None
         broker = context.broker
         if self._has_id:
-            known = broker.cluster.topic_by_id.get(bytes(topic))
+            known = broker.cluster.topic_by_id.get(topic)
             if known is None:
                 return None
             name = known.name

@@ -20,8 +20,10 @@ from ottla.wire.one_batch import (
     FRONT_AT,
     LAST_VERSION,
     TOPIC_IDS_SINCE,
+    OneBatch,
     decode_alike,
     decode_one_batch,
+    decode_one_batch_python,
     encode_one_answer,
 )
 from ottla.wire.tests.message_values import values
@@ -48,8 +50,16 @@ def ordinary(draw: st.DrawFn, version: int) -> ProduceRequest:
 def short(body: bytes, version: int, before: bytes = b"", behind: bytes = b"") -> tuple[int, bytes, int, bytes] | None:
     """What the short codec reads of a body in the middle of a receive buffer."""
     buffer = bytearray(before + body + behind)
-    found = decode_one_batch(buffer, len(before), len(before) + len(body), has_id=version >= TOPIC_IDS_SINCE)
-    return None if found is None else (found.acks, bytes(found.topic), found.partition, bytes(found.records))
+    found = decoded(buffer, len(before), len(before) + len(body), version)
+    return None if found is None else (found[0], found[1], found[2], bytes(found[4]))
+
+
+def decoded(buffer: bytes | bytearray, position: int, end: int, version: int) -> OneBatch | None:
+    """What both twins read."""
+    has_id = version >= TOPIC_IDS_SINCE
+    found = decode_one_batch(buffer, position, end, has_id)
+    assert found == decode_one_batch_python(buffer, position, end, has_id)
+    return found
 
 
 def general(body: bytes, version: int) -> tuple[int, bytes, int, bytes] | None:
@@ -89,15 +99,15 @@ def test_of_a_request_alike_the_records_are_read_as_if_it_stood_alone(
     data: st.DataObject, version: int, chance: random.Random, before: bytes, behind: bytes
 ) -> None:
     first = data.draw(ordinary(version))
-    known = decode_one_batch(body := first.encode(version), 0, len(body), has_id=version >= TOPIC_IDS_SINCE)
+    known = decoded(body := first.encode(version), 0, len(body), version)
     if known is None:
         return
     first.topic_data[0].partition_data[0].records = memoryview(bytes(data.draw(SIZES)))
     alike, other = first.encode(version), data.draw(ordinary(version)).encode(version)
     for each in (alike, other, damaged(alike, chance), alike[: chance.randrange(len(alike))]):
-        records = decode_alike(known.head, bytearray(before + each + behind), len(before), len(before) + len(each))
+        records = decode_alike(known[3], bytearray(before + each + behind), len(before), len(before) + len(each))
         found = short(each, version, before, behind)
-        has_this_head = each[: len(known.head)] == known.head
+        has_this_head = each[: len(known[3])] == known[3]
         assert (None if records is None else bytes(records)) == (found[3] if found and has_this_head else None)
 
 
@@ -139,7 +149,7 @@ def test_the_answer_is_that_of_the_general_codec(
     data: st.DataObject, version: int, base_offset: int, append_time_ms: int, start: int
 ) -> None:
     request = data.draw(ordinary(version))
-    found = decode_one_batch(body := request.encode(version), 0, len(body), has_id=version >= TOPIC_IDS_SINCE)
+    found = decoded(body := request.encode(version), 0, len(body), version)
     if found is None:
         return
     [topic] = request.topic_data
@@ -152,4 +162,4 @@ def test_the_answer_is_that_of_the_general_codec(
     )
     answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[partition])
     expected = ProduceResponse(responses=[answered]).encode(version)
-    assert b"".join(encode_one_answer(found.head[FRONT_AT:], base_offset, append_time_ms, start)) == expected
+    assert b"".join(encode_one_answer(found[3][FRONT_AT:], base_offset, append_time_ms, start)) == expected

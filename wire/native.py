@@ -1,0 +1,33 @@
+"""The choice between what is compiled (`_native.c`) and its twin in Python.
+
+`ottla.wire._native` is there where a compiler was at hand when Ottla was installed. OTTLA_PURE_PYTHON=1 asks for the twins, and
+a module that an older release has left behind may lack some of what is asked for. Tests hold both to the same answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _compiled() -> object:
+    if os.environ.get("OTTLA_PURE_PYTHON") == "1":
+        return None
+    try:
+        from ottla.wire import _native
+    # No compiler was at hand at the installation, which never needs one.
+    except ImportError:
+        return None
+    return _native
+
+
+_module = _compiled()
+
+
+def native(name: str, twin: Function) -> Function:
+    """The compiled function of this name, or its twin."""
+    found: Function = getattr(_module, name, twin)
+    return found
