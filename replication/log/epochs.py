@@ -21,13 +21,15 @@ class LeaderEpochs:
     """Epochs and their start offsets, as two parallel sorted lists.
 
     `version` counts the changes, `written_version` says which of them are in the file; writers of the file hold the lock.
+    `latest_epoch` is the last epoch, or -1: an attribute, because every append asks.
     """
 
-    __slots__ = ("_epochs", "_start_offsets", "lock", "version", "written_version")
+    __slots__ = ("_epochs", "_start_offsets", "latest_epoch", "lock", "version", "written_version")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
+        self.latest_epoch = UNDEFINED_EPOCH
         self.lock = Lock()
         self.version = 0
         for epoch, start_offset in entries or ():
@@ -42,10 +44,6 @@ class LeaderEpochs:
     def mark_dirty(self) -> None:
         """The file has to be written again."""
         self.version += 1
-
-    def latest_epoch(self) -> int:
-        """The last epoch, or -1."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -64,6 +62,7 @@ class LeaderEpochs:
         self._truncate(keep)
         self._epochs.append(epoch)
         self._start_offsets.append(start_offset)
+        self.latest_epoch = epoch
         self.version += 1
 
     def confirm(self, epoch: int, offset: int) -> None:
@@ -71,7 +70,7 @@ class LeaderEpochs:
         # The batches are the truth: the file may be older or newer than what a crash has left of the log.
         if epoch < (self.epoch_for_offset(offset) or 0):
             self._truncate(bisect_right(self._epochs, epoch))
-        if epoch > self.latest_epoch():
+        if epoch > self.latest_epoch:
             self.assign(epoch, offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -117,4 +116,5 @@ class LeaderEpochs:
     def _truncate(self, count: int) -> None:
         if count < len(self._epochs):
             del self._epochs[count:], self._start_offsets[count:]
+            self.latest_epoch = self._epochs[-1] if count else UNDEFINED_EPOCH
             self.version += 1

@@ -76,8 +76,8 @@ class PartitionLog(SegmentedLog):
     """One replica's log. The module docstring says what may be called where."""
 
     __slots__ = (
-        "_client_rules",
         "_coordinator_rules",
+        "client_rules",
         "is_flush_required",
         "partition",
         "topic",
@@ -144,7 +144,7 @@ class PartitionLog(SegmentedLog):
     def config(self, config: LogConfig) -> None:
         self._config = config
         # Made again when the next batch comes: rules are the same for all batches until the settings change.
-        self._client_rules: ValidationRules | None = None
+        self.client_rules: ValidationRules | None = None
         self._coordinator_rules: ValidationRules | None = None
         # Kept as an attribute, because every append and every acknowledgement asks.
         self.is_flush_required = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
@@ -152,7 +152,7 @@ class PartitionLog(SegmentedLog):
     @property
     def latest_leader_epoch(self) -> int:
         """The epoch of the last record, or of the leader elected since; -1 before the first."""
-        return self._epochs.latest_epoch()
+        return self._epochs.latest_epoch
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -188,8 +188,8 @@ class PartitionLog(SegmentedLog):
         validated = checked.assign(self.log_end_offset, leader_epoch)
         # Taken apart at once: the names of a tuple are looked up more slowly than other attributes.
         buffer, batches, first, last, max_timestamp, _, append_time_ms = validated
-        # Without a producer id there is no sequence to check and no transaction to note.
-        if batches[0].producer_id < 0 and len(batches) == 1:
+        # Without a producer id, which is field 9, there is no sequence to check and no transaction to note.
+        if batches[0][9] < 0 and len(batches) == 1:
             self.write(buffer, batches, max_timestamp, now_ms)
         else:
             appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
@@ -200,17 +200,37 @@ class PartitionLog(SegmentedLog):
                 return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required)
         epochs = self._epochs
         # The leader notes its epoch when it is elected, so this rarely finds news.
-        if leader_epoch != epochs.latest_epoch():
+        if leader_epoch != epochs.latest_epoch:
             epochs.assign(leader_epoch, first)
         info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required
         return new_tuple(AppendInfo, info)
 
+    def append_ordinary(self, checked: CheckedRecords, leader_epoch: int, now_ms: int) -> int | None:
+        """Append a batch that is neither transactional nor to be refused; returns its offset. None: `append_as_leader` has to."""
+        if self.log_directory.failure is not None or leader_epoch != self._epochs.latest_epoch:
+            return None
+        header = checked[1]
+        producers = self.producer_state() if header[9] >= 0 else None
+        entry = None if producers is None else producers.in_order([header])
+        if producers is not None and entry is None:
+            return None
+        buffer, batches, first_offset, _, max_timestamp, _, _ = checked.assign(self.log_end_offset, leader_epoch)
+        try:
+            self.write(buffer, batches, max_timestamp, now_ms)
+        except KafkaError:
+            checked.take_back()
+            return None
+        if producers is not None and entry is not None:
+            entry.add(batches[0])
+            producers.map_end_offset = self.log_end_offset
+        return first_offset
+
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
         """What batches are checked against."""
         if origin is AppendOrigin.CLIENT:
-            rules = self._client_rules
+            rules = self.client_rules
             if rules is None:
-                rules = self._client_rules = ValidationRules.from_config(self._config, origin)
+                rules = self.client_rules = ValidationRules.from_config(self._config, origin)
             return rules
         rules = self._coordinator_rules
         if rules is None:
@@ -301,7 +321,7 @@ class PartitionLog(SegmentedLog):
             )
         segment = self._segments[-1]
         last = batches[-1]
-        last_offset = last.base_offset + last.last_offset_delta
+        last_offset = last[0] + last[6]  # `last.last_offset`, without a call
         try:
             if should_roll(segment, config, size_bytes, max_timestamp, last_offset, now_ms):
                 self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))

@@ -16,20 +16,20 @@ def should_roll(
     segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
 ) -> bool:
     """Whether an append of this size, time and offset begins a new segment. This may read the first batch."""
-    size = segment.size
-    return (
-        size > config.segment_bytes - size_bytes
-        # An empty segment cannot be too old: rolling it would only make another empty one.
-        or (size > 0 and _is_too_old(segment, config, max_timestamp, now_ms))
+    if (
+        segment.size > config.segment_bytes - size_bytes
         # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.
         or segment.indexes_are_full
         or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-    )
-
-
-def _is_too_old(segment: Segment, config: LogConfig, max_timestamp: int, now_ms: int) -> bool:
+    ):
+        return True
+    # An empty segment cannot be too old: rolling it would only make another empty one.
+    if not segment.size:
+        return False
     # Measured in the records' own time where they have one, so that replicas roll alike.
-    first = segment.first_batch_timestamp()
+    first = segment.known_first_timestamp
+    if first is None:
+        first = segment.first_batch_timestamp()
     waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
     # Every append asks. Only here and there is it near enough to the limit that the limit has to be known exactly.
     may_be = waited_ms > config.segment_ms or waited_ms > config.max_compaction_lag_ms or config.segment_jitter_ms > 0

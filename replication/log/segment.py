@@ -56,7 +56,6 @@ class Segment(SegmentFiles):
 
     __slots__ = (
         "_cursors",
-        "_first_batch_timestamp",
         "_is_picture",
         "_max_timestamp",
         "_recent_last_offsets",
@@ -66,6 +65,7 @@ class Segment(SegmentFiles):
         "created_ms",
         "defers_repair",
         "indexes_are_full",
+        "known_first_timestamp",
         "offset_of_max_timestamp",
         "size",
     )
@@ -86,7 +86,7 @@ class Segment(SegmentFiles):
     def _forget_contents(self) -> None:
         self._max_timestamp: int | None = None
         self.offset_of_max_timestamp = self.base_offset
-        self._first_batch_timestamp: int | None = None
+        self.known_first_timestamp: int | None = None
         # None until the first append or read: most segments are only kept, and empty arrays would take memory for
         # nothing.
         self._recent_last_offsets: array[int] | None = None
@@ -227,12 +227,12 @@ class Segment(SegmentFiles):
         if not self.size:
             return -1
         # Read once: each append asks whether the segment is too old.
-        if self._first_batch_timestamp is None:
+        if self.known_first_timestamp is None:
             header = next(scan_batches(self._log.open(), 0, self.size), None)
             if header is None:
                 return -1
-            self._first_batch_timestamp = header[0].max_timestamp
-        return self._first_batch_timestamp
+            self.known_first_timestamp = header[0].max_timestamp
+        return self.known_first_timestamp
 
     def append(
         self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig, more: Sequence[Buffer] = ()
@@ -304,7 +304,7 @@ class Segment(SegmentFiles):
         # Only a later time counts: the first batch with the largest time stays the one that the index names.
         if batch[8] > max_timestamp:
             self._max_timestamp = max_timestamp = batch[8]
-            self.offset_of_max_timestamp = batch.last_offset
+            self.offset_of_max_timestamp = batch[0] + batch[6]
         waited = self.bytes_since_last_index_entry
         # INDEX_INTERVAL_MAX bounds a setting that is too large: a look-up reads so many bytes on the event loop.
         if waited > index_interval_bytes or waited > INDEX_INTERVAL_MAX:
@@ -481,7 +481,7 @@ class Segment(SegmentFiles):
         picture._is_picture = True
         picture._max_timestamp = self._max_timestamp
         picture.offset_of_max_timestamp = self.offset_of_max_timestamp
-        picture._first_batch_timestamp = self._first_batch_timestamp
+        picture.known_first_timestamp = self.known_first_timestamp
         return picture
 
     def learn(self, picture: Segment) -> None:
@@ -493,8 +493,8 @@ class Segment(SegmentFiles):
         if self._max_timestamp is None:
             self._max_timestamp = picture._max_timestamp
             self.offset_of_max_timestamp = picture.offset_of_max_timestamp
-        if self._first_batch_timestamp is None:
-            self._first_batch_timestamp = picture._first_batch_timestamp
+        if self.known_first_timestamp is None:
+            self.known_first_timestamp = picture.known_first_timestamp
 
     def _learn_indexes(self, picture: Segment) -> None:
         # What was appended while the thread worked is added here: that is little.

@@ -280,20 +280,47 @@ class Partition(LocalReplica):
                 guard=guard,
             )
         finally:  # of a failed append, too, if a segment was finished for it
-            self._flush_finished()
+            if self.log.has_rolled:
+                self._flush()
         traffic = self.traffic  # of all partitions of the topic together
         traffic.produce_requests += 1
+        first_offset, last_offset, _, _, is_duplicate, flush_due = info  # at once: names of a tuple are looked up slowly
         # A duplicate has written nothing. Its producer waits for the records that are there already.
-        if not info.duplicate:
-            traffic.messages_in += info.last_offset - info.first_offset + 1
+        if not is_duplicate:
+            traffic.messages_in += last_offset - first_offset + 1
             traffic.bytes_in += len(records)
-            if info.flush_due:
+            if flush_due:
                 self._flush()
             # Watchers look at the high watermark when they are called, so it moves first. Followers want the records
             # even if it stands still.
             self._advance_high_watermark()
-            self.notify_watchers()
+            if self._watchers:
+                self.notify_watchers()
         return info
+
+    def append_ordinary(self, checked: CheckedRecords, required_acks: int, now_ms: int) -> int | None:
+        """Append an ordinary batch, where there are neither followers nor forced flushes. Returns its offset.
+
+        None: nothing was done, and `append_as_leader` says what becomes of it. It does all that this does, for any batch.
+        """
+        if self.leader_id != self._local_id or (required_acks == -1 and len(self.isr) < self.min_isr):
+            return None
+        log = self.log
+        try:
+            first_offset = log.append_ordinary(checked, self.leader_epoch, now_ms)
+        finally:  # of a failed append, too, if a segment was finished for it
+            if log.has_rolled:
+                self._flush()
+        if first_offset is None:
+            return None
+        traffic = self.traffic
+        traffic.produce_requests += 1
+        traffic.messages_in += log.log_end_offset - first_offset
+        traffic.bytes_in += len(checked[0])
+        self._advance_high_watermark()
+        if self._watchers:
+            self.notify_watchers()
+        return first_offset
 
     def on_flushed(self) -> None:
         """More of the log is on the disk than before."""
@@ -304,8 +331,8 @@ class Partition(LocalReplica):
         # What is committed with too few replicas could be lost with them, although a producer was promised more.
         if len(self.isr) < self.min_isr:
             return False
-        # This replica's own part, then that of the others.
-        offset = self._local_offset()
+        # This replica's own part, then that of the others. `_local_offset` says the same without flushes, but costs a call.
+        offset = self._local_offset() if self.log.is_flush_required else self.log.log_end_offset
         if self.followers is not None:
             offset = self.followers.common_end(offset, self.log.log_end_offset)
         # It never falls: consumers have read up to here.

@@ -8,7 +8,8 @@ Clients have several requests under way. Those that came together and differ in 
 other, and what was found good is appended in one write (`AtOnce.follow`, `carry_out_all`).
 
 Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
-or refuse records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
+or refuse records, followers and forced flushes, the first batch of a producer that numbers them, one that comes again, and a
+producer of whom a batch was refused and has to come again.
 """
 
 from __future__ import annotations
@@ -65,16 +66,12 @@ class AtOnce:
         if header is None or acks not in (1, -1):
             return None
         broker = context.broker
-        if self._has_id:
-            known = broker.cluster.topic_by_id.get(topic)
-            if known is None:
-                return None
-            name = known.name
-        else:
-            name = topic.decode("utf-8", "replace")
-        if broker.authorizer is not None and not _may_write(context, name):
+        cluster = broker.cluster
+        known = cluster.topic_by_id.get(topic) if self._has_id else cluster.topics.get(topic.decode("utf-8", "replace"))
+        if known is None or index >= len(known.partitions):
             return None
-        if broker.cluster.partition(name, index) is None or name in INTERNAL_TOPICS:
+        name = known.name
+        if name in INTERNAL_TOPICS or (broker.authorizer is not None and not _may_write(context, name)):
             return None
         try:
             partition = broker.partition(name, index)
@@ -90,7 +87,7 @@ class AtOnce:
         ):
             return None
         check = check_compressed if header[5] else check_ordinary
-        checked = check(records, header, log.validation_rules(), now_ms=now_ms)
+        checked = check(records, header, log.client_rules or log.validation_rules(), now_ms=now_ms)
         return None if checked is None else (asked, name, partition, records, checked)
 
     def follow(
@@ -109,16 +106,14 @@ class AtOnce:
 
     def carry_out(self, prepared: Prepared, context: RequestContext[Port]) -> Parts | None:
         """The answer, once the records are appended; None: nothing was done."""
-        asked, _, partition, records, checked = prepared
+        asked, _, partition, _, checked = prepared
         acks = asked[0]
-        try:
-            info = partition.append_as_leader(records, required_acks=acks, now_ms=context.now_ms, checked=checked)
-        except KafkaError:
-            checked.take_back()
+        offset = partition.append_ordinary(checked, acks, context.now_ms)
+        if offset is None:
             return None
         # Without followers and forced flushes there is nobody to wait for.
-        assert acks == 1 or partition.high_watermark > info.last_offset, partition
-        return encode_one_answer(asked[3][FRONT_AT:], info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        assert acks == 1 or partition.high_watermark > offset, partition
+        return encode_one_answer(asked[3][FRONT_AT:], offset, checked[3], partition.log.log_start_offset)
 
     def carry_out_all(self, prepared: Sequence[Prepared], context: RequestContext[Port]) -> list[Parts] | None:
         """The same of several, each of which follows the one before."""

@@ -201,12 +201,16 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     assert await left_alone(broker, acks=3)
     assert await left_alone(broker, index=1)
     assert await left_alone(broker, topic="__consumer_offsets")
+    # The first batch of a producer that numbers them, and one that comes again.
+    for producer_id in (7, 8):
+        first = idempotent(0, producer_id=producer_id)
+        assert await left_alone(broker, records=first)
+        await step_by_step(broker, request(broker, "t", 12, first, acks=1), 12)
+        assert await left_alone(broker, records=first)
     # A batch of some producer was refused and has to come again before those behind it.
-    header = idempotent(0)
-    await step_by_step(broker, request(broker, "t", 12, header, acks=1), 12)
     broker.replicas.refused_sequences.by_producer[7] = {}
     assert await left_alone(broker, records=idempotent(1))
-    assert not await left_alone(broker, records=idempotent(0, producer_id=8))
+    assert not await left_alone(broker, records=idempotent(1, producer_id=8))
     broker.replicas.refused_sequences.by_producer.clear()
     # A new leader, to whom the batches before may be unknown.
     partition.doubts_unknown_until_ms = NOW_MS + 1

@@ -11,7 +11,7 @@ LOG_END_OFFSET = 100
 
 def test_without_epochs_nothing_is_known() -> None:
     epochs = LeaderEpochs()
-    assert epochs.latest_epoch() == -1
+    assert epochs.latest_epoch == -1
     assert epochs.end_offset_for(0, LOG_END_OFFSET) == (-1, -1)
     assert epochs.epoch_for_offset(5) is None
 
