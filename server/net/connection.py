@@ -265,9 +265,9 @@ class Connection:
 
     def _send(self) -> Wait | Waiting:
         """Send what was answered, as far as the socket takes it."""
-        # Every frame is handled by now, so the receive buffer is free for the next connection.
-        self._inbox.detach()
         progress = self._outbox.send(self._transport)
+        # Every frame is handled by now, so the receive buffer is free for the next connection. The peer does not wait for that.
+        self._inbox.detach()
         if progress is DONE:
             if self._holdings.unread_bytes:
                 self._holdings.count_unread(0)
@@ -317,8 +317,9 @@ class Connection:
 
     def _begin(self, buffer: Any, start: int, end: int) -> Waiting | None:
         """Handle one frame. Returns what must be awaited before the answer can be built, else None."""
-        if end - start < _HEADER_BYTES:
-            raise ProtocolViolation(f"a frame of {end - start} bytes is too short for a request header")
+        size, context = end - start, self._context
+        if size < _HEADER_BYTES:
+            raise ProtocolViolation(f"a frame of {size} bytes is too short for a request header")
         api_key, version, correlation_id, client_id_length = _header(buffer, start)
         # All but the first request of a kind find their call in one look-up, without a call into `find`.
         call = self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)
@@ -337,40 +338,40 @@ class Connection:
             if len(self._pending) >= PENDING_MAX:
                 self._inbox.put_back(start)
                 return ROOM
-        position = self._context.read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
+        position = context.read_client_id(buffer, start + _HEADER_BYTES, client_id_length, end)
         if call.flexible:
             # Nearly every client sends an empty section, a single zero byte, which is skipped without a call. Behind
             # the end of the frame lie foreign bytes, so the end is looked at first; `skip_tagged_fields` raises there.
             has_tags = position >= end or buffer[position]
             position = skip_tagged_fields(buffer, position, end) if has_tags else position + 1
         # A request with records is cheap to decode at any size: they stay where they are, with little beside them.
-        if end - start > LARGE_FRAME_BYTES and not call.takes_records:
-            check_large(call, end - start)
+        if size > LARGE_FRAME_BYTES and not call.takes_records:
+            check_large(call, size)
             # A thread decodes a copy of the body, because others use the buffer meanwhile. Answers before it go first:
             # else a peer that does not read them would keep the copy in memory for as long as it likes.
             if self._outbox.parts or not self._inbox.memory.may_take(self._inbox):
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
-            charge = self._throttling.begin(call, self._context, end - start) if self._quotas.is_on else None
-            work = handle_large(call, buffer[position:end], self._context, self.peer_has_left, self._holdings.let_go)
+            charge = self._throttling.begin(call, context, size) if self._quotas.is_on else None
+            work = handle_large(call, buffer[position:end], context, self.peer_has_left, self._holdings.let_go)
             return self._later(call, correlation_id, work, charge, is_large=True)
         self._route = route = call.route
         route.request_count += 1
-        route.request_bytes += end - start
+        route.request_bytes += size
         if self._quotas.is_on:
-            charge = self._throttling.begin(call, self._context, end - start)
+            charge = self._throttling.begin(call, context, size)
             return self._handle_charged(call, correlation_id, charge, buffer, position, end)
         # One context serves the whole connection: to make one for every request would cost more than to refresh it.
-        self._context.api_version = version
+        context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
         if (at_once := call.at_once) and not self._pending:
-            prepared = at_once.prepare(buffer, position, end, self._context)
+            prepared = at_once.prepare(buffer, position, end, context)
             if prepared is None:
                 pass
             elif self._inbox.start != self._inbox.end and self._takes_together:
                 if self._carry_out_together(call, at_once, start, position, prepared):
                     return None
-            elif parts := at_once.carry_out(prepared, self._context):
+            elif parts := at_once.carry_out(prepared, context):
                 self._outbox.add(call, correlation_id, parts)
                 return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))

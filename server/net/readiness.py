@@ -194,13 +194,16 @@ class Readiness:
             self._turns_end = time.monotonic() + TURNS_SECONDS
             self._has_late_turn = True
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.
+            is_first = True
             for event in events:
-                if event[0] not in served:
+                if (found := served.get(event[0])) is None:
                     others.append(event)
-                elif self._left or time.monotonic() > self._turns_end:
-                    self._left.append(event)
+                # As a rule only one is ready. The first has its turn without another look at the clock.
+                elif is_first or not (self._left or time.monotonic() > self._turns_end):
+                    is_first = False
+                    self._serve_once(found, event[0])
                 else:
-                    self._serve_once(event[0])
+                    self._left.append(event)
             # 4. Back to trio if it has something to do: a socket of its own, a task that a step has woken, a deadline.
             if others or runnable or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
                 return others
@@ -219,15 +222,14 @@ class Readiness:
         # Exchanged before the first step: steps poke others, and a dictionary must not change while it is walked.
         poked, self._poked = list(self._poked), {}
         for number, descriptor in enumerate(poked, 1):
-            if descriptor in self._served:
-                self._serve_once(descriptor)
+            if (found := self._served.get(descriptor)) is not None:
+                self._serve_once(found, descriptor)
                 if time.monotonic() > end:
                     # Those who had no turn stand in front of those who were poked since.
                     self._poked = dict.fromkeys(poked[number:]) | self._poked
                     return
 
-    def _serve_once(self, descriptor: int) -> None:
-        served = self._served[descriptor]
+    def _serve_once(self, served: _Served, descriptor: int) -> None:
         try:
             result = served.step()
         except Exception as error:  # noqa: BLE001 - the task that sleeps here raises it
