@@ -183,16 +183,20 @@ async def test_changed_settings_reach_the_partitions_and_last(tmp_path: Path) ->
         assert each.log_config("u").retention_ms == 7
 
 
-async def test_a_change_of_settings_is_not_for_another_topic_that_has_got_the_name(tmp_path: Path) -> None:
+async def test_a_change_of_settings_is_not_for_another_topic_that_has_got_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread works the change out while the topic is deleted, and made again with settings of its own."""
+    monkeypatch.setattr(administration_module, "DELETION_PATIENCE_S", 60.0)
     broker = await opened(tmp_path)
     administration = broker.administration
     await administration.create_topics([NewTopic(name="t", configs={"retention.ms": "5"})])
     seen: list[dict[str, str]] = []
 
     async def meanwhile() -> None:
-        await administration.delete_topics(["t"])
-        await administration.create_topics([NewTopic(name="t", configs={"segment.ms": "7"})])
+        assert await administration.delete_topics(["t"]) == [None]
+        again = NewTopic(name="t", configs={"segment.ms": "7"})
+        assert codes(await administration.create_topics([again])) == [ErrorCode.NONE]
 
     def change(texts: Mapping[str, str]) -> dict[str, str]:
         seen.append(dict(texts))
