@@ -63,12 +63,13 @@ class CommitWaits:
 class _Queue:
     """Those who wait for one partition with the same acks. Watches the partition until there are none."""
 
-    __slots__ = ("_acks", "_numbers", "_on_empty", "_partition", "_waits")
+    __slots__ = ("_acks", "_is_over", "_numbers", "_on_empty", "_partition", "_waits")
 
     def __init__(self, partition: Partition, acks: int, on_empty: Callable[[], object]) -> None:
         self._partition = partition
         self._acks = acks
         self._on_empty = on_empty
+        self._is_over = False
         self._waits: list[tuple[int, int, CommitWait]] = []
         # They decide between equal offsets, as two requests with the same batch have: waits cannot be compared.
         self._numbers = count()
@@ -90,16 +91,18 @@ class _Queue:
             wait = waits[0][2]
             settle = wait.settle
             # One that has given up only has to go.
-            if settle is not None:
-                code = self._partition.acknowledgement(wait.next_offset, self._acks)
-                # All behind it end at the same offset or later, so none of them can go on either.
-                if code is None:
-                    return
-                # Before the call: a request that gives up in it finds nothing left to give up. `settle` only makes
-                # answers ready; it must not make others of this queue give up.
-                wait.settle = None
-                settle(code)
+            if settle is None:
+                heapq.heappop(waits)
+                continue
+            code = self._partition.acknowledgement(wait.next_offset, self._acks)
+            # All behind it end at the same offset or later, so none of them can go on either.
+            if code is None:
+                return
+            # Before the call, in which a connection may go on to its next request, or end: others may come and give up,
+            # and the partition may change, so that this function is called within itself.
+            wait.settle = None
             heapq.heappop(waits)
+            settle(code)
         self._end()
 
     def remove_who_gave_up(self) -> None:
@@ -112,6 +115,10 @@ class _Queue:
             self._end()
 
     def _end(self) -> None:
+        # The queue may have ended in a call that this one has made, and another may be in its place.
+        if self._is_over:
+            return
+        self._is_over = True
         # A partition for which nobody waits costs its appends nothing, and the queue is made anew when it is needed.
         self._partition.watchers.discard(self.look)
         self._on_empty()

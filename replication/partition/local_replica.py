@@ -121,9 +121,7 @@ class LocalReplica:
     def notify_watchers(self) -> None:
         """Something has changed; also for changes only others know of, such as a failed disk."""
         if self._watchers:
-            # Iterating takes a copy of them, so a watcher may remove itself while it is called.
-            for watcher in self._watchers:
-                watcher()
+            self._watchers.call()
 
     # --- following ----------------------------------------------------------------------------------------------------
 
