@@ -15,9 +15,9 @@ from ottla.server.process.kept_modules import keeping_modules
 from ottla.server.process.kept_patterns import keeping_patterns
 from ottla.server.process.kept_texts import keeping_texts
 from ottla.server.process.light_trio import import_lightly
+from ottla.server.process.switching import switch_soon
 
 YOUNG_AT_START: Final = 50_000  # objects, before a collection of the young ones
-SWITCH_SECONDS: Final = 0.0005  # after which a thread that computes gives way
 NEEDED_SOON: Final = (
     "ottla.server.handlers.leader_and_isr",
     "ottla.server.handlers.update_metadata",
@@ -65,7 +65,7 @@ def import_one_broker() -> None:
 def import_beside(names: Iterable[str], kept: ExitStack) -> None:
     """Have a thread import what is needed a little later, while the start waits for the disk. It closes the stack."""
     # When the disk has answered, the start is to go on and not to wait for the imports.
-    sys.setswitchinterval(SWITCH_SECONDS)
+    switch_soon()
     Thread(target=_import_and_close, args=(names, kept), name="imports").start()
 
 

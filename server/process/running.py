@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.descriptors import Descriptors, raise_limit
-from ottla.server.process.importing import SWITCH_SECONDS
 from ottla.server.process.signals import StopSignals
+from ottla.server.process.switching import switch_soon
 from ottla.server.serving import StartupError, checked_limit, serve
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def settle_interpreter() -> None:
     (`make siege` counts them). A thread that computes gives way sooner. Memory that was needed once goes back to the system.
     """
     system.keep_little_memory()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    switch_soon()
     # What is there stays, and is not looked at again. To look for what does not would take a tenth of the start, and find next to nothing.
     gc.freeze()
     gc.set_threshold(2_000, 3, NEVER)
