@@ -602,13 +602,7 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *made = PyModule_Create(&module);
-#if HAS_CRC32C
-    static PyMethodDef checks[] = {
-        {"is_intact", (PyCFunction)(void (*)(void))native_is_intact, METH_FASTCALL, is_intact_doc},
-        {NULL, NULL, 0, NULL},
-    };
-    if (made != NULL && has_crc32c() && PyModule_AddFunctions(made, checks) < 0)
+    if (made != NULL && add_checks(made) < 0)
         Py_CLEAR(made);
-#endif
     return made;
 }

@@ -195,7 +195,6 @@ static PyObject *ordinary_header(PyObject *Py_UNUSED(module), PyObject *const *a
 
 /* Without the instruction the twin is used, whose crc32c is quicker than a table here. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define HAS_CRC32C 1
 
 __attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *in, Py_ssize_t size)
 {
@@ -256,12 +255,19 @@ static PyObject *native_is_intact(PyObject *Py_UNUSED(module), PyObject *const *
     return PyBool_FromLong(result);
 }
 
-/* Whether this processor has the instruction. */
-static int has_crc32c(void)
+/* Adds what this processor has the instruction for. Returns 0, or -1. */
+static int add_checks(PyObject *module)
 {
+    static PyMethodDef checks[] = {
+        {"is_intact", (PyCFunction)(void (*)(void))native_is_intact, METH_FASTCALL, is_intact_doc},
+        {NULL, NULL, 0, NULL},
+    };
     __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2") != 0;
+    return __builtin_cpu_supports("sse4.2") ? PyModule_AddFunctions(module, checks) : 0;
 }
 #else
-#define HAS_CRC32C 0
+static int add_checks(PyObject *Py_UNUSED(module))
+{
+    return 0;
+}
 #endif
