@@ -216,7 +216,7 @@ class EmbeddedCoordination:
             with trio.CancelScope(shield=True):
                 try:
                     self._check_open()
-                    if self._unwritten:
+                    if self._unwritten or not self._journal.is_name_synced:
                         await self._run_in_thread(self._write_unwritten)
                 except OSError as error:
                     self._tell_of(error)
@@ -224,14 +224,16 @@ class EmbeddedCoordination:
 
     def _write_unwritten(self) -> None:
         """In a thread; nobody changes the tree meanwhile. OSError: what was not written before is not there now either."""
-        assert self._unwritten
-        was_rewritten = self._is_rewritten
-        if not was_rewritten:
-            self._rewrite_old()  # from the tree, which has the changes
-        # If there is no room for another file, there may be some for them in the old one.
-        if was_rewritten or not self._is_rewritten:
-            self._journal.append(self._unwritten)
-        self._unwritten = []
+        if self._unwritten:
+            was_rewritten = self._is_rewritten
+            if not was_rewritten:
+                self._rewrite_old()  # from the tree, which has the changes
+            # If there is no room for another file, there may be some for them in the old one.
+            if was_rewritten or not self._is_rewritten:
+                self._journal.append(self._unwritten)
+            self._unwritten = []
+        # A file that was written anew is in force before its name is sure to stay.
+        self._journal.sync_name()
 
     async def write_at_once(self) -> None:
         """Write what was to be written later, and from now on each multi before it is answered. Raises as `keep`."""
@@ -352,7 +354,9 @@ class EmbeddedCoordination:
                 raise
             # Change: only now do readers see it.
             self._carry_out(writers, rehearsed)
-            if self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
+            # What is to be written later would be in the new file already, and then once more.
+            is_all_written = not self._unwritten
+            if is_all_written and self._journal.appended > max(GARBAGE_MIN, len(self._tree.nodes)):
                 await self._rewrite()
 
     async def _write(self, changes: list[JournalChange]) -> None:

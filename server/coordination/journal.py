@@ -19,7 +19,7 @@ without is of version 1. One of a later version than VERSION is left as it is, a
 | a sync, or anything for a reason | Nobody knows what is on the disk: the journal is *broken* and takes nothing more. The    |
 | that means a broken disk         | entry that was being written may be there after the next start, or not.                  |
 | the sync of the renamed file's   | The new file is in force, but after a power cut the old one may be back. Nothing is      |
-| directory, short of something    | appended before that sync has worked.                                                    |
+| directory, short of something    | appended, and no start is kept, before that sync has worked.                             |
 
 Settings may hold passwords, so the file is nobody's but its owner's. Everything here waits for the disk and runs in a thread, one call at a time.
 """
@@ -130,6 +130,11 @@ class Journal:
         """Whether there is a file to append to."""
         return self._file is not None
 
+    @property
+    def is_name_synced(self) -> bool:
+        """Whether a power cut leaves this file, and not the one that was there before it."""
+        return self._is_name_synced
+
     def resume(self) -> None:
         """Append to the file that was read."""
         if self._storage.exists(self.path):
@@ -161,7 +166,7 @@ class Journal:
         """The file, ending with the last whole entry, under a name that is on the disk."""
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
-        self._sync_name()
+        self.sync_name()
         self._cut(self._file)
         return self._file
 
@@ -173,7 +178,8 @@ class Journal:
         except OSError as error:
             raise self._judged(error) from None
 
-    def _sync_name(self) -> None:
+    def sync_name(self) -> None:
+        """Return when the file has its name for good, as `rewrite` may not have seen to. OSError: it may be the old one again."""
         try:
             # While the new name may be lost in a power cut, so is every
             # entry in the new file. Nothing may be acknowledged there.

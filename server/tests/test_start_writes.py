@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -17,6 +19,7 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
 from ottla.replication.control.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
@@ -83,7 +86,7 @@ class Call:
         return OSError(self._code, "as the test wants it", path) if fails else None
 
 
-async def start_later(storage: MemoryStorage) -> list[Picture]:
+async def start_later(storage: MemoryStorage, steps: Sequence[tuple[Operation, ...] | None] = STEPS) -> list[Picture]:
     """Carry out STEPS; answers what may be found afterwards: what was kept last, and what was about to be."""
     coordination = tree_on(storage)
     coordination.write_later()
@@ -91,7 +94,7 @@ async def start_later(storage: MemoryStorage) -> list[Picture]:
     try:
         coordination.open()
         possible = [picture(coordination)]
-        for step in STEPS:
+        for step in steps:
             if step is not None:
                 await coordination.multi(step)
                 continue
@@ -123,6 +126,59 @@ async def test_all_or_nothing_of_what_was_kept_outlives_a_power_cut(*, has_journ
         if not call.has_failed:
             assert {"/t/a", "/t/c", "/t/q0000000002"} <= reopened(storage).keys()
             break
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+async def test_what_was_kept_is_there_although_nothing_is_written_after_it(code: int) -> None:
+    """A rewritten file has to have its name for good, or the power cut would bring back the one before it."""
+    first = STEPS[: STEPS.index(None) + 1]
+    for number, seed in ((number, seed) for number in itertools.count(1) for seed in range(6)):
+        storage = disk()
+        storage.fail = call = Call(number, code, is_last=False)
+        possible = await start_later(storage, first)
+        storage.fail = None
+        storage.crash(Random(seed))
+        assert reopened(storage) in (possible or [{}]), (number, seed, call.calls)
+        if not call.has_failed:
+            break
+
+
+async def test_what_could_not_be_kept_is_kept_by_the_next_attempt() -> None:
+    for number, seed in ((number, seed) for number in itertools.count(1) for seed in range(6)):
+        storage = disk()
+        coordination = tree_on(storage)
+        coordination.write_later()
+        coordination.open()
+        await coordination.multi([Create("/a", b"1"), SetData("/a", b"2")])
+        storage.fail = call = Call(number, errno.EMFILE, is_last=False)
+        with suppress(CoordinationUnavailable):
+            await coordination.keep()
+        storage.fail = None
+        if coordination._journal.failure is None:  # else nobody knows what is on the disk
+            await coordination.keep()
+            expected = picture(coordination)
+            storage.crash(Random(seed))
+            assert reopened(storage) == expected, (number, seed, call.calls)
+        if not call.has_failed:
+            break
+
+
+async def test_what_is_to_be_written_later_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the journal has grown so long meanwhile that it would be rewritten."""
+    monkeypatch.setattr(embedded, "GARBAGE_MIN", 10)
+    storage = disk()
+    coordination = tree_on(storage)
+    coordination.write_later()
+    coordination.open()
+    await coordination.multi([Create("/a")])
+    await coordination.keep()
+    await coordination.multi([SetData("/a", b"2")] * 20)
+    await coordination.keep()
+    await coordination.multi([SetData("/a", b"3")])
+    await coordination.write_at_once()
+    expected = picture(coordination)
+    coordination.close()
+    assert reopened(storage) == expected
 
 
 async def test_what_is_written_later_is_seen_at_once_and_is_nowhere_without_keep() -> None:
