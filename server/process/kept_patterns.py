@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -50,8 +50,11 @@ class KeptPatterns:
         key = (pattern, int(flags))
         outcome = self._kept.get(key)
         if outcome is not None:
-            self._used[key] = outcome
-            return self._matcher.compile(pattern, *outcome)
+            # Perhaps another Ottla has kept it in another way. A start that failed of that would fail each time.
+            with suppress(TypeError, ValueError, OverflowError, RuntimeError):
+                found = self._matcher.compile(pattern, *outcome)
+                self._used[key] = outcome
+                return found
         return self._compile_anew(key, flags)
 
     def _compile_anew(self, key: Key, flags: Any) -> Any:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.server.process import kept_patterns
 from ottla.server.process.kept_patterns import COMPILER, KeptPatterns, keeping_patterns
+from ottla.wire.kept_files import write_cached
 
 compiler: Any = sys.modules[COMPILER]
 PATTERNS: list[tuple[Any, int]] = [
@@ -79,6 +80,17 @@ def test_a_damaged_file_is_not_used_and_is_written_anew(path: Path, parsed: list
     with keeping_patterns(path):
         compile_all()
     assert parsed == []
+
+
+@pytest.mark.parametrize("outcome", [5, (), (1,), (0, [], 0, {}, ()), (0, [2**40], 0, {}, (None,)), (0, [1, 2, 3], 0, {}, (None,))])
+def test_what_the_matcher_does_not_take_is_compiled_anew(path: Path, parsed: list[Any], outcome: Any) -> None:
+    write_cached(path, sys.version.encode(), {("a+b", 0): outcome})
+    for times in (1, 0):
+        re.purge()
+        parsed.clear()
+        with keeping_patterns(path):
+            assert re.compile("a+b").fullmatch("aab")
+        assert len(parsed) == times
 
 
 def test_python_has_its_compiler_again_afterwards_and_errors_are_its_own(path: Path) -> None:
