@@ -26,7 +26,7 @@ from ottla.replication.log.storage import OsStorage
 from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember, JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
-from ottla.server.coordinators.groups_code import GROUPS_CODE
+from ottla.server.coordinators.groups_code import GROUPS_CODE, SHARE_STATE_CODE, TRANSACTIONS_CODE
 from ottla.server.duty import Duty
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
@@ -141,8 +141,8 @@ class Broker:
             },
             {
                 GROUP_METADATA_TOPIC: GROUPS_CODE,
-                SHARE_GROUP_STATE_TOPIC: "ottla.groupcoord.share_state.service",
-                TRANSACTION_STATE_TOPIC: "ottla.groupcoord.transactions.service",
+                SHARE_GROUP_STATE_TOPIC: SHARE_STATE_CODE,
+                TRANSACTION_STATE_TOPIC: TRANSACTIONS_CODE,
             },
         )
         self.configs.on_change(self._take_up_settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -30,28 +29,30 @@ class Coordinators:
     """See the module's docstring. What happens to partitions of other topics is nothing to them."""
 
     def __init__(
-        self, coordinators: Mapping[str, Callable[[], Coordinator]], code: Mapping[str, str] = MappingProxyType({})
+        self,
+        coordinators: Mapping[str, Callable[[], Coordinator]],
+        code: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         """`coordinators`: how to have each, by its topic. It is asked for when this broker first leads a partition of that.
 
-        `code`: the module that is loaded for each then, unless somebody has had it loaded before.
+        `code`: the modules that are loaded for each then, unless somebody has had them loaded before.
         """
         self._coordinators = coordinators
         self._code = code
+        self._loaded: set[str] = set()  # modules; noted here, because Python knows those already that a thread is still loading
         self._needed: dict[str, Coordinator] = {}
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 
     def not_loaded(self, topics: Iterable[str]) -> Sequence[str]:
         """The modules that coordinators of these topics lack: `load_code` is to be called, before one is needed."""
-        modules = (self._code.get(topic) for topic in topics)
-        return [each for each in modules if each is not None and each not in sys.modules]
+        return [each for topic in topics for each in self._code.get(topic, ()) if each not in self._loaded]
 
-    @staticmethod
-    def load_code(modules: Iterable[str]) -> None:
+    def load_code(self, modules: Iterable[str]) -> None:
         """In a thread, because it takes longer than others should wait."""
         with suppress(ImportError, OSError):  # it is tried again when it is needed
             for each in modules:
                 import_module(each)
+                self._loaded.add(each)
 
     def on_election(self, topic: str, partition: int) -> None:
         """This broker leads a partition from now on."""

@@ -1,4 +1,4 @@
-"""The code of the group coordinator: a tenth of all that a broker may load, and a broker without groups does without."""
+"""The code of coordinators: a broker that has none of them does without. That of groups is a tenth of all that a broker may load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,22 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ottla.groupcoord.groups.kinds import LateKind
 
-GROUPS_CODE: Final = "ottla.groupcoord.service"
+GROUPS_CODE: Final = (
+    "ottla.groupcoord.service",
+    "ottla.server.coordinators.coordinator_log",
+    "ottla.server.coordinators.topic_images",
+    "ottla.replication.log.ordinary_batches",
+)
+
+
+SHARE_STATE_CODE: Final = ("ottla.groupcoord.share_state.service", "ottla.server.coordinators.coordinator_log")
+TRANSACTIONS_CODE: Final = (
+    "ottla.groupcoord.transactions.service",
+    "ottla.server.coordinators.coordinator_log",
+    "ottla.server.coordinators.producer_id_blocks",
+    "ottla.server.coordinators.transaction_markers",
+    "ottla.server.produce.markers",
+)
 
 
 def load_groups(kind: LateKind | None = None) -> None:
@@ -16,6 +31,7 @@ def load_groups(kind: LateKind | None = None) -> None:
 
     The `prepare` of each handler that asks `Broker.groups`, which loads nothing then.
     """
-    import_module(GROUPS_CODE)
+    for each in GROUPS_CODE:
+        import_module(each)
     if kind is not None:
         kind.load()
