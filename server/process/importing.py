@@ -70,8 +70,8 @@ def import_beside(names: Iterable[str], kept: ExitStack) -> None:
 
 
 def _import_and_close(names: Iterable[str], kept: ExitStack) -> None:
-    # Whoever needs a module imports it again, and tells what is wrong with it.
-    with kept, suppress(ImportError, OSError):
+    # Whatever it is: whoever needs a module imports it again, and tells what is wrong with it. A damaged file has many errors.
+    with kept, suppress(Exception):
         _import_all(names)
 
 

@@ -25,7 +25,8 @@ print(*(name for name in sys.argv[1:] if name in sys.modules))
 
 
 def run(compiled: Path, *names: str) -> list[str]:
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(compiled)}
+    search_path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(compiled))))
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(compiled), "PYTHONPATH": search_path}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, *names], check=True, env=environment, capture_output=True, text=True
@@ -34,8 +35,9 @@ def run(compiled: Path, *names: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("missing", [[], ["ottla.no_such_module"]])
+@pytest.mark.parametrize("missing", [[], ["ottla.no_such_module"], ["damaged_module"]])
 def test_a_thread_imports_and_what_it_found_is_kept(tmp_path: Path, missing: list[str]) -> None:
+    (tmp_path / "damaged_module.py").write_text("raise EOFError('marshal data too short')")
     names = ["ottla.wire.messages.heartbeat", *missing, "ottla.wire.messages.leave_group"]
     expected = names[:1] if missing else names
     for _ in range(2):
