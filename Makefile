@@ -97,18 +97,18 @@ clean:  ## remove what was built and downloaded
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "make: needs Python 3.11 or newer with venv \
 	(Debian: apt-get install python3-venv)" >&2; exit 1; }
 
-.venv/.ready-to-start: pyproject.toml setup.py wire/_native.c wire/_one_batch.h | .venv/bin/python
+.venv/.ready-to-start: pyproject.toml setup.py wire/_native.c $(wildcard wire/_*.h) | .venv/bin/python
 	@echo "installing ottla into .venv"
 	@$(PIP) install -e .
 	@touch $@
 
-.venv/.ready-to-test: pyproject.toml setup.py wire/_native.c wire/_one_batch.h | .venv/bin/python
+.venv/.ready-to-test: pyproject.toml setup.py wire/_native.c $(wildcard wire/_*.h) | .venv/bin/python
 	@echo "installing ottla and what its tests need into .venv"
 	@$(PIP) install -e '.[test,spark]'
 	@$(PIP) install --no-deps $(PYJKS)
 	@touch $@ .venv/.ready-to-start
 
-.venv/.ready-for-docs: pyproject.toml setup.py wire/_native.c wire/_one_batch.h | .venv/bin/python
+.venv/.ready-for-docs: pyproject.toml setup.py wire/_native.c $(wildcard wire/_*.h) | .venv/bin/python
 	@echo "installing ottla and what makes its documentation into .venv"
 	@$(PIP) install -e '.[docs]'
 	@touch $@ .venv/.ready-to-start

@@ -1,11 +1,12 @@
 """The walk over the records of a compressed batch, while they are decompressed: little of them is in memory at a time.
 
 Records that a codec could not compress, and has stored as they are (snappy: as literals), are walked where they are by one call
-into C (`walk_stored`); gzip of ordinary length is inflated at once, where libdeflate is installed. Both say yes or nothing, and
-where they say nothing all is done piece by piece.
+into C, and so are those that lz4 has compressed (`walk_stored`); gzip of ordinary length is inflated at once, where libdeflate is
+installed. Both say yes or nothing, and where they say nothing all is done piece by piece.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from ottla.wire.compression import Buffer, Compression
 from ottla.wire.decompression import (
@@ -24,6 +25,7 @@ Found = tuple[int, int, int, bool, bool]
 
 PIECE_BYTES = 128 * 1024  # stays in a processor's own cache, and is worth the calls
 _RESTS_AFTER_BYTES = 1024 * 1024
+_LZ4_FRONT_BYTES = 19  # the longest header of a frame, and the head of its first block
 
 
 class _Walk:
@@ -79,29 +81,39 @@ class _Walk:
         self._walks_at = self.left + PIECE_BYTES
 
 
-def _native_walk() -> Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None:
+def _from_native(name: str) -> Any:
+    """None: there is no native module, or it was left there by an older release, or this is not of this system."""
     if IS_NATIVE:
-        # A module that an older release has left there does not know it.
-        try:
-            from ottla.wire._native import walk_stored_records
+        from ottla.wire import _native
 
-            return walk_stored_records
-        except ImportError:
-            pass
+        return getattr(_native, name, None)
     return None
 
 
-_walk_natively = _native_walk()
+_walk_natively: Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None = _from_native(
+    "walk_stored_records"
+)
+Background: Any = _from_native("Background")
+"""Does it in a thread of its own (`_background.h`); None where that cannot be."""
+_decodes_lz4 = Background is not None  # which came with it
 
 
 def walk_stored(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
-    """The same as `walk_compressed` of what the codec has only stored, quickly; None is no verdict."""
+    """The same as `walk_compressed` of what the codec has only stored, or lz4 has compressed; None is no verdict (but see below)."""
     if _walk_natively is None:
         return None
     with lent() as memory:
         written, found = _walk_natively(codec, data, limit, count, memory.view)
         memory.written = max(memory.written, written)
     return None if codec == Compression.GZIP and found and not stored_gzip_is_intact(memoryview(data)) else found
+
+
+def is_for_native_alone(codec: int, data: Buffer) -> bool:
+    """Whether `walk_stored` decompresses such data, and says all there is to be said: None means that they are no good records then."""
+    # A frame of lz4 without checksums but that of its header, whose first block is not stored: hardly any is then.
+    if codec != Compression.LZ4 or not _decodes_lz4 or len(data) < _LZ4_FRONT_BYTES or data[4] & 0xF7 != 0x60:
+        return False
+    return data[18 if data[4] & 0x08 else 10] < 0x80
 
 
 def walk_plain(codec: int, data: Buffer, limit: int, count: int) -> Found | None:
@@ -127,7 +139,8 @@ def walk_compressed(
     None where they are not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
     as a whole. What does not decompress raises KafkaError, as it does there. Unless `in_pieces`, only the quick way is tried.
     """
-    found = walk_plain(codec, data, limit, count)
+    # Whoever comes here has been told no already, or asks of so much that it makes no difference.
+    found = None if is_for_native_alone(codec, data) else walk_plain(codec, data, limit, count)
     return walk_in_pieces(codec, data, limit, count) if found is None and in_pieces else found
 
 

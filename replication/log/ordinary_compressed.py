@@ -6,10 +6,12 @@ changed. The tests hold both to the same verdicts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.replication.log.ordinary_batches import new_tuple, ordinary_header, times_are_ordinary
 from ottla.replication.log.validator import CheckedRecords, ValidationRules, is_long_gzip
 from ottla.wire.checksum import crc32c
-from ottla.wire.compressed_walk import Found, walk_gzip, walk_in_pieces, walk_stored
+from ottla.wire.compressed_walk import Found, is_for_native_alone, walk_gzip, walk_in_pieces, walk_stored
 from ottla.wire.compression import Compression
 from ottla.wire.decompression import decompressed_bound
 from ottla.wire.errors import KafkaError
@@ -22,6 +24,8 @@ from ottla.wire.records import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
 )
+
+Walk = Callable[[int, memoryview, int, int], Found | None]
 
 DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024 if IS_NATIVE else 64 * 1024
 """More takes longer than the event loop has time for."""
@@ -40,9 +44,15 @@ def check_ordinary_compressed(
 
 
 def check_compressed(
-    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int, by_library: bool = True
+    records: memoryview,
+    header: BatchHeader,
+    rules: ValidationRules,
+    *,
+    now_ms: int,
+    by_library: bool = True,
+    walk: Walk = walk_stored,
 ) -> CheckedRecords | None:
-    """The same of what `ordinary_header` found."""
+    """The same of what `ordinary_header` found. `walk`: does what `walk_stored` does, and may raise what the caller knows."""
     codec = header[5] & COMPRESSION_MASK
     if (
         not 0 < codec <= Compression.ZSTD
@@ -56,8 +66,9 @@ def check_compressed(
         return None
     area = records[RECORDS_OFFSET:]
     limit = min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
-    found = walk_stored(codec, area, limit, header[12])
-    if found is None and by_library:
+    is_decompressed = is_for_native_alone(codec, area)
+    found = walk(codec, area, limit, header[12]) if by_library or not is_decompressed else None
+    if found is None and by_library and not is_decompressed:
         found = _walked_by_library(codec, area, limit, header[12])
     if found is None:
         return None

@@ -98,6 +98,102 @@ def test_good_records_in_every_form(form: str, parts: list[bytes], more: int) ->
         assert found == afterwards(codec, data, count)
 
 
+def text(size: int) -> bytes:
+    """Of words: short literals and short copies from everywhere."""
+    dice = random.Random(size)
+    return b" ".join(dice.choices([NOISE[at : at + 3 + at % 7] for at in range(300)], k=size // 3))[:size]
+
+
+lz4_contents = st.lists(
+    st.one_of(
+        st.builds(value, sizes, st.integers(0, 20)),
+        st.builds(text, sizes),
+        st.binary(max_size=40),
+        st.builds(operator.mul, st.binary(min_size=1, max_size=30), st.integers(0, 3000)),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    values=lz4_contents,
+    block_size=st.sampled_from([4, 5, 6, 7]),
+    level=st.sampled_from([0, 3, 9, -5]),
+    store_size=st.booleans(),
+    limit=st.sampled_from([LIMIT, 1000]),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_lz4_has_compressed_is_decompressed_in_c(
+    values: list[bytes], block_size: int, level: int, store_size: bool, limit: int
+) -> None:
+    area = b"".join(encode_record(index, 0, None, each) for index, each in enumerate(values))
+    data = lz4(area, block_size, store_size=store_size, compression_level=level)
+    memory = bytearray(8 << 20)
+    _, found = native.walk_stored_records(Compression.LZ4, data, limit, len(values), memoryview(memory))
+    assert found == (walk_records(area, 0, len(area), len(values)) if len(area) <= limit else None)
+
+
+def extended(length: int) -> bytes:
+    """What of a length does not fit into four bits of a token."""
+    return b"" if length < 15 else b"\xff" * ((length - 15) // 255) + bytes([(length - 15) % 255])
+
+
+def lz4_block(sequences: list[tuple[bytes, int, int]], last: bytes) -> bytes:
+    """Of sequences: literals, distance and length of a match."""
+    parts = []
+    for literals, distance, size in sequences:
+        parts.append(bytes([min(15, len(literals)) << 4 | min(15, size - 4)]) + extended(len(literals)) + literals)
+        parts.append(distance.to_bytes(2, "little") + extended(size - 4))
+    return b"".join(parts) + bytes([min(15, len(last)) << 4]) + extended(len(last)) + last
+
+
+def decoded_without_rules(sequences: list[tuple[bytes, int, int]], last: bytes) -> bytes:
+    """What the block would be, were there no rules for its end; and zeros from before its beginning."""
+    out = bytearray()
+    for literals, distance, size in sequences:
+        out += literals
+        for _ in range(size):
+            out.append(out[-distance] if 0 < distance <= len(out) else 0)
+    return bytes(out + last)
+
+
+literals = st.binary(max_size=12) | st.builds(value, st.sampled_from([13, 14, 15, 16, 40, 270, 600]), st.just(0))
+matches = st.integers(4, 24) | st.sampled_from([273, 274, 500, 3000])
+distances = st.integers(1, 20) | st.integers(0, 300)
+
+
+@given(
+    sequences=st.lists(st.tuples(literals, distances, matches), max_size=8),
+    last=st.binary(max_size=20) | st.builds(value, st.integers(60, 120), st.just(0)),
+    fills=st.booleans(),
+)
+@settings(max_examples=250, deadline=None)
+def test_any_block_of_lz4(sequences: list[tuple[bytes, int, int]], last: bytes, fills: bool) -> None:
+    """What is taken is taken by liblz4 and becomes the same bytes; and whatever compressors write is taken."""
+    if fills:  # up to the end of the largest block
+        before = 65536 - len(decoded_without_rules(sequences, last))
+        sequences = [(bytes([7]) * 5, 1, before - 5), *sequences] if before > 9 else sequences
+    area = decoded_without_rules(sequences, last)
+    # One record, whose value are the bytes of the block: its front and its end are stored.
+    record = encode_record(0, 0, None, area)
+    front, block = record[: -1 - len(area)], lz4_block(sequences, last)
+    parts = [(len(front) | 1 << 31, front), (len(block), block), (1 | 1 << 31, record[-1:])]
+    head = b"\x04\x22\x4d\x18\x60\x40" + bytes([lz4_header_checksum(b"\x60\x40")])
+    frame = head + b"".join(size.to_bytes(4, "little") + data for size, data in parts) + bytes(4)
+    memory = bytearray(b"\xa5" * (1 << 18))
+    written, found = native.walk_stored_records(Compression.LZ4, frame, LIMIT, 1, memoryview(memory))
+    assert not memory[written:].strip(b"\xa5")
+    try:
+        is_good = len(block) <= 65536 and bytes(decompress(Compression.LZ4, frame, LIMIT)) == record
+    except KafkaError:
+        is_good = False
+    begins = [len(decoded_without_rules(sequences[:index], each[0])) for index, each in enumerate(sequences)]
+    reaches = all(0 < each[1] <= begin for each, begin in zip(sequences, begins, strict=True))
+    assert (found is not None) == (is_good and reaches)
+    assert found is None or memory[: len(record)] == record
+
+
 def test_what_zstd_cannot_compress_is_plain() -> None:
     dice = random.Random(12)
     area = b"".join(encode_record(index, 0, None, dice.randbytes(10_000)) for index in range(90))
