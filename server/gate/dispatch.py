@@ -40,8 +40,8 @@ class AtOnce(Protocol):
     """What answers the ordinary requests of an API from the bytes of their bodies. Where it says None nothing was done, and the
     request is to be decoded and handled. Bodies of answers come in pieces."""
 
-    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
-        """What the request in `buffer[position:end]` asks for."""
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], walk: Any = ..., /) -> Any:
+        """What the request in `buffer[position:end]` asks for. `walk` does what `walk_stored` does, or raises."""
 
     def follow(self, before: Any, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
         """The same of one that came behind another and differs little; None also where it has to wait for that one's answer."""

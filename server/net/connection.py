@@ -34,17 +34,19 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.ahead import Ahead
 from ottla.server.net.door import authentication_at
+from ottla.server.net.errands import BYTES_MIN, HandedOver
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
-from ottla.server.net.memory_budget import BEYOND_S, STALLED_S
 from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import PendingAnswers
-from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.readiness import AWAY, WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
+from ottla.server.net.transport import PlainTransport
 from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
     DRAIN,
@@ -84,10 +86,12 @@ class Connection:
     """Serves one accepted socket until it ends; see the module's docstring."""
 
     __slots__ = (
+        "_ahead",
         "_authentication",
         "_calls",
         "_complaints",
         "_context",
+        "_errands",
         "_holdings",
         "_inbox",
         "_is_parked",
@@ -105,7 +109,6 @@ class Connection:
         "_transport",
         "_turn_end",
         "cancel_scope",
-        "is_held_up",
         "last_active",
     )
 
@@ -129,13 +132,16 @@ class Connection:
         self._throttling = Throttling(listener.quotas)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
+        # Of an encrypted connection only the loop can read.
+        can_go_away = type(transport) is PlainTransport and listener.readiness.is_inside_the_wait
+        self._errands = listener.readiness.errands if can_go_away else None
+        self._ahead = None if self._errands is None else Ahead(self._errands, self._socket)
         self._pending = PendingAnswers(self._outbox, self._throttling)
         self._together = 0  # how many requests were answered in one go just now, if more than one
         self._takes_together = True  # unless one was refused since the last read
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
-        self.is_held_up = False
         self._holdings = Holdings(self._inbox.memory)
         self._is_parked = False
         self._authentication = authentication_at(listener, self._context, self._inbox, transport, self._send_first)
@@ -229,7 +235,7 @@ class Connection:
     def _step(self) -> Wait | Waiting:
         """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
-        is_blocked = bool(self._outbox.parts)
+        is_blocked, ahead = bool(self._outbox.parts), self._ahead
         if self._pending:
             # Only a second answer could be one too many for this turn.
             if len(self._pending) > 1:
@@ -247,16 +253,25 @@ class Connection:
             return self._send()
         # 2. Receive. After a poke there may be no input, but pending answers to send.
         try:
-            if self._inbox.receive(self._transport) == 0:
+            # A step that comes back from an errand must have nothing else to do first: nobody calls it a second time.
+            is_back = ahead is not None and ahead.take()
+            if not is_back and not self._inbox.receive(self._transport, None if self._pending else self._errands):
                 # The task sends what `_answer_pending` left in the outbox.
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
         except NoRoom:
             return MEMORY
+        except HandedOver:
+            return AWAY
         # 3. Answer what came, then send all answers in one call: each call costs about 4 us.
         self._note_time()
-        waiting = self._answer_frames()
+        try:
+            waiting = self._answer_frames()
+        except HandedOver:
+            return AWAY
+        if ahead is not None:
+            ahead.is_known = False
         if waiting is None and self._outbox.parts:
             return self._send()
         # The next connection receives into the same buffer, so nothing of this one may stay there.
@@ -365,7 +380,10 @@ class Connection:
         context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
         if (at_once := call.at_once) and not self._pending:
-            prepared = at_once.prepare(buffer, position, end, context)
+            if size < BYTES_MIN or self._ahead is None or self._outbox.parts:
+                prepared = at_once.prepare(buffer, position, end, context)
+            else:
+                prepared = self._ahead.prepare(call, at_once, self._inbox, start, position, end, context)
             if prepared is None:
                 pass
             elif self._inbox.start != self._inbox.end and self._takes_together:
@@ -459,7 +477,7 @@ class Connection:
         elif waiting is UNKNOWN_CALL:
             await self._make_call()
         elif waiting is MEMORY:
-            await self._until_room()
+            await self._inbox.until_room()
         elif waiting is MUTED:
             await self._stay_muted()
         elif waiting is not FLUSH:
@@ -486,19 +504,10 @@ class Connection:
             self._is_parked = False
         throttling.unmute()
 
-    async def _until_room(self) -> None:
-        inbox, began = self._inbox, time.monotonic()
-        # To the housekeeper a peer in line does not stall. It only looks whether the peer is still there.
-        self.is_held_up = True
-        try:
-            await inbox.memory.wait(inbox)
-        finally:
-            self.is_held_up = False
-        now = time.monotonic()
-        inbox.large_since += now - began  # its peer could not send meanwhile
-        # Everybody waits for this peer. The housekeeper counts STALLED_S from here, so BEYOND_S are left.
-        if inbox.memory.is_beyond(inbox):
-            inbox.large_since = now - STALLED_S + BEYOND_S
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it stands in line for memory."""
+        return self._inbox.is_held_up
 
     @property
     def stalled_since(self) -> float:
