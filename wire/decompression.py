@@ -488,14 +488,20 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
 
 def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
     """Java's reader takes an empty block for the end of the frame, whatever comes behind it (Lz4BlockInputStream)."""
-    overhead, give_way, turns = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4, paced(), 0
-    while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
-        if not (size := head & 0x7FFFFFFF):
+    give_way = paced()
+    for turn, head in enumerate(_lz4_heads(data, position), 1):
+        if not head & 0x7FFFFFFF:
             raise _garbage("lz4", "an empty block")
-        position += overhead + size
-        turns += 1
-        if not turns % _LZ4_BLOCKS_BEFORE_JUDGED:
+        if not turn % _LZ4_BLOCKS_BEFORE_JUDGED:
             give_way()
+
+
+def _lz4_heads(data: memoryview, position: int) -> Iterator[int]:
+    """The four bytes before each block of a frame, up to its end mark: a size, and the highest bit of a block that is only stored."""
+    overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
+    while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
+        yield head
+        position += overhead + (head & 0x7FFFFFFF)
 
 
 def _lz4_bound(data: memoryview) -> int:
@@ -503,21 +509,14 @@ def _lz4_bound(data: memoryview) -> int:
         position = _lz4_descriptor_end(data) + 1
     except KafkaError:
         return 0
-    block_bytes_max = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4]
-    block_overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
-    bound = turns = 0
-    while position + 4 <= len(data):
-        turns += 1
+    block_bytes_max, bound = _LZ4_BLOCK_BYTES_MAX[data[5] >> 4], 0
+    for turn, head in enumerate(_lz4_heads(data, position), 1):
         # So many tiny blocks are taken for expensive, because reading their headers already is.
-        if turns > BLOCKS_SCANNED_MAX:
+        if turn > BLOCKS_SCANNED_MAX:
             return sys.maxsize
-        size: int = _LZ4_LENGTH.unpack_from(data, position)[0]
-        if size == 0:
-            break
-        is_stored, size = size >> 31, size & 0x7FFFFFFF
+        size = head & 0x7FFFFFFF
         # A compressed block gives no size; it is bounded by the frame's block size and by the best ratio.
-        bound += size if is_stored else min(block_bytes_max, size * _LZ4_RATIO_MAX)
-        position += block_overhead + size
+        bound += size if head >> 31 else min(block_bytes_max, size * _LZ4_RATIO_MAX)
     return bound
 
 
