@@ -50,6 +50,9 @@ PLACES: Final[Mapping[str, Mapping[str, str]]] = {
 
 SUBMODULES: Final = {"attr": ("exceptions", "setters", "validators"), "trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
 
+VERSIONS: Final = frozenset({"__version__", "__version_info__"})
+"""Of the names that begin so, those that other libraries look at."""
+
 WAIT_S: Final = 30.0
 """For another thread that runs a module: it takes a tenth of a second."""
 
@@ -90,7 +93,7 @@ def _find(module: ModuleType, name: str) -> Any:
     place, _, other = PLACES[package].get(name, "").partition(":")
     if place and hasattr(found := import_module(place), other or name):
         value = getattr(found, other or name)
-    elif name.startswith("_"):  # a module of trio's, which Python finds by itself, or what Python itself asks for
+    elif name.startswith("_") and name not in VERSIONS:  # a module of trio's, which Python finds by itself, or what Python itself asks for
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     else:
         _run_whole(module)

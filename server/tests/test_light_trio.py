@@ -103,6 +103,12 @@ def test_attrs_is_whole_for_whoever_uses_more_of_it() -> None:
     assert run(ATTRS) == run(LIGHTLY + ATTRS)
 
 
+@pytest.mark.parametrize("package", ["attr", "attrs", "trio"])
+def test_a_library_that_looks_at_the_version_finds_it(package: str) -> None:
+    program = f"import {package}; print({package}.__version__)"
+    assert run(LIGHTLY + program) == run(program) != set()
+
+
 def test_threads_that_ask_while_another_loads_the_rest_find_all_names() -> None:
     run(MANY_THREADS)
 
