@@ -50,6 +50,9 @@ class Ahead:
             call.route.request_count -= 1
             call.route.request_bytes -= end - start
             raise
+        finally:
+            # This frame may have been answered without it, as where its topic has other settings by now. It is not the next one's.
+            self.is_known = False
 
     def _walk(self, codec: int, data: Buffer, limit: int, count: int) -> Found | None:
         if self.is_known:

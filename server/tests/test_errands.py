@@ -19,9 +19,11 @@ import trio.testing
 
 from ottla.replication.log.tests.logs import contents, new_log
 from ottla.replication.partition.partition import Partition
+from ottla.replication.system import IS_LINUX
 from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.net import errands as errands_module
+from ottla.server.net.ahead import Ahead
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.errands import PENDING_MAX, Errands, HandedOver
@@ -38,7 +40,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.records import Record, decode_records, encode_batch
 
-if Background is None or not hasattr(os, "eventfd"):
+if Background is None or not hasattr(os, "eventfd") or not IS_LINUX:
     pytest.skip("the thread cannot be had here", allow_module_level=True)
 
 PATIENCE_S = 60
@@ -336,6 +338,34 @@ class Slow:
         os.eventfd_write(self.told_by, 1)
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_is_known_of_a_frame_is_known_of_no_other(is_asked: bool) -> None:
+    """Also where nobody asks for it any more, as of a topic that has other settings by the time."""
+    found, bad = (0, 0, 0, True, True), b"bad"
+    errands = Errands(lambda descriptor: None)
+    errands.is_open, errands.others = True, 1
+    errands._native = SimpleNamespace(walk_records=lambda *_: True, take=lambda: ((3, ahead._deliver), found))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ahead = Ahead(errands, ours)
+        good = encode_batch([Record(0, 1_000, None, bytes(200_000))], compression=Compression.LZ4)[61:]
+        told: list[Any] = []
+
+        def prepare(buffer: bytes, position: int, end: int, context: Any, walk: Callable[..., Any]) -> Any:
+            told.append(walk(Compression.LZ4, buffer[position:end], 2 << 20, 1) if is_asked or position else "not asked")
+
+        inbox: Any = SimpleNamespace(has_own_buffer=True, buffer=good + bad, put_back=lambda start: None)
+        call: Any = SimpleNamespace(route=SimpleNamespace(request_count=1, request_bytes=len(good)))
+        with pytest.raises(HandedOver):
+            ahead._errands.walk(3, ahead._deliver, Compression.LZ4, good, 1)
+        assert errands.take_finished() == [3]
+        assert ahead.take()
+        at_once: Any = SimpleNamespace(prepare=prepare)
+        ahead.prepare(call, at_once, inbox, 0, 0, len(good), None)
+        ahead.prepare(call, at_once, inbox, len(good), len(good), len(good) + len(bad), None)
+        assert told == [found if is_asked else "not asked", None]
+
+
 def test_errands_are_few(always: None) -> None:
     errands = Errands(lambda descriptor: None)
     errands.is_open = True
@@ -399,3 +429,38 @@ async def test_a_task_that_is_cancelled_while_it_is_away_ends_when_it_is_back(al
     with ours:
         readiness.errands._native = None
         os.close(slow.told_by)
+
+
+async def test_peers_that_leave_and_connections_that_are_ended_disturb_nobody(
+    always: None, counted: Counted, leader: Alone, readiness: list[Readiness]
+) -> None:
+    """Descriptors are used again at once. A thread that received for one that is gone would take a byte of another's frame."""
+    readiness.append(Readiness())
+    chance = random.Random(4)
+    whole = [frame(number, batch(number), 0) for number in range(3)]
+    rude = frame(0, batch(5), 1) * 2
+
+    async def be_rude(nursery: trio.Nursery) -> None:
+        while True:
+            client = connect(nursery, leader, readiness[0])
+            try:
+                with trio.move_on_after(chance.random() / 50):
+                    await client.send(rude[: chance.randrange(len(rude))])
+                    await trio.sleep_forever()
+                # The connection may be away just now.
+                client.connection.cancel_scope.cancel()
+            finally:
+                await client.close()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(be_rude, nursery)
+        for round_ in range(6):
+            client = connect(nursery, leader, readiness[0])
+            nursery.start_soon(client.send, b"".join(whole))
+            first = round_ * 3 * RECORDS
+            assert await client.answers(3) == [(number, 0, first + number * RECORDS) for number in range(3)]
+            await client.close()
+        nursery.cancel_scope.cancel()
+    assert readiness[0].errands.pending == 0
+    assert counted.walks > 0
