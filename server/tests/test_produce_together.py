@@ -24,6 +24,7 @@ from ottla.server.net import connection as connections
 from ottla.server.net import together
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
+from ottla.server.net.errands import Errands
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
@@ -60,7 +61,9 @@ class OneConnection:
         self.peer, ours = socket.socketpair()
         ours.setblocking(False)
         # Turns that are as long as they need to be: a busy machine must not end one.
-        self.readiness = SimpleNamespace(is_inside_the_wait=True, turn_end=lambda now: now + 1000, is_spent=lambda: False)
+        self.readiness = SimpleNamespace(
+            is_inside_the_wait=True, turn_end=lambda now: now + 1000, is_spent=lambda: False, errands=Errands(lambda descriptor: None)
+        )
         listener: Any = SimpleNamespace(
             name="PLAINTEXT", broker=broker, calls=calls, buffers=ReceiveBuffers(), readiness=self.readiness,
             frame_bytes_max=1 << 23, complaints=Complaints("PLAINTEXT"), security_protocol="PLAINTEXT", sasl=None,
