@@ -47,7 +47,7 @@ COUNTED = (
     (
         "ottla.server.net.connection",
         """        route.request_count += 1
-        route.request_bytes += end - start
+        route.request_bytes += size
 """,
     ),
     (

@@ -200,6 +200,14 @@ def apache_kafka_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheK
 
 
 @pytest.fixture(scope="session")
+def apache_kafka_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    """Apache Kafka 3.9 with its ZooKeeper, shared in the same way."""
+    kafka = ApacheKafka3(tmp_path_factory.mktemp("apache_kafka_3"), {})
+    yield kafka.start()
+    kafka.stop()
+
+
+@pytest.fixture(scope="session")
 def is_ottla(broker) -> bool:
     """Whether the broker under test is Ottla, for the few things that only it promises."""
     return isinstance(broker, OttlaProcess)

@@ -76,12 +76,13 @@ class Pieces:
 
     def read(self, name: str) -> bytes | None:
         """None: there is none, it is damaged, or they are closed."""
-        place = self._places.get(name)
-        if place is None or self._file is None:
+        # Read once: another thread may close them. If the number is another file's by now, the checksum tells.
+        place, file = self._places.get(name), self._file
+        if place is None or file is None:
             return None
         start, length, checksum = place
         try:
-            piece = os.pread(self._file, length, start)
+            piece = os.pread(file, length, start)
         except OSError:
             return None
         return piece if _checksum(piece) == checksum else None

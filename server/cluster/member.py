@@ -476,6 +476,8 @@ class ClusterMember:
             await self.until_told()
         await self._tree.end_start()
         self._has_started.set()
+        # Those who serve clients from now on go first: who hears that this broker has joined finds it serving.
+        await trio.lowlevel.checkpoint()
 
     async def keep(self) -> None:
         """Return when what this start has decided so far outlives a power cut. CoordinationUnavailable: it does not."""

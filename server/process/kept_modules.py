@@ -25,6 +25,7 @@ from types import CodeType, ModuleType
 from typing import Final, NamedTuple
 from zipimport import zipimporter
 
+from ottla.server.process.finders import put_before, take_away
 from ottla.wire.kept_files import Pieces, write_pieces
 
 SECOND: Final = 1_000_000_000  # nanoseconds
@@ -209,10 +210,10 @@ def keeping_modules(path: Path | None) -> Iterator[None]:
     key = f"{sys.version} {sys.flags.optimize} {Known._fields}".encode()
     with Pieces.of(path, key) as pieces:
         modules = KeptModules(pieces, sys.path)
-        sys.meta_path.insert(sys.meta_path.index(PathFinder), modules)
+        put_before(modules, PathFinder)
         try:
             yield
         finally:
-            sys.meta_path.remove(modules)
+            take_away(modules)
         if not sys.dont_write_bytecode and os.access(path.parent, os.W_OK):
             modules.write_news(path, key)

@@ -26,6 +26,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.server.process.finders import put_before, take_away
 from ottla.wire.kept_files import read_cached, write_cached
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name not in self._names:
             return None
-        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        finders = sys.meta_path
+        # Another thread may have taken this one away just now.
+        others = finders[finders.index(self) + 1 :] if self in finders else finders
         spec = next((found for each in others if (found := each.find_spec(name, path, target)) is not None), None)
         if spec is not None and spec.loader is not None:
             setattr(spec, "loader", _Loader(spec.loader, self._give))  # noqa: B010 - its class would load many modules
@@ -161,11 +164,11 @@ def keeping_texts(path: Path | None, writers: Sequence[str] = WRITERS) -> Iterat
         if name in sys.modules:
             give(sys.modules[name])
     finder = _Finder(writers, give)
-    sys.meta_path.insert(0, finder)
+    put_before(finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        take_away(finder)
         for namespace, functions in given:
             for name, function in functions.items():
                 if namespace.get(name) is function:  # unless the module has one of its own by now

@@ -9,17 +9,18 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.process import kept_modules
-from ottla.server.process.kept_modules import keeping_modules
+from ottla.server.process.kept_modules import KeptModules, keeping_modules
 from ottla.wire.kept_files import Pieces, write_pieces
 
 NAMES = ("kept_alone", "kept_package", "kept_package.inner")
@@ -306,6 +307,22 @@ def test_no_file_and_no_way_to_write_one(path: Path, monkeypatch: pytest.MonkeyP
         assert sys.meta_path != before
         raise ZeroDivisionError
     assert sys.meta_path == before
+
+
+def test_a_module_is_found_although_another_thread_closes_the_file_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start imports in two threads, and the one that is ready first closes what the start before has kept."""
+    load(path)
+    forget()
+    find = KeptModules.find_spec
+    with ExitStack() as kept:
+        kept.enter_context(keeping_modules(path))
+
+        def find_late(self: KeptModules, *asked: Any) -> Any:
+            kept.close()
+            return find(self, *asked)
+
+        monkeypatch.setattr(KeptModules, "find_spec", find_late)
+        assert importlib.import_module("kept_alone").what == "alone"
 
 
 def test_a_whole_start_is_in_the_file(tmp_path: Path) -> None:
