@@ -35,8 +35,8 @@ FETCH = {64 * KIB: (1e9, 1.0), MIB: (2e9, 1.0)}
 
 LIBRDKAFKA_BYTES = 300e6
 TIMES_ONE_WORKER, SHARE_OF_WHAT_FITS = 1.5, 0.9
-"""How many times the rate of one worker is wanted. Clients share the processors: where one worker and its clients already keep
-more than `1 / 1.5` of them busy, so much is not to be had, and this share of what is has to do."""
+"""A row wants 1.5 times the rate of one worker. Its clients share the processors, so there may be no room for that. Then it wants this
+share of what there is room for."""
 
 IDLE_MB, IDLE_MB_EACH = 34.0, 28.0
 SETTLED_S = 2.0

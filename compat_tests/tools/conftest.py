@@ -129,14 +129,23 @@ def both_topic(brokers, unique) -> Callable[..., str]:
 
 
 @pytest.fixture
-def filled(brokers, both_topic) -> str:
-    """A topic of two partitions with five records each."""
+def new_filled(brokers, both_topic):
+    """Makes topics of two partitions with five records each."""
     from confluent_kafka import Producer
 
-    topic = both_topic(partitions=2)
-    for servers in brokers:
-        producer = Producer({"bootstrap.servers": servers})
-        for i in range(10):
-            producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-        assert producer.flush(60) == 0
-    return topic
+    def make() -> str:
+        topic = both_topic(partitions=2)
+        for servers in brokers:
+            producer = Producer({"bootstrap.servers": servers})
+            for i in range(10):
+                producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
+            assert producer.flush(60) == 0
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def filled(new_filled) -> str:
+    """One of them."""
+    return new_filled()

@@ -7,7 +7,7 @@ import pytest
 from compat_tests.support.brokers import serve_until, wait_until
 from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.wire_client import WireClient
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from ottla.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -36,22 +36,6 @@ METHODS = (
 )
 
 
-@pytest.fixture
-def new_topic(brokers, both_topic):
-    """Makes topics of two partitions with five records each."""
-
-    def make():
-        topic = both_topic(partitions=2)
-        for servers in brokers:
-            producer = Producer({"bootstrap.servers": servers})
-            for i in range(10):
-                producer.produce(topic, b"value", partition=i % 2, timestamp=1_700_000_000_000 + i * 60_000)
-            assert producer.flush(60) == 0
-        return topic
-
-    return make
-
-
 def commit(servers: str, group: str, *topics: str, protocol: str = "") -> None:
     """As a member that has got these topics and leaves the group then, or as somebody who is no member."""
     settings = {"group.protocol": protocol} if protocol else {}
@@ -76,8 +60,8 @@ def group(request, brokers, unique, topics):
 
 
 @pytest.fixture
-def topics(new_topic):
-    return sorted((new_topic(), new_topic()))
+def topics(new_filled):
+    return sorted((new_filled(), new_filled()))
 
 
 def spaced(printed: str) -> str:
