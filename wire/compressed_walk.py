@@ -16,7 +16,8 @@ from ottla.wire.decompression import (
     gunzipped,
     stored_gzip_is_intact,
 )
-from ottla.wire.record_walk import IS_NATIVE, NOTHING_WALKED, walk_records, walk_whole_records
+from ottla.wire.native import native
+from ottla.wire.record_walk import NOTHING_WALKED, walk_records, walk_whole_records
 from ottla.wire.scratch import KEPT_BYTES, Scratch, lent
 from ottla.wire.threads import let_others_run
 
@@ -81,19 +82,8 @@ class _Walk:
         self._walks_at = self.left + PIECE_BYTES
 
 
-def _from_native(name: str) -> Any:
-    """None: there is no native module, or it was left there by an older release, or this is not of this system."""
-    if IS_NATIVE:
-        from ottla.wire import _native
-
-        return getattr(_native, name, None)
-    return None
-
-
-_walk_natively: Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None = _from_native(
-    "walk_stored_records"
-)
-Background: Any = _from_native("Background")
+_walk_natively: Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None = native("walk_stored_records", None)
+Background: Any = native("Background", None)
 """Does it in a thread of its own (`_background.h`); None where that cannot be."""
 _decodes_lz4 = Background is not None  # which came with it
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any] | None)
 
 
 def _compiled() -> object:
@@ -28,6 +28,6 @@ _module = _compiled()
 
 
 def native(name: str, twin: Function) -> Function:
-    """The compiled function of this name, or its twin."""
+    """The compiled function of this name, or its twin, which is None where there is none."""
     found: Function = getattr(_module, name, twin)
     return found
