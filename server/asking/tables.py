@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +38,8 @@ def print_json(value: Any) -> None:
 
 
 def print_line(text: str) -> None:
-    """A line, in whatever encoding stdout has."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    """A line."""
+    print(text)
 
 
 def ids(numbers: Sequence[int]) -> str:

@@ -1,17 +1,15 @@
-"""How a command ends that speaks to a cluster: failures, Ctrl-C and a closed pipe end without a traceback."""
+"""How a command ends that speaks to a cluster: failures and Ctrl-C end it without a traceback."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable
 
 from ottla.server.asking.cluster import Cluster
 from ottla.server.asking.escaping import shown_text
 from ottla.server.asking.failures import AskingFailed, WrongUse
 from ottla.server.asking.options import reach
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
 
 EXIT_INTERRUPTED = 130
 """What a shell says of a command that Ctrl-C has ended."""
@@ -19,14 +17,10 @@ EXIT_INTERRUPTED = 130
 
 def run_asking(command: Callable[[Cluster], int], options: argparse.Namespace) -> int:
     """Reach the cluster, run a command on it, and return the exit code."""
-    if sys.stdout is None:
-        return fail("stdout is closed", EXIT_FAILED)
     try:
         cluster = reach(options)
         try:
-            code = command(cluster)
-            sys.stdout.flush()
-            return code
+            return command(cluster)
         finally:
             cluster.close()
     # A broker says what it likes. It is one line here, and no terminal obeys it.
@@ -34,10 +28,6 @@ def run_asking(command: Callable[[Cluster], int], options: argparse.Namespace) -
         return fail(shown_text(str(error)), EXIT_USAGE)
     except AskingFailed as error:
         return fail(shown_text(str(error)), EXIT_FAILED)
-    except BrokenPipeError:
-        # Whoever read, such as `head`, has seen enough. Python would complain of what is still to be written at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:

@@ -8,11 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.commands.given_settings import given_texts
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.streams import OutputUnread
 
 if TYPE_CHECKING:
     from ottla.server.inspection.examination import Examined, Finding
@@ -126,7 +128,8 @@ def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:
     except NoRoomForCheck as error:
         return fail(f"a start cannot be rehearsed: {error}; TMPDIR can be another folder", EXIT_FAILED)
     lines = [_as_json(folders, examined, rehearsal)] if is_json else _lines(examined, rehearsal)
-    print("\n".join(lines))
+    with suppress(OutputUnread):  # whoever wants the first lines alone is told of damage all the same
+        print("\n".join(lines))
     return EXIT_FAILED if examined.damage_count or rehearsal.refusal is not None else EXIT_OK
 
 

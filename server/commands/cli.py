@@ -10,21 +10,23 @@ Only the module of the command that was given is imported. What shells complete 
 FILE, FOLDER or PATH in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
-not writable); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Whatever goes wrong is one line on stderr.
+not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Whatever goes
+wrong is one line on stderr. If the reader of stdout has gone (`head` has seen enough), a command ends without a word, with
+the exit code that it had come to, or 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from ottla import __version__
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
+from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 from ottla.server.commands.parser import OneLineParser, PlainFormatter, misspelling
+from ottla.server.streams import OutputFailed, OutputUnread, give_up_output
 
 EXIT_INTERRUPTED = 130  # as shells have it
 
@@ -63,34 +65,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, command = parser_for(given)
     if problem := misspelling(parser, given):
         return fail(problem, EXIT_USAGE)
-    options = parser.parse_args(given)
-    if command is None:
-        parser.print_help()
-        return EXIT_USAGE
+    code = EXIT_OK
     try:
-        code: int = command.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if _is_heard():
-            raise  # it was another pipe
-        return EXIT_FAILED
+        try:
+            options = parser.parse_args(given)
+            code = _done(parser, command, options)
+        finally:
+            sys.stdout.flush()
+    except OutputUnread:
+        give_up_output()
+    except OutputFailed as failed:
+        give_up_output()
+        return fail(str(failed), EXIT_FAILED)
     except KeyboardInterrupt:  # those that run until then have their own way to end
         return EXIT_INTERRUPTED
     return code
 
 
-def _is_heard() -> bool:
-    """Whether somebody reads the output. If not (`head` has seen enough), what is left of it goes nowhere, without a word."""
-    import select
-
-    output = select.poll()
-    output.register(sys.stdout, 0)
-    if not output.poll(0):  # which tells of a reader that is gone, and of nothing else
-        return True
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return False
+def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: argparse.Namespace) -> int:
+    if command is None:
+        parser.print_help()
+        return EXIT_USAGE
+    code: int = command.run(options)
+    return code
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:

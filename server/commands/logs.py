@@ -82,8 +82,6 @@ def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | 
     try:
         for is_part, row in rows_of(file, complain, shows_records=shows_records, decoder=decoder):
             print(as_json_line({"file": str(file), **row}) if is_json else as_text(row, "| " if is_part else ""))
-    except BrokenPipeError:  # it is the reader of stdout that is gone
-        raise
     except OSError as error:
         complain(file, error.strerror or str(error))
     except NoLogFile as error:

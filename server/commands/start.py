@@ -17,6 +17,7 @@ from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_l
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 from ottla.server.process.importing import NEEDED_SOON, import_beside, import_one_broker, importing
 from ottla.server.process.light_trio import import_lightly
+from ottla.server.streams import announce
 
 if TYPE_CHECKING:
     from ottla.server.auth.first_users import FirstUser
@@ -168,7 +169,7 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
     log_lines.set_up(log_level, log_format)
 
     async def run() -> None:
-        await run_broker(config, on_ready=announce)
+        await run_broker(config, on_ready=_announce)
 
     try:
         trio.run(run)
@@ -195,7 +196,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
     return EXIT_OK
 
 
-def announce(broker: Broker) -> None:
+def _announce(broker: Broker) -> None:
     """Say what is running and where; the last line is the one that scripts wait for."""
     from ottla.server.settings.endpoint import host_and_port
 
@@ -223,4 +224,4 @@ def announce(broker: Broker) -> None:
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
     lines.append(f"listening on {host_and_port(bound[0].host or '0.0.0.0', bound[0].port)}")
-    print("\n".join(lines), flush=True)
+    announce(lines)

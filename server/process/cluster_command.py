@@ -41,6 +41,7 @@ from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configu
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.process.settings_file import write_settings
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
+from ottla.server.streams import announce
 
 BROKERS: Final = 3
 HOST: Final = "127.0.0.1"
@@ -385,7 +386,7 @@ class LocalCluster:
         except (Unanswered, OSError) as problem:  # perhaps no process can be made for now
             print(f"ottla: {problem}", file=sys.stderr, flush=True)
         else:
-            print(f"ottla: {broker.name} serves again", flush=True)
+            announce([f"ottla: {broker.name} serves again"])
 
     def _described(self, number: int) -> dict[str, Any]:
         broker = self._brokers[number - 1]
@@ -466,7 +467,7 @@ class LocalCluster:
             *self._how_to_connect(),
             f"listening on {self.bootstrap}",
         ]
-        print("\n".join(lines), flush=True)
+        announce(lines)
 
     def _how_to_connect(self) -> list[str]:
         secured = self._secured

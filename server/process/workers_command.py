@@ -14,7 +14,6 @@ import gc
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from ottla.server.serving import StartupError
 from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.worker_places import Ports, tree_socket, wanted_ports, worker_config
 from ottla.server.start.worker_folders import FolderLock, hold_folders
+from ottla.server.streams import announce
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -160,15 +160,13 @@ def _announce(
     if config.ignored_settings:
         lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
     lines.append(f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}")
-    print("\n".join(lines), flush=True)
+    announce(lines)
 
 
 def _announce_again(number: int, told: Mapping[str, Any]) -> None:
     """A worker that was started again has another token, unless the settings have one, and perhaps another port."""
-    # Whoever has read the first announcement may have closed its end since.
-    with suppress(OSError):
-        for line in _console(number, told):
-            print(line, flush=True)
+    if lines := _console(number, told):
+        announce(lines)
 
 
 def _console(number: int, told: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,213 @@
+"""Does every command end as it should when its stdout or stderr is closed, full, unread, or of an encoding that lacks characters?"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
+
+from ottla.server import commands
+from ottla.server.commands.cli import COMMANDS
+from ottla.wire.records import Record, encode_batch
+
+VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"
+GROUP = "gr\u00fcppe-\u20ac"
+LONG_RUNNING = ("start", "cluster")  # tested on their own
+PROGRAM = [sys.executable, "-m", "ottla"]
+
+ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
+    "status": lambda bootstrap, folder: ["-b", bootstrap],
+    "topics": lambda bootstrap, folder: ["list", "-b", bootstrap],
+    "groups": lambda bootstrap, folder: ["describe", GROUP, "-b", bootstrap],
+    "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
+    "produce": lambda bootstrap, folder: ["told", "-T", "-b", bootstrap],
+    "consume": lambda bootstrap, folder: ["told", "-e", "-q", "-c", "1", "-b", bootstrap],
+    "bench": lambda bootstrap, folder: ["--records", "10", "--round-trips", "1", "-b", bootstrap],
+    "certificates": lambda bootstrap, folder: [str(folder / "tls-\u20ac")],
+    "settings": lambda bootstrap, folder: ["--markdown"],
+    "logs": lambda bootstrap, folder: [str(folder / "t\u20ac-0"), "--records"],
+    "check": lambda bootstrap, folder: [str(folder / "old-\u20ac")],
+    "completion": lambda bootstrap, folder: ["zsh"],
+    "ping": lambda bootstrap, folder: [bootstrap],
+    "version": lambda bootstrap, folder: [],
+}
+"""What each command is given so that it has something to print, some of it in no encoding but UTF-8."""
+
+USUAL = dict.fromkeys(COMMANDS, 0) | {"check": 1}
+"""Exit codes of these command lines: an index is missing in the directory that is checked."""
+
+SHORT = sorted(set(COMMANDS) - {*LONG_RUNNING})
+
+
+@pytest.fixture(scope="module")
+def told_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker with a topic `told` and a group."""
+    process = OttlaProcess(tmp_path_factory.mktemp("broker"), {}).start()
+    _done("topics", "create", "told", "-b", process.bootstrap)
+    _done("produce", "told", "-b", process.bootstrap, stdin=VALUE.encode())
+    _done("groups", "reset", GROUP, "--topic", "told", "--to-earliest", "--execute", "-b", process.bootstrap)
+    yield process.bootstrap
+    process.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of a log, and a data directory."""
+    for name in ("t\u20ac-0", "old-\u20ac/t-0"):
+        (tmp_path / name).mkdir(parents=True)
+        batch = encode_batch([Record(0, 0, "k\u00fc".encode(), VALUE.encode(), (("h\u20ac".encode(), b"\xff"),))])
+        (tmp_path / name / f"{0:020}.log").write_bytes(batch)
+    return tmp_path
+
+
+def _done(*arguments: str, stdin: bytes = b"") -> None:
+    subprocess.run([*PROGRAM, *arguments], input=stdin, check=True, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def broken(trouble: str) -> Iterator[Callable[[int], dict[str, object]]]:
+    """What makes a stream of a new process one that is closed, full, or read by nobody; by its number, for Popen."""
+    if trouble == "closed":
+        yield lambda number: {"preexec_fn": lambda: os.close(number)}
+        return
+    if trouble == "full":
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, descriptor = os.pipe()
+        os.close(reading)
+    yield lambda number: {("stdin", "stdout", "stderr")[number]: descriptor}
+    os.close(descriptor)
+
+
+def command_line(command: str, bootstrap: str, folder: Path) -> list[str]:
+    return [*PROGRAM, command, *ARGUMENTS[command](bootstrap, folder)]
+
+
+def test_every_command_is_tested() -> None:
+    found = {each.name for each in pkgutil.iter_modules(commands.__path__)}
+    assert set(COMMANDS) <= found
+    runs = {name for name in found if "\ndef run(options" in Path(commands.__path__[0], f"{name}.py").read_text()}
+    assert runs == set(COMMANDS) == {*ARGUMENTS, *LONG_RUNNING}
+
+
+@pytest.mark.parametrize("command", SHORT)
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_command_whose_output_nobody_gets_ends_in_order(command: str, trouble: str, told_by: str, folder: Path) -> None:
+    with broken(trouble) as of_stream:
+        ended = subprocess.run(
+            command_line(command, told_by, folder),
+            **{"input": b"one\n", "stderr": subprocess.PIPE, "stdout": subprocess.PIPE} | of_stream(1),
+            check=False,
+        )
+    said = ended.stderr.decode()
+    if trouble == "unread":
+        assert (ended.returncode, said) == (USUAL[command], "")
+        return
+    why = "it is closed" if trouble == "closed" else "No space left on device"
+    assert (ended.returncode, said) == (1, f"ottla: cannot write to stdout: {why}\n")
+
+
+@pytest.mark.parametrize("command", SHORT)
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_command_whose_errors_nobody_gets_ends_in_order(command: str, trouble: str, told_by: str, folder: Path) -> None:
+    with broken(trouble) as of_stream:
+        run = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | of_stream(2)
+        wrong = subprocess.run([*PROGRAM, command, "--nonsense"], **run, check=False)
+        right = subprocess.run(command_line(command, told_by, folder), **run, check=False)
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+    assert right.returncode == USUAL[command] and b"Traceback" not in right.stdout
+
+
+@pytest.mark.parametrize("command", SHORT)
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8:strict"])
+def test_a_command_escapes_what_an_encoding_lacks(command: str, encoding: str, told_by: str, folder: Path) -> None:
+    ended = subprocess.run(
+        command_line(command, told_by, folder),
+        input=b"one\n",
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (USUAL[command], b"")
+    assert b"\x1b[31m" not in ended.stdout or command == "consume"  # which prints what records hold
+    if command in ("groups", "logs", "certificates") and encoding == "ascii":
+        assert b"\\u20ac" in ended.stdout
+
+
+def test_a_closed_stdin_is_no_traceback(told_by: str, folder: Path) -> None:
+    with broken("closed") as of_stream:
+        for command in SHORT:
+            ended = subprocess.run(command_line(command, told_by, folder), **of_stream(0), capture_output=True, check=False)
+            assert ended.returncode == (2 if command == "produce" else USUAL[command]), (command, ended.stderr)
+            assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_broker_that_cannot_announce_itself_serves_all_the_same(trouble: str, tmp_path: Path) -> None:
+    with broken(trouble) as of_stream, (tmp_path / "err").open("wb") as log:
+        process = subprocess.Popen(
+            [*PROGRAM, "start", "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"],
+            **{"stdin": subprocess.DEVNULL, "stderr": log} | of_stream(1),
+        )
+        said = lambda: (tmp_path / "err").read_text()
+        wait_until(lambda: " is ready: " in said() or process.poll() is not None, "the broker serves")
+        port = said().split(" is ready: PLAINTEXT on port ")[1].split()[0]
+        _done("ping", f"127.0.0.1:{port}")
+        process.terminate()
+        assert process.wait(60) == 0
+    assert "Traceback" not in said()
+    lost = "The announcement is lost: cannot write to stdout: No space left on device"
+    assert (lost in said()) == (trouble == "full")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_broker_that_cannot_log_serves_all_the_same(trouble: str, workers: str, tmp_path: Path) -> None:
+    own = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"]
+    with broken(trouble) as of_stream:
+        process = subprocess.Popen(
+            [*PROGRAM, "start", "--workers", workers, *own],
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE} | of_stream(2),
+        )
+    assert process.stdout is not None
+    address = next(line for line in process.stdout if line.startswith(b"listening on ")).decode().split()[-1]
+    _done("ping", address)
+    process.stdout.close()  # as `head -9` does
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
+def test_a_cluster_that_cannot_say_anything_serves_all_the_same(trouble: str, number: int, tmp_path: Path) -> None:
+    own = [*PROGRAM, "cluster", "--data", str(tmp_path / "data")]
+    with broken(trouble) as of_stream:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen([*own, "--brokers", "1"], **streams | of_stream(number))
+    asking = [*PROGRAM, "cluster", "status", "--data", str(tmp_path / "data")]
+    wait_until(
+        lambda: subprocess.run(asking, capture_output=True, check=False).returncode == 0 or process.poll() is not None,
+        "the cluster answers",
+    )
+    assert process.poll() is None
+    pid = int(subprocess.run(asking, capture_output=True, check=True).stdout.decode().split("(pid ")[1].split(")")[0])
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_start_that_is_refused_says_so_wherever_it_can(tmp_path: Path) -> None:
+    port = free_port()
+    for trouble in ("closed", "full"):
+        with broken(trouble) as of_stream:
+            wrong = [*PROGRAM, "start", "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}", "--override", "nothing=1"]
+            ended = subprocess.run(wrong, **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE} | of_stream(2), check=False)
+        assert (ended.returncode, ended.stdout) == (2, b"")

@@ -1,0 +1,103 @@
+"""Standard streams of the process: how a write to them fails, for all commands alike.
+
+    stream    trouble                               consequence
+    stdin     closed                                its number is held, so that no data file gets it
+    stdout    closed, full or broken                OutputFailed: the command says so in one line and ends with 1
+              a pipe whose reader has gone          OutputUnread: the command ends without a word
+    stderr    any of these                          the lines are lost, and nothing else happens
+
+A process that serves, such as a broker, announces itself by `announce` and goes on in each case. Characters that the
+encoding lacks are written as escapes. Neither exception is an OSError: nobody is to take it for the failure of another file.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+logger = logging.getLogger("ottla")
+
+STDIN, STDOUT, STDERR = range(3)
+ESCAPES: Final = "backslashreplace"
+
+
+class OutputFailed(Exception):
+    """Nothing can be written to stdout; one line for the user."""
+
+
+class OutputUnread(OutputFailed):
+    """The reader of stdout, such as `head`, has seen enough."""
+
+
+class _Output(io.FileIO):
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            while (written := super().write(data)) is None:
+                _wait_writable(self)  # another process has made this pipe or terminal non-blocking
+        except BrokenPipeError:
+            raise OutputUnread("nobody reads stdout") from None
+        except OSError as error:
+            reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+            raise OutputFailed(f"cannot write to stdout: {reason}") from None
+        return written
+
+
+class _Lossy(io.FileIO):
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            written: int | None = super().write(data)
+        except OSError:
+            written = None
+        return memoryview(data).nbytes if written is None else written
+
+
+def set_up_streams() -> None:
+    """Make stdout and stderr as the module's docstring says. Called once, when the process begins."""
+    for number in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(number)
+        except OSError:
+            # This gets the lowest free number. A write to stdout fails, as it would have.
+            os.open(os.devnull, os.O_WRONLY if number == STDERR else os.O_RDONLY)
+    sys.stdout = _text(_Output(STDOUT, "w", closefd=False), sys.stdout)
+    sys.stderr = _text(_Lossy(STDERR, "w", closefd=False), sys.stderr, is_by_line=True)
+
+
+def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool = False) -> io.TextIOWrapper:
+    encoding = "utf-8"
+    if isinstance(before, io.TextIOWrapper):
+        encoding, is_by_line = before.encoding, is_by_line or before.line_buffering or before.write_through
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, ESCAPES, "\n", line_buffering=is_by_line)
+
+
+def announce(lines: Iterable[str]) -> None:
+    """Tell on stdout what serves where. If nobody can read it, the process serves all the same."""
+    try:
+        print("\n".join(lines), flush=True)
+    except OutputUnread:
+        give_up_output()
+    except OutputFailed as failed:
+        give_up_output()
+        if sys.__stdout__ is not None:  # whoever closed it before the start wants to hear nothing
+            logger.warning("The announcement is lost: %s", failed)
+
+
+def give_up_output() -> None:
+    """Let what is written to stdout from now on, and what waits to be written, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _wait_writable(file: io.FileIO) -> None:
+    import select  # hardly ever
+
+    select.select([], [file], [])
