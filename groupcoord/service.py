@@ -153,6 +153,7 @@ def shard_kind(kinds: Kinds, make: Callable[[], Shard]) -> ShardKind[Shard]:
         # All others look at what is in force only at the commit, or end groups.
         may_overlap=lambda request: type(request) in kinds.overlapping,
         may_share_append=lambda request: type(request) in kinds.gathered,
+        superseding=kinds.formats.superseding,
     )
 
 

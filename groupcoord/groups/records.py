@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, KeysView
 from typing import Any, NamedTuple, Protocol
 
-from ottla.wire.codecs import codec
+from ottla.wire.codecs import Codec, codec
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import encode_pairs
 from ottla.wire.schema import Struct
@@ -50,16 +50,23 @@ class RecordFormat:
         version_of: Callable[[Any], int] | None = None,
         make: Callable[[Any, Any], GroupRecord] = KeyedRecord,
         former_key_types: tuple[int, ...] = (),
+        is_superseding: bool = False,
     ) -> None:
-        """`written`: the versions of values that this broker writes; `version_of` chooses one of several."""
+        """`written`: the versions of values that this broker writes; `version_of` chooses one of several.
+
+        `is_superseding`: a value makes the value before it void (`ShardKind.superseding`).
+        """
         self.key_types = (key_type, *former_key_types)
         self.key = key
         self.value = value
         self.written = written
         self.make = make
+        self.is_superseding = is_superseding
         self._prefix = _prefix(key_type)
         self._known = range(value.versions.first, value.versions.last + 1)
         self._version_of = version_of
+        self._decode_key: Codec | None = None
+        self._decode_value: dict[bytes, Codec] = {}  # by the bytes of the version
 
     def encode(self, key: Any, value: Any) -> tuple[bytes, bytes | None]:
         encoded_key = self._prefix + key.encode(0)
@@ -69,17 +76,26 @@ class RecordFormat:
         return encoded_key, _prefix(version) + value.encode(version)
 
     def decode(self, key: bytes, value: bytes | None) -> GroupRecord:
-        # The codecs themselves and not `Struct.decode`: a load decodes a million of each.
-        decoded = None if value is None else codec(self.value, self._version_in(value), "decode")(value, 2, len(value))
-        return self.make(codec(self.key, 0, "decode")(key, 2, len(key)), decoded)
+        # A load decodes a million of each: the codecs are asked for once, and called without `Struct.decode`.
+        decode_key = self._decode_key or self._load_key_codec()
+        if value is None:
+            return self.make(decode_key(key, 2, len(key)), None)
+        decode_value = self._decode_value.get(value[:2]) or self._load_value_codec(value)
+        decoded = decode_value(value, 2, len(value))
+        return self.make(decode_key(key, 2, len(key)), decoded)
 
-    def _version_in(self, value: bytes) -> int:
+    def _load_key_codec(self) -> Codec:
+        decode_key = self._decode_key = codec(self.key, 0, "decode")
+        return decode_key
+
+    def _load_value_codec(self, value: bytes) -> Codec:
         version = _leading_number(value)
         # The runtime passes over this record with a warning. A value that is read wrongly would do silent harm.
         if version is None or version not in self._known:
             known = self.value.versions.last
             raise ProtocolViolation(f"a coordinator record of value version {version}, newest known {known}")
-        return version
+        decode_value = self._decode_value[value[:2]] = codec(self.value, version, "decode")
+        return decode_value
 
 
 def _nobody_knows(key_type: int) -> None:
@@ -101,6 +117,11 @@ class RecordFormats:
     @property
     def key_types(self) -> KeysView[int]:
         return self._by_key_type.keys()
+
+    @property
+    def superseding(self) -> frozenset[bytes]:
+        """The first two bytes of keys whose values make the value before them void."""
+        return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
 
     def add(self, formats: Iterable[RecordFormat]) -> None:
         for each in formats:

@@ -82,6 +82,9 @@ class ShardKind(Generic[ShardT]):
     """Whether a request may be handled while records are not committed yet: it looks at nothing that they leave behind."""
     may_share_append: Callable[[Any], bool]
     """Whether a request's records may be appended together with those of others like it. Such requests may overlap."""
+    superseding: frozenset[bytes] = frozenset()
+    """The types of keys (their first two bytes) whose values each make the value before them void, as if it had never been
+    written. Others rest on what was before them."""
     on_force: Callable[[int, ShardT], None] = _nobody_is_told
     """Called when records of a partition have come into force, also when it is loaded: the shard may have work for others.
     It must change nothing in the shard but what it takes from it."""

@@ -15,12 +15,11 @@ from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.ports import NotLoaded
-from ottla.groupcoord.runtime.replaying import replay_batch
+from ottla.groupcoord.runtime.replaying import replay_batches
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination, FakeImages
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.records import iter_batches
 
 
 @pytest.fixture
@@ -105,7 +104,6 @@ def test_a_record_of_a_kind_that_is_not_loaded_asks_for_it_once() -> None:
     batch = Kinds(every_kind()).formats.encode_records([record, record], 1)
     kinds = Kinds()
     shard = Shard(kinds.loaded, GroupConfig(), FakeImages(), lambda group_id: GroupSettings(), make_uuid=str)
-    [(header, start, _)] = iter_batches(batch)
-    steps = list(replay_batch(shard_kind(kinds, lambda: shard), shard, header, batch, start))
+    steps = list(replay_batches(shard_kind(kinds, lambda: shard), shard, batch))
     assert [type(each) for each in steps if each is not None] == [NotLoaded]
     assert not kinds.has(STREAMS)

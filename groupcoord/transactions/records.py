@@ -36,6 +36,8 @@ VALUE_VERSION_MAX = 1
 _prefix = struct.Struct(">h").pack
 _read_prefix = struct.Struct(">h").unpack_from
 _KEY_PREFIX = _prefix(TRANSACTION_LOG_KEY)
+SUPERSEDING = frozenset({_KEY_PREFIX})
+"""A record is the whole state of its id, whatever it was before (`ShardKind.superseding`)."""
 
 
 class TransactionLogKey(Struct, versions="0", flexible="none"):

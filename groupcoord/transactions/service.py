@@ -28,7 +28,7 @@ from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID
 from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
 from ottla.groupcoord.transactions.producer import Producer
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.groupcoord.transactions.records import decode_record, encode_records, partitions_by_topic
+from ottla.groupcoord.transactions.records import SUPERSEDING, decode_record, encode_records, partitions_by_topic
 from ottla.groupcoord.transactions.shard import (
     CompleteTransaction,
     MarkersOwed,
@@ -144,6 +144,7 @@ class TransactionCoordinator:
             ),
             encode=encode_records,
             decode=decode_record,
+            superseding=SUPERSEDING,
             # A pending id refuses what would change it, so whatever is handled rests on what is committed.
             may_overlap=lambda request: True,
             may_share_append=lambda request: type(request) in OWN_PARTITIONS,

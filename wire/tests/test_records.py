@@ -19,7 +19,7 @@ from ottla.wire.control_batches import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.legacy_records import encode_message_set
-from ottla.wire.record_walk import read_varint, read_varlong
+from ottla.wire.record_walk import keys_and_values, read_varint, read_varlong
 from ottla.wire.records import (
     BatchHeader,
     Record,
@@ -376,6 +376,30 @@ def test_headers_are_left_out_or_taken_over_as_they_are(records, codec, headers_
     some = decode_records(sent, headers_max=headers_max)
     assert list(some) == [each._replace(headers=each.headers[:headers_max]) for each in decode_records(sent)]
     assert encode_batch(decode_records(sent, raw_headers=True), compression=codec) == sent
+
+
+@given(
+    records_lists,
+    st.sampled_from(CODECS),
+    st.sampled_from([0, 60, 130, 20_000]),
+    st.integers(-(2**40), 2**40),
+)
+@settings(max_examples=80)
+def test_keys_and_values_are_those_of_the_records(records, codec, longer, distance):
+    """Numbers of one byte, of two and of more: lengths, offsets and times that are far from the batch's own."""
+    records = [
+        each._replace(
+            offset=abs(distance) % 2**30 + index,
+            timestamp=each.timestamp + index * distance,
+            value=each.value and each.value + bytes(longer),
+            key=each.key and each.key + bytes(longer if index % 2 else 0),
+        )
+        for index, each in enumerate(records)
+    ]
+    for batch in (encode_batch(records, compression=codec, keep_offsets=True), encode_batch(records, base_offset=7)):
+        header = read_header(batch)
+        found = [(each.offset - header.base_offset, each.key, each.value) for each in decode_records(batch)]
+        assert list(keys_and_values(bytes(records_area(batch, header)), header.records_count)) == found
 
 
 def with_text_headers(records: list[Record]) -> list[Record]:

@@ -56,5 +56,6 @@ FORMATS = (
         GroupMetadataValue,
         written=(GROUP_METADATA_VALUE_VERSION,),
         make=GroupMetadataRecord,
+        is_superseding=True,
     ),
 )

@@ -59,5 +59,6 @@ FORMATS = (
         version_of=_version_of,
         make=OffsetRecord,
         former_key_types=(LEGACY_OFFSET_COMMIT_KEY,),
+        is_superseding=True,
     ),
 )
