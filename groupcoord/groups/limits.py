@@ -4,6 +4,7 @@ RECORDS_PER_CALL = 500
 TIMERS_PER_CALL = 100
 WORK_PER_CALL = 10_000
 GROUPS_PER_SCAN = 100
+OFFSETS_PER_CALL = 2_000
 """What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
 
 TEXT_LENGTH_MAX = 8_000

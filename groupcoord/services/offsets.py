@@ -277,13 +277,13 @@ class OffsetService:
 
     async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime[Shard]) -> bool:
         """Whether no offset of these topics is left in a partition."""
-        caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
-        count: int = await finished(partition.submit(ForgetTopics(topics), caller))
-        while count > 0:
-            await trio.lowlevel.checkpoint()
+        request = ForgetTopics(topics)
+        while True:
             caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
-            count = await finished(partition.submit(ForgetTopics(topics), caller))
-        return count != FORGETTING_REFUSED
+            looked_at: int = await finished(partition.submit(request, caller))
+            if looked_at <= 0:
+                return looked_at != FORGETTING_REFUSED
+            await trio.lowlevel.checkpoint()
 
     async def _forget_persistently(self, partition: PartitionRuntime[Shard]) -> None:
         """The log may refuse for a while, or the partition may not be loaded yet."""

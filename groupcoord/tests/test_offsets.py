@@ -1,8 +1,11 @@
 """Committed offsets: the table itself, and the requests about them as conversations with a shard."""
 
+from typing import Any
+
 import pytest
 
-from ottla.groupcoord.groups.offsets.part import ForgetTopics
+from ottla.groupcoord.groups.limits import OFFSETS_PER_CALL, RECORDS_PER_CALL
+from ottla.groupcoord.groups.offsets.part import AskCommitted, ForgetTopics, OffsetsPart
 from ottla.groupcoord.groups.offsets.records import offset_tombstone
 from ottla.groupcoord.groups.offsets.table import Offsets
 from ottla.groupcoord.tests.conversation import (
@@ -221,7 +224,7 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
     talk.commit(2, topic="other")
     talk.commit(3, topic="again")
     deleted = talk.ask(ForgetTopics({"topic": TOPIC_ID, "again": OTHER_TOPIC_ID}), 0)
-    assert deleted.response == 3
+    assert deleted.response == 4, "so many were looked at"
     assert (talk.committed(), talk.committed(topic="other"), talk.committed(topic="again")) == (-1, 2, 3)
     assert talk.ask(ForgetTopics({"topic": TOPIC_ID}), 0).response == 0
 
@@ -303,3 +306,82 @@ def test_check_goes_through_many_groups_a_few_at_a_time() -> None:
     talk._carry_out(outcome)
     talk.advance(100)
     assert all(talk.state(str(number)) == "Dead" for number in range(1_000))
+
+
+# ---------------------------------------------------------------------- groups with very many offsets
+
+
+def with_many_offsets(**partitions: int) -> Conversation:
+    """A group with so many offsets of each topic."""
+    talk = Conversation()
+    for topic, count in partitions.items():
+        for partition in range(count):
+            talk.shard.replay(offset_record(7, topic=topic, partition=partition), partition)
+    return talk
+
+
+def test_expiry_looks_at_a_bounded_number_of_offsets_of_one_group() -> None:
+    count = 2 * OFFSETS_PER_CALL + 1
+    talk = with_many_offsets(topic=count)
+    looks = 0
+    part: Any = next(each for each in talk.shard._parts if isinstance(each, OffsetsPart))
+    is_expired = part._is_expired
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_expired(*arguments)
+
+    part._is_expired = counted
+    talk.now_ms = CHECK_MS
+    steps = []
+    while talk.shard.next_deadline_ms() <= CHECK_MS + 10:
+        talk.now_ms, looks = talk.shard.next_deadline_ms(), 0
+        talk._carry_out(talk.shard.expire(**talk.times()))
+        steps.append(looks)
+    assert steps == [OFFSETS_PER_CALL, OFFSETS_PER_CALL, 1, 0], "the last looks whether offsets have come meanwhile"
+    assert talk.state() == "Empty" and talk.committed() == 7
+
+
+def test_a_large_group_expires_in_steps_and_goes_with_its_last_offset() -> None:
+    talk = with_many_offsets(topic=RECORDS_PER_CALL + 1, other=RECORDS_PER_CALL)
+    talk.now_ms = RETENTION_MS + CHECK_MS
+    written = []
+    while talk.state() != "Dead":
+        talk.now_ms, before = max(talk.now_ms, talk.shard.next_deadline_ms()), len(talk.log)
+        talk._carry_out(talk.shard.expire(**talk.times()))
+        written.append(len(talk.log) - before)
+    assert written == [RECORDS_PER_CALL, RECORDS_PER_CALL, 1, 1], "the last is the end of the group"
+    assert not talk.shard.read(AskCommitted(GROUP), now_ms=talk.now_ms)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_offset_that_comes_during_its_groups_expiry_keeps_the_group(is_old: bool) -> None:
+    talk = with_many_offsets(topic=RECORDS_PER_CALL + 1)
+    talk.now_ms = RETENTION_MS + CHECK_MS
+    talk._carry_out(talk.shard.expire(**talk.times()))
+    # An offset that was deleted already, or one of a topic that the walk has not seen.
+    talk.commit(8, topic="topic" if is_old else "new")
+    talk.advance(CHECK_MS - 1)
+    assert talk.state() == "Empty"
+    assert sum(map(len, talk.shard.read(AskCommitted(GROUP), now_ms=talk.now_ms).values())) == 1
+
+
+def test_a_group_that_is_replaced_during_its_expiry_is_left_alone() -> None:
+    talk = with_many_offsets(topic=RECORDS_PER_CALL + 1)
+    talk.now_ms = RETENTION_MS + CHECK_MS
+    talk._carry_out(talk.shard.expire(**talk.times()))
+    assert talk.delete_group() is ErrorCode.NONE
+    talk.commit(8)
+    talk.advance(CHECK_MS - 1)
+    assert talk.committed() == 8
+
+
+def test_offsets_of_a_later_topic_are_passed_over_in_bounded_steps() -> None:
+    count = OFFSETS_PER_CALL + 5
+    talk = Conversation()
+    for partition in range(count):
+        talk.commit(7, partition=partition, topic_id=TOPIC_ID if partition >= count - 3 else OTHER_TOPIC_ID)
+    request = ForgetTopics({"topic": TOPIC_ID})
+    assert [talk.ask(request, 0).response for _ in range(3)] == [OFFSETS_PER_CALL, 5, 0]
+    assert talk.committed(partition=count - 1) == -1 and talk.committed(partition=count - 4) == 7

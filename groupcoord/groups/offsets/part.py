@@ -6,11 +6,14 @@ who keeps them here without being a member. Offsets come into force when they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.group import Group, PartitionCheck
-from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, RECORDS_PER_CALL, TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, OFFSETS_PER_CALL, RECORDS_PER_CALL, TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.offsets.committed import CommittedOffset
+from ottla.groupcoord.groups.offsets.pending import Place
 from ottla.groupcoord.groups.offsets.records import FORMATS, OffsetCommitKey, OffsetRecord, offset_tombstone
 from ottla.groupcoord.groups.offsets.table import Offsets, OffsetsPicture, refused_commit
 from ottla.groupcoord.groups.part import Host, Part, PartKind
@@ -34,6 +37,8 @@ SETTLING = TimerKey("settling")
 
 TXN_TOPIC_ID_VERSION = 6  # of TxnOffsetCommit
 NEWER_FENCES = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH})
+
+_LOOKED, _NEXT_CALL = object(), object()
 
 FORGETTING_REFUSED = -1
 """In place of how many offsets of deleted topics were dropped."""
@@ -114,12 +119,16 @@ class CommitInTransaction:
 
 
 class ForgetTopics:
-    """The request to drop some of the offsets of deleted topics (name -> topic id); answered with how many that were."""
+    """The request to drop some of the offsets of deleted topics (name -> topic id); answered with 0 when all were looked at.
 
-    __slots__ = ("topics",)
+    The same object is asked again until then: it knows how far the walk has come.
+    """
+
+    __slots__ = ("topics", "walk")
 
     def __init__(self, topics: Mapping[str, bytes]) -> None:
         self.topics = topics
+        self.walk: Iterator[Place | None] | None = None
 
 
 class OffsetsPart(Part):
@@ -135,6 +144,8 @@ class OffsetsPart(Part):
             retention_ms=host.config.offsets_retention_minutes * 60_000,
         )
         self._retention_scan: list[str] = []
+        self._expiry: Iterator[object] | None = None  # of the group that the scan has come to
+        self._scans = 0
         self.requests = {
             OffsetCommitRequest: self._commit,
             CommitInTransaction: self._commit_in_transaction,
@@ -296,10 +307,19 @@ class OffsetsPart(Part):
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
 
     def _forget_topics(self, request: ForgetTopics, caller: Caller) -> None:
-        # Not all at once: the service asks again until none is left.
-        records = self._offsets.tombstones_of_topics(request.topics, RECORDS_PER_CALL)
-        self._append_all(records)
-        self._effects.answer(caller, len(records), lambda error: FORGETTING_REFUSED)
+        walk = request.walk or self._offsets.places_of_topics(request.topics)
+        looked_at = 0
+        # An offset that is committed and pending comes twice. One tombstone ends both.
+        found: dict[Place, None] = {}
+        for place in islice(walk, OFFSETS_PER_CALL):
+            looked_at += 1
+            if place is not None:
+                found[place] = None
+            if len(found) >= RECORDS_PER_CALL:
+                break
+        request.walk = walk if looked_at else None
+        self._append_all(offset_tombstone(*place) for place in found)
+        self._effects.answer(caller, looked_at, lambda error: FORGETTING_REFUSED)
 
     def _append_all(self, records: Iterable[OffsetRecord]) -> None:
         for record in records:
@@ -308,43 +328,70 @@ class OffsetsPart(Part):
     # ------------------------------------------------------------------ retention
 
     def _scan_for_expired_offsets(self, key: TimerKey) -> None:
-        """Look at some more groups; when all were looked at, rest for offsets.retention.check.interval.ms."""
-        if not self._retention_scan:
+        """Look at some more offsets; when all were looked at, rest for offsets.retention.check.interval.ms."""
+        if not self._retention_scan and self._expiry is None:
             # Ids, not groups: by the time that its turn comes a group may be gone, or another one of the same name.
             self._retention_scan = list(self._groups)
-        for _ in range(GROUPS_PER_SCAN):
-            if not self._retention_scan or len(self._effects.records) >= RECORDS_PER_CALL:
+        self._scans += 1
+        work = 0
+        while work < OFFSETS_PER_CALL and len(self._effects.records) < RECORDS_PER_CALL:
+            if self._expiry is None:
+                if not self._retention_scan:
+                    break
+                self._expiry = self._expire_offsets(self._retention_scan.pop())
+            step = next(self._expiry, None)
+            if step is None:
+                self._expiry = None
+                work += OFFSETS_PER_CALL // GROUPS_PER_SCAN
+            elif step is _NEXT_CALL:
                 break
-            group = self._groups.get(self._retention_scan.pop())
-            if group is not None:
-                self._expire_offsets(group)
+            else:
+                work += 1
+        is_done = not self._retention_scan and self._expiry is None
         # The one millisecond lets requests pass between two parts of a scan.
-        self._schedule_scan(1 if self._retention_scan else self._config.offsets_retention_check_interval_ms)
+        self._schedule_scan(self._config.offsets_retention_check_interval_ms if is_done else 1)
 
     def _schedule_scan(self, pause_ms: int) -> None:
         self._effects.timers.schedule(RETENTION, self._effects.now_ms + pause_ms)
 
-    def _expire_offsets(self, group: Group) -> None:
-        """Drop the offsets whose time is up, and an empty group that keeps none."""
-        group_id, timestamp_ms = group.group_id, self._effects.timestamp_ms
+    def _expire_offsets(self, group_id: str) -> Iterator[object]:
+        """Drop the offsets whose time is up, one look at each step, and an empty group that keeps none.
+
+        Others have their turn at some of the steps.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        first_scan, kept = self._scans, False
+        for _, topic, partition in self._offsets.places_of(group_id):
+            committed = self._offsets.of_group(group_id).get(topic, {}).get(partition)
+            if committed is None:
+                continue
+            if self._is_expired(group, topic, partition, committed):
+                # `replay` removes the offset when the tombstone is committed.
+                self._effects.append(offset_tombstone(group_id, topic, partition))
+            else:
+                kept = True
+            yield _LOOKED
+            # By now the group may be gone, or another one of the same name.
+            if self._groups.get(group_id) is not group:
+                return
+        if self._scans != first_scan:
+            # Offsets may have come since the first look. The next scan finds them, or that none is left.
+            yield _NEXT_CALL
+            kept = kept or bool(self._offsets.of_group(group_id)) or self._groups.get(group_id) is not group
         # The offsets of an open transaction may still come into force, so their group has to stay.
-        kept = self._offsets.has_pending(group_id)
-        for topic, partitions in self._offsets.of_group(group_id).items():
-            is_subscribed = group.is_subscribed_to(topic)
-            for partition, committed in partitions.items():
-                since_ms = group.offsets_retained_since(committed.commit_timestamp_ms)
-                if (
-                    is_subscribed
-                    or since_ms is None
-                    or not self._offsets.is_expired(committed, since_ms, timestamp_ms)
-                    or self._offsets.is_pending(group_id, topic, partition)
-                ):
-                    kept = True
-                else:
-                    # `replay` removes the offset when the tombstone is committed.
-                    self._effects.append(offset_tombstone(group_id, topic, partition))
-        if not kept and group.is_forgettable:
+        if not kept and not self._offsets.has_pending(group_id) and group.is_forgettable:
             group.delete()
+
+    def _is_expired(self, group: Group, topic: str, partition: int, committed: CommittedOffset) -> bool:
+        since_ms = group.offsets_retained_since(committed.commit_timestamp_ms)
+        return not (
+            since_ms is None
+            or not self._offsets.is_expired(committed, since_ms, self._effects.timestamp_ms)
+            or group.is_subscribed_to(topic)
+            or self._offsets.is_pending(group.group_id, topic, partition)
+        )
 
 
 OFFSETS = PartKind(

@@ -10,7 +10,7 @@ what is asked here counts it in (`pending.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 
 from ottla.groupcoord.groups.offsets.committed import CommittedOffset, OffsetTable, TopicOffsets
 from ottla.groupcoord.groups.offsets.pending import PendingOffsets, Place
@@ -212,31 +212,30 @@ class Offsets:
                 found.update(dict.fromkeys((topic, partition) for partition in partitions))
         return [offset_tombstone(group_id, topic, partition) for topic, partition in found]
 
-    def tombstones_of_topics(self, topics: Mapping[str, bytes], limit: int) -> list[OffsetRecord]:
-        """The end of at most `limit` offsets of deleted topics (name -> id), not of later topics of the same name."""
-        found: dict[tuple[str, str, int], None] = {}
+    def places_of(self, group_id: str) -> Iterator[Place]:
+        """Where the group has committed an offset. Offsets may come and go meanwhile."""
+        for topic in list(self._committed.group(group_id)):
+            for partition in list(self._committed.group(group_id).get(topic, ())):
+                yield group_id, topic, partition
+
+    def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
+        """Where there are offsets of deleted topics (name -> id), and None for each that is of a later topic of the same name.
+
+        Offsets may come and go meanwhile.
+        """
         for topic, topic_id in topics.items():
-            for place in chain(self._committed_of(topic, topic_id), self._pending_of(topic, topic_id)):
-                found[place] = None
-                if len(found) >= limit:
-                    return [offset_tombstone(*each) for each in found]
-        return [offset_tombstone(*each) for each in found]
+            for table in (self._committed, self._pending):
+                for group_id in list(table.groups_of(topic)):
+                    for partition in list(table.group(group_id).get(topic, ())):
+                        place = group_id, topic, partition
+                        yield place if self._is_all_of(place, topic_id) else None
 
-    def _committed_of(self, topic: str, topic_id: bytes) -> Iterator[Place]:
-        for group_id in self._committed.groups_of(topic):
-            for partition, committed in self._committed.group(group_id)[topic].items():
-                place = group_id, topic, partition
-                if _is_of(committed, topic_id) and all(_is_of(each, topic_id) for each in self._pending.may_count(*place)):
-                    yield place
-
-    def _pending_of(self, topic: str, topic_id: bytes) -> Iterator[Place]:
-        for group_id in self._pending.groups_of(topic):
-            for partition in self._pending.group(group_id)[topic]:
-                place = group_id, topic, partition
-                found = [*self._pending.may_count(*place)]
-                known = self._committed.get(*place)
-                if found and all(_is_of(each, topic_id) for each in (*found, *([] if known is None else [known]))):
-                    yield place
+    def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
+        """Whether something is known of a place, and nothing of a later topic: a tombstone ends all of it."""
+        known = self._committed.get(*place)
+        found = [*self._pending.may_count(*place), *([] if known is None else [known])]
+        # A record without a topic id belongs to whatever topic had the name.
+        return bool(found) and all(each.topic_id in (ZERO_UUID, topic_id) for each in found)
 
     def is_expired(self, committed: CommittedOffset, retained_since_ms: int, timestamp_ms: int) -> bool:
         # A record with an expiry of its own goes by that alone, as in Kafka.
@@ -253,12 +252,6 @@ class Offsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         return any(self._pending.may_count(group_id, topic, partition))
-
-
-def _is_of(committed: CommittedOffset, topic_id: bytes) -> bool:
-    """Whether an offset goes with this topic. A tombstone ends all of its place, so none may be of a later topic."""
-    # A record without a topic id belongs to whatever topic had the name.
-    return committed.topic_id in (ZERO_UUID, topic_id)
 
 
 class OffsetsPicture:
