@@ -4,7 +4,6 @@ UNDECLARED = {
     52: "Vote",
     53: "BeginQuorumEpoch",
     54: "EndQuorumEpoch",
-    58: "Envelope",
     59: "FetchSnapshot",
     62: "BrokerRegistration",
     63: "BrokerHeartbeat",

@@ -93,8 +93,9 @@ def test_all_refuse_to_change_features_in_the_same_words(cluster: Cluster) -> No
         cluster.wait_until_whole()
         answers = [ask(broker, UpdateFeaturesRequest(feature_updates=updates), 1) for broker in cluster.brokers]
         codes = [each.error_code for each in answers]
-        assert sorted(codes) == [0, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER]
-        assert codes.index(0) == first
+        # Brokers of Ottla hand it on to a controller of Ottla; nobody hands anything on to Kafka 3.9, or from there.
+        taking = {KAFKA} if first == KAFKA else {FIRST, SECOND}
+        assert codes == [0 if each in taking else ErrorCode.NOT_CONTROLLER for each in range(3)]
         results = answers[first].results
         told.append(sorted((each.feature, each.error_code, each.error_message) for each in results))
     assert told[0] == told[1]

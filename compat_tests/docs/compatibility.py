@@ -129,7 +129,9 @@ def kafka() -> tuple[str, dict[int, str]]:
 
 def _row(route: Route, theirs: str) -> str:
     notes = [NOTES[route.name]] if route.name in NOTES else []
-    if route.in_cluster_only:
+    if route.unadvertised:
+        notes.append("only in a cluster, between brokers, for what only the controller does (KIP-590)")
+    elif route.in_cluster_only:
         notes.append("only in a cluster, between brokers; Kafka 3.9 has it")
     elif route.alone_only:
         notes.append("only by a broker that is alone, as with Kafka")

@@ -122,8 +122,11 @@ def test_other_registrations_are_refused(data: bytes) -> None:
 
 def test_the_controllers_nodes_are_kafkas() -> None:
     data = znodes.encode_controller(3, 17)
-    assert json.loads(data) == {"version": 2, "brokerid": 3, "timestamp": "17", "kraftControllerEpoch": -1}
-    assert znodes.decode_controller(data) == 3
+    kafkas = {"version": 2, "brokerid": 3, "timestamp": "17", "kraftControllerEpoch": -1}
+    assert json.loads(data) == kafkas | {"takesEnvelopes": True}
+    assert znodes.decode_controller(data) == 3 and znodes.takes_envelopes(data)
+    for others in (json.dumps(kafkas).encode(), b'{"version":1,"brokerid":4,"timestamp":"1"}', b'{"takesEnvelopes":1}'):
+        assert not znodes.takes_envelopes(others)
     assert znodes.decode_controller(b'{"version":1,"brokerid":4,"timestamp":"1"}') == 4
     assert znodes.encode_controller_epoch(12) == b"12"
     assert znodes.decode_controller_epoch(b"12") == 12

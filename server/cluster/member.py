@@ -57,7 +57,6 @@ from ottla.server.cluster.own_logs import OwnLogs
 from ottla.server.cluster.security import Security
 from ottla.server.cluster.session import ClusterSession, CoordinationTree, Session
 from ottla.server.cluster.waiting import until_shown
-from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.cluster.ways_to_members import Port as PortOfWays
 from ottla.server.cluster.ways_to_members import WaysToMembers
 from ottla.server.ports import (
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.controller.active_controller import ActiveController
+    from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.messages.controlled_shutdown import ControlledShutdownResponse
     from ottla.wire.schema import Message
@@ -116,7 +116,7 @@ class ClusterMember:
         self._tree = tree
         self._registration: BrokerRegistration | None = None
         self._ways = WaysToMembers(broker, is_alone=not tree.is_shared)
-        self._to_controller = WayToController(self._ways.endpoint_of_controller, self._ways.to_controller)
+        self._to_controller = self._ways.following_controller()
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined, self._has_started = trio.Event(), trio.Event(), trio.Event()
         self._join_problem = ""
@@ -219,6 +219,11 @@ class ClusterMember:
     def tokens(self) -> TokenStore | None:
         """The delegation tokens, if there may be any."""
         return self.security.tokens
+
+    @cached_property
+    def forwarding(self) -> ForwardingManager:
+        """What hands requests on that only the controller carries out."""
+        return self._ways.forwarding(self.election)
 
     def _tell_replicas(self) -> None:
         replicas, cluster = self._broker.replicas, self._broker.cluster

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.replica_control import ReplicaControl
     from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.features import Features
+    from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.errors import KafkaError
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -90,6 +91,10 @@ class Member(Protocol):
     @property
     def tokens(self) -> TokenStore | None:
         """The delegation tokens; None if there is no key for them."""
+
+    @property
+    def forwarding(self) -> ForwardingManager:
+        """What hands requests on that only the controller carries out. For members of a cluster."""
 
     @property
     def is_fenced(self) -> bool:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
 from ottla.server.cluster.local_peer import LocalPeer
+from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.peers.speech import Speech
 from ottla.server.ports import HasCluster, HasReadiness, HasSettings, HasSurroundings
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
     from ottla.server.auth.tls_listeners import TlsListeners
+    from ottla.server.cluster.forwarding import Election, ForwardingManager
 
 
 class Port(HasCluster, HasReadiness, HasSettings, HasSurroundings, Protocol):
@@ -58,6 +60,18 @@ class WaysToMembers:
     def to_controller(self, broker_id: int) -> Peer:
         """A new way to the broker that is the controller. PeerUnavailable: it is not known."""
         return self._way(broker_id, self.endpoint_of_controller(broker_id), self._control_plane, "to-controller")
+
+    def following_controller(self) -> WayToController:
+        """A new way to whichever broker is the controller."""
+        return WayToController(self.endpoint_of_controller, self.to_controller)
+
+    def forwarding(self, election: Election) -> ForwardingManager:
+        """What hands requests on that only the controller carries out."""
+        from ottla.server.cluster.forwarding import ForwardingManager  # here, because most brokers are alone
+
+        return ForwardingManager(
+            election, self.following_controller, lambda: self._broker.config.server.request_timeout_ms
+        )
 
     def of_controller(self, registration: BrokerRegistration) -> Peer:
         """The way from this broker, as the controller, to one that has registered. PeerUnavailable: it has no such listener."""

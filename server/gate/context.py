@@ -34,6 +34,8 @@ class Charge(Protocol):
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool: ...
 
+    def carry(self, pause_ms: int) -> None: ...
+
 
 class HasPeer(Protocol):
     """The socket of a connection."""
@@ -81,6 +83,7 @@ class RequestContext(Generic[PortT_co]):
         "client_host",
         "client_id",
         "client_software",
+        "is_forwarded",
         "is_token_authenticated",
         "listener_name",
         "now_ms",
@@ -112,6 +115,8 @@ class RequestContext(Generic[PortT_co]):
         """Name and version, as the client has told them with ApiVersions."""
         self.principal = principal
         self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
+        self.is_forwarded = False
+        """Whether another broker has handed the request on; then all that is said here of the client is as it was there."""
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms

@@ -70,10 +70,12 @@ OPTIONS = (
     "answers_at_length",
     "between_brokers",
     "few_at_once",
+    "forwarded",
     "in_cluster_only",
     "long_bytes",
     "pipelined",
     "reads_only",
+    "unadvertised",
     "unmetered",
     "with_receiver_only",
 )
@@ -114,10 +116,12 @@ class Route:
     answers_at_length: bool
     between_brokers: bool
     few_at_once: bool
+    forwarded: bool
     in_cluster_only: bool
     long_bytes: bool
     pipelined: bool
     reads_only: bool
+    unadvertised: bool
     unmetered: bool
     with_receiver_only: bool
 
@@ -234,29 +238,31 @@ def handles(
     between_brokers: bool = False,
     feature: str | None = None,
     few_at_once: bool = False,
+    forwarded: bool = False,
     in_cluster_only: bool = False,
     long_bytes: bool = False,
     pipelined: bool = False,
     prepare: Callable[[], object] = lambda: None,
     reads_only: bool = False,
     turned_off: Handler | None = None,
+    unadvertised: bool = False,
     unmetered: bool = False,
     with_receiver_only: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`.
 
     versions           which versions are advertised and served; None: all that are declared
-    abandonable        may be cancelled while it waits when its peer has closed the connection: it may wait for long, and
-                       changes nothing before it has waited
+    abandonable        may be cancelled when its peer has closed the connection: it waits for long before it changes anything
     reads_only         may be cancelled in the same way: it works for long if it is asked for much, and changes nothing
     answers_at_length  its answer is encoded in a thread, if it had to be awaited
     at_once            what is asked first, by version: see `AtOnce`
-    few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for a long answer,
-                       and the work on it waits for nobody
+    few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for much work
+    forwarded          the controller's affair, to which other members hand it on; if that fails their handler is asked
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
     long_bytes         its request may be longer than others: it has a field of bytes, and nothing that costs for each of many
     between_brokers    served only by members of a cluster, and only on their inter-broker listener
+    unadvertised       no client is told of it
     feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
     turned_off         the handler while that feature is not served, where the answer says so elsewhere
     unmetered          the time that it takes does not count for the quota of its client, as in Kafka
@@ -272,7 +278,7 @@ def handles(
         namespace[ROUTE] = Route.of(
             request_class,
             request_class.versions if versions is None else VersionRange.parse(versions),
-            handler if feature is None else _with_level(handler, feature, turned_off),
+            _routed(handler, feature, turned_off, is_forwarded=forwarded),
             prepare,
             at_once,
             abandonable=abandonable,
@@ -280,16 +286,39 @@ def handles(
             answers_at_length=answers_at_length,
             between_brokers=between_brokers,
             few_at_once=few_at_once,
+            forwarded=forwarded,
             in_cluster_only=in_cluster_only,
             long_bytes=long_bytes,
             pipelined=pipelined,
             reads_only=reads_only,
+            unadvertised=unadvertised,
             unmetered=unmetered,
             with_receiver_only=with_receiver_only,
         )
         return handler
 
     return register
+
+
+def _routed(handler: Handler, feature: str | None, turned_off: Handler | None, *, is_forwarded: bool) -> Handler:
+    """The handler with what its options put before it."""
+    if feature is not None:
+        handler = _with_level(handler, feature, turned_off)
+    return _forwarding(handler) if is_forwarded else handler
+
+
+def _forwarding(handler: Handler) -> Handler:
+    """The handler at the controller; elsewhere the request goes there."""
+
+    def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
+        broker = context.broker
+        # Whoever hands a request on has looked for the controller. Two that do not know it must not hand it to and fro.
+        if context.is_forwarded or not broker.is_in_cluster:
+            return handler(request, context)
+        answer: Answer[Any] = broker.member.forwarding.answer(handler, request, context)
+        return answer
+
+    return handle
 
 
 def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> Handler:

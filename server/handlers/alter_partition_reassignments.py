@@ -7,7 +7,7 @@ Behaviour
 * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
   of it.
 * A request for more than 10,000 partitions is POLICY_VIOLATION as a whole.
-* At a broker that is not the controller the whole request is NOT_CONTROLLER.
+* At a broker that is not the controller, and cannot reach it in time, the whole request is NOT_CONTROLLER.
 * A broker that is alone answers as Apache Kafka's single node does: only itself can be named.
 """
 
@@ -48,7 +48,7 @@ class Port(HasAuthorizer, HasMember, HasPlanner, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(AlterPartitionReassignmentsRequest, answers_at_length=True)
+@handles(AlterPartitionReassignmentsRequest, answers_at_length=True, forwarded=True)
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext[Port]
 ) -> AlterPartitionReassignmentsResponse:

@@ -77,13 +77,14 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Every key that such a broker serves on such a listener with its range, in key order."""
+    """Every key that such a broker tells of on such a listener with its range, in key order."""
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )
     return [
         ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
         for key, route in sorted(routes.items())
+        if not route.unadvertised
     ]
 
 

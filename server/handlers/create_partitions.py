@@ -10,8 +10,8 @@ Behaviour
   partitions have leaders yet.
 * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v3 it is extended, and the
   client pauses after it.
-* In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller. A topic that is being reassigned is
-  REASSIGNMENT_IN_PROGRESS.
+* At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER. A topic that is being
+  reassigned is REASSIGNMENT_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Port(HasAdministration, HasAuthorizer, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, forwarded=True)
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext[Port]) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)

@@ -12,7 +12,7 @@ Behaviour
   (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
 * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is created, and the
   client pauses after it.
-* In a cluster every topic is NOT_CONTROLLER at a broker that is not the controller.
+* At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Port(HasAdministration, HasAuthorizer, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(CreateTopicsRequest, answers_at_length=True)
+@handles(CreateTopicsRequest, answers_at_length=True, forwarded=True)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext[Port]) -> CreateTopicsResponse:
     administration = context.broker.administration
     if not administration.is_controller:

@@ -12,8 +12,8 @@ Behaviour
   request that leaves no time for it (a timeout of 0 or less) times out at once.
 * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v5 it is deleted, and the
   client pauses after it.
-* In a cluster everything is NOT_CONTROLLER at a broker that is not the controller. The answer goes out when the cluster
-  shows the topic no more; its name can be used again when all brokers that held it have said that they deleted it.
+* At a broker that is not the controller, and cannot reach it in time, everything is NOT_CONTROLLER. In a cluster the answer goes
+  out when the controller shows the topic no more; its name can be used again when all brokers that held it have said that they deleted it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Denied(NamedTuple):
     to_delete: Collection[str]
 
 
-@handles(DeleteTopicsRequest)
+@handles(DeleteTopicsRequest, forwarded=True)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Port]) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
     named = await each_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))

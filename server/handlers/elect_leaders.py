@@ -7,7 +7,7 @@ Behaviour
 * A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
   timeout with REQUEST_TIMED_OUT.
 * More than 10,000 named partitions are POLICY_VIOLATION; all of them can be asked for whatever their number.
-* At a broker that is not the controller every partition is NOT_CONTROLLER.
+* At a broker that is not the controller, and cannot reach it in time, every partition is NOT_CONTROLLER.
 * Below v1 there are only preferred elections. An unknown type of election is UNKNOWN_SERVER_ERROR, as in Kafka, which
   fails over it.
 """
@@ -55,7 +55,7 @@ class Port(HasAuthorizer, HasCluster, HasMember, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(ElectLeadersRequest, answers_at_length=True)
+@handles(ElectLeadersRequest, answers_at_length=True, forwarded=True)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "ElectLeaders")
     if denied is not None:

@@ -4,7 +4,7 @@ Behaviour
 * Only for those who may describe the cluster. To others everything that they ask for is named without replicas, as Kafka does.
 * Null topics ask for all that are being reassigned. Of those that are asked for, what is not being reassigned, or does not
   exist, is left out.
-* At a broker that is not the controller: NOT_CONTROLLER. A broker that is alone moves nothing.
+* At a broker that is not the controller, and cannot reach it in time: NOT_CONTROLLER. A broker that is alone moves nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.replication.control.control_batch import TopicPartition
 
 
-@handles(ListPartitionReassignmentsRequest, answers_at_length=True, reads_only=True)
+@handles(ListPartitionReassignmentsRequest, answers_at_length=True, forwarded=True, reads_only=True)
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext[HasGuardedMember]
 ) -> ListPartitionReassignmentsResponse:

@@ -40,7 +40,7 @@ class Port(HasAuthorizer, HasMember, Protocol):
     """What is needed of the broker here."""
 
 
-@handles(UpdateFeaturesRequest)
+@handles(UpdateFeaturesRequest, forwarded=True)
 async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:

@@ -80,6 +80,11 @@ class Call:
         return parts
 
 
+async def made_call(route: Route, version: int) -> Call:
+    """The call of a version that the route has; its codecs are loaded in a thread."""
+    return await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
+
+
 class Calls:
     """The calls this broker serves, made on first use. Key: (api key << 16) + version.
 
@@ -133,7 +138,7 @@ class Calls:
         # Only ApiVersions comes here so, and it is answered in format 0.
         if version not in route.versions:
             version = 0
-        made = await trio.to_thread.run_sync(Call, route, version, limiter=_new_calls)
+        made = await made_call(route, version)
         # Two connections may ask for the same at once; the call that is in use stays.
         self._made.setdefault((api_key << 16) + version, made)
 

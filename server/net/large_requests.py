@@ -29,8 +29,9 @@ _large_codecs = trio.CapacityLimiter(1)
 
 def check_large(call: Call, size: int) -> None:
     """Refuse a client's request before it is copied. A controller may name all partitions at once."""
+    is_bounded = call.route.long_bytes or not call.route.between_brokers
     size_max = REQUEST_WITH_LONG_BYTES_MAX if call.route.long_bytes else REQUEST_WITHOUT_RECORDS_BYTES_MAX
-    if size > size_max and not call.route.between_brokers:
+    if size > size_max and is_bounded:
         raise ProtocolViolation(f"a {call.route.name} request of {size} bytes")
 
 

@@ -8,7 +8,7 @@ Quotas are charged when the answer is there. If several are exceeded the longest
 | Fetch of a consumer  | yes                      | consumer_byte_rate, of the answer; if there has to be a pause the answer is empty and its bytes do not count |
 | ShareFetch           | yes                      | consumer_byte_rate, of the answer, which is given: its records belong to the member by now |
 | of another broker    | no, unless it is refused because who asks is none |                                         |
-| changes of topics    | yes                      | controller_mutation_rate, see `take_mutations`                   |
+| changes of topics    | yes                      | controller_mutation_rate of the controller, see `take_mutations` and `carry` |
 | any other            | yes                      |                                                                  |
 """
 
@@ -118,6 +118,10 @@ class Charge:
             if self.pause_ms and not is_given:
                 fetch.take_back(self._user, self._client_id, answer_bytes, now_ms)
         return self.pause_ms
+
+    def carry(self, pause_ms: int) -> None:
+        """The broker that the request was handed on to says that the client has to pause."""
+        self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
         """The controller is to create or delete so many partitions. False: it must not do so yet.

@@ -38,6 +38,7 @@ from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import all_routes
+from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -217,6 +218,8 @@ class MemberBroker:
         self.member = self
         self.partitions = MemoryPartitions()
         self.sent: list[Any] = []
+        self.quotas = ClientQuotas(self.config.quotas)
+        self.forwarding: Any = None  # whoever tests it sets one
         self._all = cluster
         self._ids = itertools.count(2)
         self._planner = TopicPlanner(self.cluster, replication_factor=1)
@@ -235,6 +238,9 @@ class MemberBroker:
 
     receiver = None
 
+    def now_ms(self) -> int:
+        return 0
+
     @property
     def is_in_cluster(self) -> bool:
         return True
@@ -252,7 +258,9 @@ class MemberBroker:
         return await answer if isinstance(answer, Coroutine) else answer
 
     def context(self, version: int) -> RequestContext:
-        return RequestContext(cast(Any, self), api_version=version, listener_name=LISTENER)
+        context: RequestContext = RequestContext(cast(Any, self), api_version=version, listener_name=LISTENER)
+        context.is_forwarded = True  # handlers are asked, and what hands their requests on has tests of its own
+        return context
 
     async def ensure_internal_topic(self, name: str) -> None:
         await self.administration.ensure_topic(name)

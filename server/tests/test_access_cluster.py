@@ -76,7 +76,11 @@ class Beyond:
         raise Reached(name)
 
     def context(self, version: int) -> RequestContext:
-        return RequestContext(cast(Any, self), api_version=version, client_host="/127.0.0.1", principal=WHO)
+        context: RequestContext = RequestContext(
+            cast(Any, self), api_version=version, client_host="/127.0.0.1", principal=WHO
+        )
+        context.is_forwarded = True  # handlers are asked, as at the controller
+        return context
 
 
 def states(*indexes: int) -> list[LeaderAndIsrPartitionState]:

@@ -81,6 +81,7 @@ RIGHTS: dict[str, tuple[ResourceType, AclOperation]] = {
     "AlterUserScramCredentials": (CLUSTER, OPERATION.ALTER),
     "AlterPartition": (CLUSTER, OPERATION.CLUSTER_ACTION),
     "UpdateFeatures": (CLUSTER, OPERATION.ALTER),
+    "Envelope": (CLUSTER, OPERATION.CLUSTER_ACTION),
     "DescribeCluster": (CLUSTER, OPERATION.DESCRIBE),
     "DescribeProducers": (TOPIC, OPERATION.READ),
     "DescribeTransactions": (TRANSACTIONAL_ID, OPERATION.DESCRIBE),

@@ -85,6 +85,7 @@ BETWEEN_BROKERS = {
     "ControlledShutdown",
     "AlterPartition",
     "AllocateProducerIds",
+    "Envelope",
 }
 FOR_CLIENTS = {api: cls for api, cls in RESPONSES.items() if api not in BETWEEN_BROKERS}
 

@@ -29,6 +29,7 @@ BETWEEN_BROKERS: dict[str, Iterable[int]] = {
     "ControlledShutdown": range(4),
     "AlterPartition": range(2, 4),
     "AllocateProducerIds": range(1),
+    "Envelope": range(1),
 }
 # What kafka-python does not know: newer groups, and the newest versions.
 UNKNOWN: dict[str, Iterable[int]] = {

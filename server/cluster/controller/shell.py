@@ -77,6 +77,10 @@ class ControllerElection:
         unclean elections; `is_alone`: no other broker uses the tree; `leads`: what this broker leads, since which epoch."""
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
+        self.takes_envelopes = True
+        """Whether the controller takes requests that other brokers hand on to it; Kafka 3.9's does not."""
+        self.moved = trio.Event()
+        """Set when another broker is the controller, or nobody, or it is this one and has just begun; replaced each time."""
         self._session = session
         self._node_id = node_id
         self._peer = peer
@@ -112,7 +116,8 @@ class ControllerElection:
             task_status.started()
         finally:
             # Without a session nobody here knows who the controller is.
-            self.active, self.controller_id = None, NO_CONTROLLER
+            self.active = None
+            self._note_controller(NO_CONTROLLER)
             for cancel in watches:
                 cancel()
 
@@ -141,19 +146,24 @@ class ControllerElection:
                 await trio.sleep(RETRY_S)
             except znodes.MalformedNode as problem:
                 logger.error("Nobody can be elected controller: %s", problem)
-                self.controller_id = NO_CONTROLLER
+                self._note_controller(NO_CONTROLLER)
                 return None
 
     def _follow(self, node: Node, term: Term) -> Term | None:
         controller_id = znodes.decode_controller(node.data)
         if controller_id != self.controller_id:
             logger.info("Broker %d is the controller", controller_id)
-        self.controller_id = controller_id
+        self._note_controller(controller_id, takes_envelopes=znodes.takes_envelopes(node.data))
         return term if node.owner == self._session.session_id else None
+
+    def _note_controller(self, controller_id: int, *, takes_envelopes: bool = True) -> None:
+        self.controller_id, self.takes_envelopes = controller_id, takes_envelopes
+        self.moved.set()
+        self.moved = trio.Event()
 
     async def _stand(self, before: Term) -> Term | None:
         """Try to be elected; None if that failed, or if nobody knows."""
-        self.controller_id = NO_CONTROLLER
+        self._note_controller(NO_CONTROLLER)
         epoch = before.epoch + 1
         node = znodes.encode_controller(self._node_id, self._clock_ms())
         try:
@@ -167,7 +177,7 @@ class ControllerElection:
         except (NodeExists, BadVersion, NoNode):
             return None  # another broker was faster; `_look` reads who
         assert isinstance(version, int)
-        self.controller_id = self._node_id
+        self._note_controller(self._node_id)
         return Term(epoch, version)
 
     async def _epoch(self) -> Node:

@@ -1,0 +1,262 @@
+"""Requests that the controller alone carries out, handed on to it by the other brokers (Kafka's ForwardingManager, KIP-590).
+
+The way of a request: a client asks any broker -> that one wraps it in an Envelope, with who asks, from where and through
+which listener -> the controller decides about rights and quotas as if it had been asked itself -> the first broker passes the
+answer on as it is. A client has to pause as long as the longer pause of both brokers says.
+
+The controller may move meanwhile. The first broker tries again within the request's own `timeout_ms`, or without one within
+request.timeout.ms. After that it answers NOT_CONTROLLER, in the form that the API has for it. As in Kafka a request is sent
+again, too, when nobody knows whether it was carried out: CreateTopics may find then that its own topic exists already.
+
+Where no controller takes envelopes (Kafka 3.9's does not, and says so by saying nothing in its node) clients are told
+NOT_CONTROLLER at once, as brokers of 3.9 tell them.
+
+Each envelope has a connection to itself while it is answered: others do not wait behind a deletion that takes long.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.cluster.state import NO_CONTROLLER
+from ottla.replication.reminders import Reminder
+from ottla.replication.slices import Slices
+from ottla.server.gate.context import THIS_BROKER
+from ottla.server.net.turns import computed, is_short
+from ottla.server.peers.connection import Exchange, Exchanges
+from ottla.wire.answers import EncodedAnswer
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header
+from ottla.wire.limits import STRING_BYTES_MAX
+from ottla.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse, ForwardedPrincipalData, encode_principal
+from ottla.wire.schema import Array, Struct
+
+if TYPE_CHECKING:
+    from ottla.server.gate.context import RequestContext
+    from ottla.server.gate.dispatch import Handler
+    from ottla.wire.answers import Answer
+    from ottla.wire.schema import Message
+
+logger = logging.getLogger("ottla.cluster")
+
+ENVELOPE_VERSION = 0
+IN_FLIGHT_MAX = 64
+IN_FLIGHT_OF_ADDRESS_MAX = 16
+RETRY_S, RETRY_MAX_S = 0.1, 1.0
+GRACE_S = 5.0
+"""How much longer than a request's own time its answer may take, which the controller gives when that is over."""
+MOVE_GRACE_S = 2.0
+"""How long a controller that was replaced may take for its last answers."""
+NO_ADDRESS = bytes(4)
+
+
+class Election(Protocol):
+    """What this broker knows of the controller."""
+
+    @property
+    def active(self) -> Any:
+        """Not None: it is here."""
+
+    @property
+    def controller_id(self) -> int: ...
+
+    @property
+    def takes_envelopes(self) -> bool: ...
+
+    @property
+    def moved(self) -> trio.Event:
+        """Set when one of the others may have changed; each time it is another event."""
+
+
+class Way(Protocol):
+    """A connection to the controller; `server/cluster/way_to_controller.py` has it."""
+
+    async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any: ...
+
+
+class _Refused(Exception):
+    """Why the controller will not take a request, however often it is sent."""
+
+
+class ForwardingManager:
+    """See the module's docstring. `make_way` makes a connection; `timeout_ms` is request.timeout.ms."""
+
+    def __init__(self, election: Election, make_way: Callable[[], Way], timeout_ms: Callable[[], int]) -> None:
+        self._election = election
+        self._make_way = make_way
+        self._timeout_ms = timeout_ms
+        self._exchanges = Exchanges()
+        self._idle: list[Way] = []
+        self._in_flight = trio.Semaphore(IN_FLIGHT_MAX)
+        self._of_address: dict[str, trio.Semaphore] = {}
+        self._refusals = Reminder()
+
+    def answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Answer[Any]:
+        """The controller's answer. `handler` gives it here while this broker is the controller, else it refuses."""
+        if context.principal == THIS_BROKER or not self._election.takes_envelopes:
+            return handler(request, context)
+        return self._answer(handler, request, context)
+
+    async def _answer(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
+        try:
+            response = await self._tried(handler, request, context)
+        except _Refused as refusal:
+            self._refusals.tell(logger.warning, "The controller does not take a request that this broker hands on: %s", refusal)
+            response = None
+        return await finished(handler(request, context)) if response is None else response
+
+    async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
+        """The answer; None: there was none in time. Raises _Refused."""
+        election, asked_for_ms = self._election, getattr(request, "timeout_ms", None)
+        timeout_ms = self._timeout_ms() if asked_for_ms is None else max(asked_for_ms, 0)
+        deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
+        while True:
+            moved, controller_id = election.moved, election.controller_id
+            if election.active is not None:
+                response = await carried_out(partial(handler, request, context))
+            elif controller_id == NO_CONTROLLER:
+                response = None
+            else:
+                response = await self._forwarded(controller_id, request, context, deadline + GRACE_S)
+            if response is not None:
+                return response
+            left_s = deadline - trio.current_time()
+            if left_s <= 0 or not election.takes_envelopes:
+                return None
+            # While there is no controller there is nobody to ask.
+            with trio.move_on_after(left_s if controller_id == NO_CONTROLLER else min(pause_s, left_s)):
+                await moved.wait()
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+            if asked_for_ms is not None:
+                request.timeout_ms = max(int((deadline - trio.current_time()) * 1000), 1)
+
+    async def _forwarded(
+        self, controller_id: int, request: Any, context: RequestContext[Any], deadline: float
+    ) -> EncodedAnswer | None:
+        """The answer of that broker; None: it gives none, or is not the controller. Raises _Refused."""
+        answered = None
+        with trio.move_on_at(deadline):
+            exchange = await self._exchanges.get(type(request), context.api_version)
+            async with self._turn(context.client_host):
+                body = await computed(partial(exchange.encoded, request), in_thread=not is_short(request))
+                answered = await self._ask(controller_id, _envelope(exchange, body, context), deadline)
+        if answered is None or answered.error_code == ErrorCode.NOT_CONTROLLER:
+            return None
+        if answered.error_code:
+            raise _Refused(ErrorCode.of(answered.error_code).name)
+        data = answered.response_data or b""
+        try:
+            _, start = decode_response_header(data, 0, len(data), exchange.response_header_version)
+        except ProtocolViolation as violation:
+            raise _Refused(str(violation)) from None
+        if context.charge is not None:
+            # The first field of all answers that are passed on.
+            context.charge.carry(int.from_bytes(data[start : start + 4], signed=True))
+        return EncodedAnswer(data[start:])
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        """Of one client's requests only some are under way at a time: a controller that hangs keeps nobody else waiting."""
+        of_address = self._of_address.get(address)
+        if of_address is None:
+            of_address = trio.Semaphore(IN_FLIGHT_OF_ADDRESS_MAX, max_value=IN_FLIGHT_OF_ADDRESS_MAX)
+            self._of_address[address] = of_address
+        try:
+            async with of_address, self._in_flight:
+                yield
+        finally:
+            if of_address.value == IN_FLIGHT_OF_ADDRESS_MAX:
+                self._of_address.pop(address, None)
+
+    async def _ask(self, controller_id: int, envelope: EnvelopeRequest, deadline: float) -> EnvelopeResponse | None:
+        answered: EnvelopeResponse | None = None
+        way = self._idle.pop() if self._idle else self._make_way()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._give_up, controller_id, nursery.cancel_scope)
+                try:
+                    timeout_s = deadline - trio.current_time()
+                    answered = await way.ask(controller_id, envelope, ENVELOPE_VERSION, timeout_s=timeout_s)
+                except PeerUnavailable:
+                    pass  # tried again
+                nursery.cancel_scope.cancel()
+        finally:
+            self._idle.append(way)
+        return answered
+
+    async def _give_up(self, controller_id: int, scope: trio.CancelScope) -> None:
+        """Wait no longer for a controller that another broker has replaced. One that hangs never answers."""
+        while self._election.controller_id == controller_id:
+            await self._election.moved.wait()
+        scope.deadline = trio.current_time() + MOVE_GRACE_S
+
+
+def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> EnvelopeRequest:
+    # As long as a client can make it; bytes that were not UTF-8 have become longer here.
+    client_id = context.client_id.encode()[:STRING_BYTES_MAX].decode(errors="ignore")
+    header = RequestHeader(exchange.api_key, exchange.version, 0, client_id)
+    kind, _, name = context.principal.partition(":")
+    principal = ForwardedPrincipalData(
+        type=kind,
+        name=name,
+        token_authenticated=context.is_token_authenticated,
+        listener_name=context.listener_name,
+        security_protocol=context.security_protocol,
+    )
+    return EnvelopeRequest(
+        request_data=encode_request_header(header, exchange.request_header_version) + body,
+        request_principal=encode_principal(principal),
+        client_host_address=_packed(context.client_host.removeprefix("/")),
+    )
+
+
+def _packed(host: str) -> bytes:
+    """An address as bytes. An IPv6 one may name the interface that it is of, which has no meaning elsewhere."""
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except OSError:  # the hosts of a simulation have names
+        return NO_ADDRESS
+
+
+async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
+    """The response of the controller's work; None: this broker is not the controller, or was none any more before all was done."""
+    try:
+        response: Any = await finished(work())
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            return None
+        raise
+    return None if await _says_not_controller(response) else response
+
+
+async def _says_not_controller(response: Struct) -> bool:
+    """Whether there is that error somewhere in a response, as Kafka's controller looks for it (its RequestChannel)."""
+    slices = Slices()
+    structs = [response]
+    for each in structs:  # which grows meanwhile
+        if getattr(each, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
+            return True
+        for name in _lists_with_errors(type(each)):
+            structs += getattr(each, name) or ()
+        await slices.give_way()
+    return False
+
+
+@cache
+def _lists_with_errors(cls: type[Struct]) -> tuple[str, ...]:
+    """The fields that list structs with errors in them."""
+    lists = {name: each.type.item for name, each in cls.wire_fields.items() if isinstance(each.type, Array)}
+    return tuple(name for name, item in lists.items() if isinstance(item, type) and _has_error(item))
+
+
+def _has_error(cls: type[Struct]) -> bool:
+    return "error_code" in cls.wire_fields or bool(_lists_with_errors(cls))
