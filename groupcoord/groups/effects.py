@@ -1,17 +1,28 @@
-"""What the machines of one shard share while a call lasts: its time, the timers, and what it has collected so far."""
+"""What the machines of one shard share while a call lasts: its time, the timers, and what it has collected so far.
+
+A call whose work grows with a group leaves it to `carry_on`, as steps. The shell takes these when the call has returned, and
+others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
+change what reads look at only in ways that are true at every moment, mostly by making something new beside the old and
+putting it in its place at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.groups.limits import PIECE
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.groups.timers import Timers
-from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Settlement
+from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Rest, Settlement
 from ottla.groupcoord.runtime.transaction_append import Transaction
 from ottla.wire.errors import ErrorCode
+
+Steps = Iterator[None]
+"""Work in pieces of at most `PIECE` elements."""
 
 
 class KeyedState(Protocol):
@@ -28,7 +39,10 @@ class Effects:
     """The time of the present call, the timers, and what the call has collected so far."""
 
     __slots__ = (
+        "_is_cuttable",
+        "_is_stopped",
         "_jobs",
+        "_rest",
         "_restores",
         "_transaction",
         "_undos",
@@ -58,6 +72,54 @@ class Effects:
         self._restores: list[Callable[[], object]] = []
         self._jobs: list[Job] = []
         self._transaction: Transaction | None = None
+        self._is_cuttable = False
+        self._rest: deque[Steps | tuple[Settlement, ErrorCode]] = deque()
+        self._is_stopped = False
+
+    # ------------------------------------------------------------------ what takes long
+
+    def carry_on(self, steps: Steps) -> None:
+        """Take these steps when the call has returned, behind those that it has left before."""
+        if self._is_stopped:
+            _take_all(steps)
+        else:
+            self._rest.append(steps)
+
+    def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Call this with the error behind the steps that are left; `stop` hands it over uncalled."""
+        if self._rest:
+            self._rest.append((settlement, error))
+        else:
+            settlement(error)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether steps are left."""
+        return bool(self._rest)
+
+    def rest(self, now_ms: int, timestamp_ms: int) -> Rest:
+        """Take the steps that are left, as of this time, and end the call."""
+        while self._rest:
+            work = self._rest[0]
+            if isinstance(work, tuple):
+                self._rest.popleft()
+                work[0](work[1])
+                continue
+            for _ in work:
+                replies, self.replies = self.replies, []
+                yield replies
+                # A read may have set its own time since.
+                self.now_ms, self.timestamp_ms = now_ms, timestamp_ms
+            self._rest.popleft()
+        return self.take()
+
+    def stop(self) -> Outcome[GroupRecord]:
+        """What a call that did not end has collected. The shard is done with: from now on steps are taken at once."""
+        outcome, rest, self._is_stopped = self.take(), self._rest, True
+        self._rest = deque()
+        return outcome._replace(settlements=[*outcome.settlements, *(each[0] for each in rest if isinstance(each, tuple))])
+
+    # ------------------------------------------------------------------ what comes of the call
 
     def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
         """Append a record. What it means happens in the settlement, or when it is committed and replayed."""
@@ -84,6 +146,10 @@ class Effects:
         """All records of this call are part of a transaction."""
         self._transaction = transaction
 
+    def be_cuttable(self) -> None:
+        """Each beginning of this call's records leaves a good state, should the others be lost."""
+        self._is_cuttable = True
+
     def compute(
         self,
         compute: Callable[[], Any],
@@ -102,11 +168,19 @@ class Effects:
 
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
         """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
-        # Nothing is being written, so there is nothing to wait for.
-        if not self.records:
-            self.reply(caller, response)
-        else:
-            self.settlements.append(lambda error: self.reply(caller, failed(error) if error else response))
+
+
+        def tell(error: ErrorCode) -> None:
+            self.reply(caller, failed(error) if error else response)
+
+        def answer(error: ErrorCode) -> None:
+            # If nothing is being written there is nothing to wait for.
+            if self.records and not error:
+                self.settlements.append(tell)
+            else:
+                tell(error)
+
+        self.then(answer)
 
     def take(self) -> Outcome[GroupRecord]:
         """End the call: everything collected, which the next call starts without."""
@@ -116,17 +190,34 @@ class Effects:
             assert self.records
         if self.records and (undos or self._restores):
             # The last is called first.
-            settlements = [partial(_undo, [*self._restores, *undos]), *settlements]
-        outcome = Outcome(self.records, self.replies, settlements, bool(undos), self._transaction, self._jobs)
+            settlements = [partial(self._undo, [*self._restores, *undos]), *settlements]
+        outcome = Outcome(
+            self.records,
+            self.replies,
+            settlements,
+            bool(undos),
+            self._transaction,
+            self._jobs,
+            is_cuttable=self._is_cuttable,
+        )
         # New lists, because the outcome keeps the old ones while later calls collect.
         self.records, self.replies, self.settlements, self._undos, self._jobs = [], [], [], [], []
         self._restores = []
-        self._transaction = None
+        self._transaction, self._is_cuttable = None, False
         self.work = 0
         return outcome
 
+    def _undo(self, undos: list[Callable[[], object]], error: ErrorCode) -> None:
+        if error:
+            self.carry_on(_in_pieces(reversed(undos)))
 
-def _undo(undos: list[Callable[[], object]], error: ErrorCode) -> None:
-    if error:
-        for undo in reversed(undos):
-            undo()
+def _in_pieces(calls: Iterable[Callable[[], object]]) -> Steps:
+    for number, call in enumerate(calls, 1):
+        call()
+        if number % PIECE == 0:
+            yield
+
+
+def _take_all(steps: Steps) -> None:
+    for _ in steps:
+        pass

@@ -7,6 +7,9 @@ GROUPS_PER_SCAN = 100
 OFFSETS_PER_CALL = 2_000
 """What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
 
+PIECE = 100
+"""Members, partitions or records that a step of a long call handles at most, before others have a turn."""
+
 TEXT_LENGTH_MAX = 8_000
 """Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
 

@@ -27,7 +27,7 @@ from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.part import Handler, Host, Part, PartKind, Read, Replay
 from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.groups.timers import TimerKey
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup
 
@@ -62,6 +62,7 @@ class Shard:
         self._timers: dict[str, Callable[[TimerKey], None]] = {}
         self._lone_timers: list[TimerKey] = []
         self._replays = self._loads  # after the load: `_commits`
+        self._rest: Rest | None = None
         self._take_up_kinds()
 
     def _take_up_kinds(self) -> None:
@@ -104,7 +105,7 @@ class Shard:
         handler = self._adopter(self._adopted, request) or self._registered(self._requests, request)
         assert handler is not None, f"nobody takes {type(request).__name__}"
         handler(request, caller)
-        return self._effects.take()
+        return self._outcome()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Nobody waits for the answer of this parked caller any more."""
@@ -112,7 +113,7 @@ class Shard:
         group = self._groups.get(caller.parked_group_id)
         if group is not None:
             group.abandon(caller)
-        return self._effects.take()
+        return self._outcome()
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
@@ -120,9 +121,9 @@ class Shard:
         """The records of these settlements are committed and replayed, or were not appended because of `error`."""
         self._begin(now_ms, timestamp_ms)
         for settlement in settlements:
-            settlement(error)
+            self._effects.then(settlement, error)
+        settled = self._outcome()
         # A settlement only replies and moves states: nobody would append a record that is made here.
-        settled = self._effects.take()
         assert not settled.records and not settled.settlements
         return settled.replies
 
@@ -148,7 +149,27 @@ class Shard:
             self._timers[key.kind](key)
             if len(self._effects.records) >= RECORDS_PER_CALL or self._effects.work >= WORK_PER_CALL:
                 break
-        return self._effects.take()
+            if self._effects.is_unfinished:
+                break  # the next deadline has to find what the steps leave behind
+        return self._outcome()
+
+    def unfinished(self) -> Rest | None:
+        """What the last call has left to do."""
+        rest, self._rest = self._rest, None
+        return rest
+
+    def _outcome(self) -> Outcome[GroupRecord]:
+        """What a call comes to. If it takes long, the replies of its first step; the others are `unfinished`."""
+        if not self._effects.is_unfinished:
+            return self._effects.take()
+        rest = self._effects.rest(self._effects.now_ms, self._effects.timestamp_ms)
+        try:
+            replies = next(rest)
+        except StopIteration as end:
+            whole: Outcome[GroupRecord] = end.value
+            return whole
+        self._rest = rest
+        return Outcome([], replies, [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
         """What the kind of the group that the request names has for it, although it is not the owner."""
@@ -181,7 +202,7 @@ class Shard:
         self._replays = self._commits
         for part in self._parts:
             part.loaded()
-        return self._effects.take()
+        return self._outcome()
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Every member gets a whole session; others may have a turn whenever this yields."""
@@ -195,7 +216,7 @@ class Shard:
 
     def discard(self) -> Outcome[GroupRecord]:
         """What a call that did not end has collected."""
-        return self._effects.take()
+        return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
         """This broker no longer coordinates these groups: answer everyone who is parked. The shard is done with."""

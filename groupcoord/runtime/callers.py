@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, NamedTuple, Protocol
 
 from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics, Reply
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
@@ -56,6 +56,14 @@ class WaitingCaller(Caller, Generic[ResponseT]):
             return self.response
         self.pending = PendingReply(self, owner)
         return self.pending
+
+
+class Queued(NamedTuple):
+    """A request that stands in line, and when it came."""
+
+    request: Any
+    caller: WaitingCaller[Any]
+    arrival_ms: int
 
 
 class PendingReply(PendingAnswer[ResponseT]):

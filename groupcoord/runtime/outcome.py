@@ -6,8 +6,13 @@ or with the error that kept them from being appended. Whatever must not happen i
 belongs in a settlement. The shell calls nothing that changes a shard between the outcome and its settlement; only
 heartbeats and reads may pass.
 
-An outcome that is longer than one batch may be refused when its first batches are written. A settlement can take back all
-of it, not a part. So if the outcome is atomic, the shell then loads the shard again from the log.
+What takes long is left to do: the machine's call returns after a first step, and the shell takes the others (`Rest`), giving
+way to other tasks in between. Until the last one is taken it calls nothing else of the machine but reads.
+
+An atomic outcome is one batch, so that a crash leaves all of it in the log or nothing. A long one is compressed. If it is too
+large even so the log refuses it, as Kafka's does. Records of which each beginning is good (`is_cuttable`) may go into several
+batches. If the log refuses one of these when others are written, no settlement can take back a part: the shell loads the
+shard again from the log.
 
 The records are not committed yet by then. So the shell keeps every reply until all that was appended before it is
 committed, and puts the records in force (`replay`) at that moment.
@@ -15,7 +20,7 @@ committed, and puts the records in force (`replay`) at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.groupcoord.runtime.transaction_append import Transaction
@@ -91,6 +96,12 @@ class Outcome(NamedTuple, Generic[RecordT]):
     """Computed beside the event loop, whatever becomes of the records. Each result comes back as a request."""
     parts: Sequence[Outcome[RecordT]] = ()
     """What it was put together from. They have nothing to do with each other, so each may be appended on its own."""
+    is_cuttable: bool = False
+    """Each beginning of the records leaves a good state when it is loaded, so they may go into several batches."""
+
+
+Rest = Generator[list[Reply], None, Outcome[Any]]
+"""What a call has left to do: gives the replies of each step, and in the end what the whole call comes to."""
 
 
 def together(parts: Sequence[Outcome[RecordT]]) -> Outcome[RecordT]:

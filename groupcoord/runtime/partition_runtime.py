@@ -9,6 +9,9 @@ Some requests and deadlines look at what records leave behind: they delete offse
 to be stable. These stand alone (`ShardKind.may_overlap`). Before them all flights land, and nothing is handled until
 their own have landed. What comes meanwhile stands in a line, which a task works off.
 
+A call whose work grows with a group returns after its first step (`Rest`). The task of the line takes the others, and then
+appends what the call comes to, from a batch that is made in a thread. Everything else stands in line behind it. Reads do not.
+
 The end of a transaction is a request, too (`transaction_end.py`). Its marker is appended behind everything that was handled
 before, and the shard hears of it when it is committed.
 
@@ -24,19 +27,20 @@ had been kept to the millisecond.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic
 
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.callers import WaitingCaller, refuse, send
+from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, Pieces, is_long, must_be_whole, pieces_of, whole_batch
+from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send
 from ottla.groupcoord.runtime.flights import Flight, Flights
 from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
-from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, together
-from ottla.groupcoord.runtime.ports import Appended, CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
+from ottla.groupcoord.runtime.ports import Appended, Host, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.transaction_append import TransactionalRecord
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
@@ -46,57 +50,9 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.groupcoord")
 
-RECORDS_PER_BATCH = 500
-RECORDS_PER_ATOMIC_BATCH = 2000
-"""More of them, because after a crash between two batches half of what belongs together is in force."""
 REQUESTS_PER_APPEND = 500
 LOAD_RETRY_S, LOAD_RETRY_MAX_S = 0.1, 1.0
 """Pause after a load that failed, which doubles up to the second."""
-
-Pieces = Iterator[tuple[list[Any], bytes]]
-"""Batches of an outcome, each with its records."""
-
-
-class Queued(NamedTuple):
-    """A request that stands in line, and when it came."""
-
-    request: Any
-    caller: WaitingCaller[Any]
-    arrival_ms: int
-
-
-class Host(Protocol[ShardT]):
-    """What runs the partitions: the `Runtime`."""
-
-    @property
-    def kind(self) -> ShardKind[ShardT]: ...
-
-    @property
-    def log(self) -> CoordinatorLog: ...
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether no deadline passes."""
-
-    def leads(self, partition: Any) -> bool:
-        """Whether a partition was not lost since its election."""
-
-    def now_ms(self) -> int: ...
-
-    def timestamp_ms(self) -> int: ...
-
-    def times(self) -> dict[str, int]: ...
-
-    def mind(self, shard: ShardT | None) -> None:
-        """Wake up in time for this shard."""
-
-    def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None: ...
-
-    def load_soon(self, partition: Any) -> None: ...
-
-    async def load_after(self, pause_s: float, partition: Any) -> None: ...
-
-    async def run_in_thread(self, function: Callable[[], Any]) -> Any: ...
 
 
 # Its states, by `_shard` and `_has_line`:
@@ -124,6 +80,9 @@ class PartitionRuntime(Generic[ShardT]):
         self._gathered: list[Outcome[Any]] = []  # what shares the next append
         self._gathered_records = 0
         self._unsettled: list[Outcome[Any]] = []  # what is being appended, batch by batch
+        self._ahead: deque[Callable[[], Awaitable[None]]] = deque()  # what the line's task does before the next request
+        self._is_going_on = False  # a call is not finished, and has collected half of what it comes to
+        self._asker: WaitingCaller[Any] | None = None  # of that call
         self._failed_loads = 0  # since the last one that succeeded
 
     # ------------------------------------------------------------------ requests
@@ -224,7 +183,7 @@ class PartitionRuntime(Generic[ShardT]):
         if self._flights and self._kind.may_share_append(request):
             self._gather(outcome)
             return
-        self._carry_out(outcome)
+        self._carry_out(outcome, caller)
         if self._flights and not self._may_overlap(request):
             self._form_line()
 
@@ -252,9 +211,14 @@ class PartitionRuntime(Generic[ShardT]):
         self._take_off(appended, [end])
         self._flights.give([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
-    def _carry_out(self, outcome: Outcome[Any]) -> None:
-        """Append what the shard wants to be appended. What is longer than a batch is appended by the task of the line."""
+    def _carry_out(self, outcome: Outcome[Any], caller: WaitingCaller[Any] | None = None) -> None:
+        """Append what the shard wants to be appended. What takes long is done by the task of the line."""
+        assert self._shard is not None
+        rest = self._shard.unfinished()
         self._begin(outcome)
+        if rest is not None:
+            self._leave(rest, caller)
+            return
         if not outcome.records:
             return
         if outcome.transaction is not None:
@@ -264,17 +228,15 @@ class PartitionRuntime(Generic[ShardT]):
         self._append(outcome)
 
     def _append(self, outcome: Outcome[Any]) -> None:
-        pieces = self._pieces(outcome)
-        if len(outcome.records) > _batch_size(outcome):
-            self._form_line(pieces, outcome)
-        elif self._append_next(pieces, outcome):
+        if is_long(outcome):
+            self._form_line(partial(self._append_long, outcome))
+        elif self._append_next(self._pieces(outcome), outcome):
             self._settle(outcome, ErrorCode.NONE)
 
     def _append_next(self, pieces: Pieces, outcome: Outcome[Any]) -> bool:
         """Append one batch. False if there is none left, or if the log refused it and the outcome was settled so."""
-        try:
-            records, batch = next(pieces)
-        except StopIteration:
+        records, batch = next(pieces, (None, b""))
+        if records is None:
             return False
         try:
             if outcome.transaction is None:
@@ -295,9 +257,12 @@ class PartitionRuntime(Generic[ShardT]):
         self._take_off(appended, records)
         return True
 
+    def _pieces(self, outcome: Outcome[Any]) -> Pieces:
+        return pieces_of(outcome, self._kind.encode, self._runtime.timestamp_ms())
+
     def _take_off(self, appended: Appended, records: list[Any]) -> None:
         """Put what was written in force, when it is committed."""
-        if appended.commit is None and not self._flights:
+        if appended.commit is None and not self._flights and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
         # One that is committed at once lands behind those before it, too.
@@ -305,14 +270,6 @@ class PartitionRuntime(Generic[ShardT]):
         if not self._is_landing:
             self._runtime.spawn(self._land, self._shard)
             self._is_landing = True
-
-    def _pieces(self, outcome: Outcome[Any]) -> Pieces:
-        timestamp_ms = self._runtime.timestamp_ms()
-        size = _batch_size(outcome)
-        # A generator, so that of many batches each is encoded when its turn comes.
-        for start in range(0, len(outcome.records), size):
-            piece = outcome.records[start : start + size]
-            yield piece, self._kind.encode(piece, timestamp_ms)
 
     def _replay(self, records: list[Any], first_offset: int) -> None:
         assert self._shard is not None
@@ -333,6 +290,9 @@ class PartitionRuntime(Generic[ShardT]):
         self._flights.give(self._shard.settle(outcome.settlements, error, **self._runtime.times()))
         # Last: after a bug in a settlement `unload` answers all of them.
         self._unsettled = [each for each in self._unsettled if each is not outcome]
+        rest = self._shard.unfinished()
+        if rest is not None:
+            self._leave(rest, None)
 
     def _begin(self, outcome: Outcome[Any]) -> None:
         """Do what does not wait for the records."""
@@ -395,10 +355,21 @@ class PartitionRuntime(Generic[ShardT]):
                 flight = await self._flights.first_committed()
                 if self._shard is not shard:
                     return
-                self._replay(flight.records, flight.first_offset)
-                # Before the flight counts as landed: who waits for all of them waits for these, too.
-                self._append_gathered()
-                send(flight.replies)
+                for start in range(0, len(flight.records), RECORDS_PER_BATCH):
+                    self._replay(flight.records[start : start + RECORDS_PER_BATCH], flight.first_offset + start)
+                    await turn.give_way()
+                    if self._shard is not shard:
+                        return
+                while flight.replies or (self._gathered and not self._is_going_on):
+                    # Before the flight counts as landed: who waits for all of them waits for these, too.
+                    if not self._is_going_on:
+                        self._append_gathered()
+                    replies, flight.replies = flight.replies, []
+                    for reply in replies:
+                        send((reply,))
+                        await turn.give_way()
+                    if self._shard is not shard:
+                        return
                 self._flights.land()
                 self._runtime.mind(shard)  # what has come into force may have set a deadline
                 # A follower that comes back commits all flights at once.
@@ -419,27 +390,30 @@ class PartitionRuntime(Generic[ShardT]):
 
     # ------------------------------------------------------------------ the line
 
-    def _form_line(self, pieces: Pieces | None = None, outcome: Outcome[Any] | None = None) -> None:
-        """From now on requests stand in line, behind this long outcome if there is one."""
+    def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
+        """From now on requests stand in line, behind this work if there is any."""
+        if work is not None:
+            self._ahead.append(work)
         if not self._has_line:
-            self._runtime.spawn(self._work_off, self._shard, pieces, outcome)
+            self._runtime.spawn(self._work_off, self._shard)
             self._has_line = True
-        else:
-            assert outcome is None  # the task appends what is handled in line by itself
 
-    async def _work_off(self, shard: ShardT, pieces: Pieces | None, outcome: Outcome[Any] | None) -> None:
+    async def _work_off(self, shard: ShardT) -> None:
         """Take one after the other from the line until it is empty. Ends early when the shard is unloaded."""
-        if self._shard is not shard:  # before this task has started
-            return
         # Several in a turn. If each took one, clients that ask again at once would keep a line for ever.
         turn = Turn()
         try:
-            if pieces is not None and outcome is not None:
-                await self._append_all(pieces, outcome)
+            # Before this task has started the shard may have been unloaded.
+            while self._shard is shard and self._ahead:
+                await self._ahead.popleft()()
             # A line is formed behind something that stands alone, or before it.
-            await self._flights.until_landed()
-            while self._shard is shard and (self._queue or self._waits_to_stand_alone()):
-                await self._next_in_line()
+            if self._shard is shard:
+                await self._flights.until_landed()
+            while self._shard is shard and (self._ahead or self._queue or self._waits_to_stand_alone()):
+                if self._ahead:
+                    await self._ahead.popleft()()
+                else:
+                    await self._next_in_line()
                 # Meanwhile callers may leave the line.
                 await turn.give_way()
         except Exception:
@@ -472,15 +446,13 @@ class PartitionRuntime(Generic[ShardT]):
         else:
             assert first is not None
             outcome = self._handle_first(first)
-        if len(outcome.records) > _batch_size(outcome):
-            self._begin(outcome)
-            self._unsettled.append(outcome)
-            await self._append_all(self._pieces(outcome), outcome)
-        elif not is_due and self._flights and self._kind.may_share_append(first and first.request):
+        if not is_due and self._flights and self._kind.may_share_append(first and first.request):
             self._gather(outcome)
         else:
-            self._carry_out(outcome)
+            self._carry_out(outcome, None if is_due or first is None else first.caller)
         if stands_alone:
+            while self._shard is shard and self._ahead:
+                await self._ahead.popleft()()
             await self._flights.until_landed()
 
     def _handle_first(self, first: Queued) -> Outcome[Any]:
@@ -494,15 +466,40 @@ class PartitionRuntime(Generic[ShardT]):
             first.caller.answer(first.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
-    async def _append_all(self, pieces: Pieces, outcome: Outcome[Any]) -> None:
-        """Append a long outcome, others having a turn between two batches."""
-        shard = self._shard
-        while self._append_next(pieces, outcome):
-            await trio.lowlevel.checkpoint()
+    def _leave(self, rest: Rest, caller: WaitingCaller[Any] | None) -> None:
+        """Leave what a call has left to do to the task of the line."""
+        self._is_going_on, self._asker = True, caller
+        self._form_line(partial(self._go_on, rest))
+
+    async def _go_on(self, rest: Rest) -> None:
+        """Do what a call has left to do, others having a turn between its steps, and append what it comes to."""
+        shard, turn = self._shard, Turn()
+        while True:
+            try:
+                self._flights.give(next(rest))
+            except StopIteration as end:
+                outcome: Outcome[Any] = end.value
+                break
+            await turn.give_way()
             if self._shard is not shard:
-                return  # `unload` has settled it
-        # Settled already: the log has refused a batch.
-        if any(each is outcome for each in self._unsettled):
+                return  # `unload` has answered the caller
+        self._is_going_on, self._asker = False, None
+        self._append_gathered()  # which were handled before
+        self._begin(outcome)
+        if outcome.records:
+            self._unsettled.append(outcome)
+            await self._append_long(outcome)
+
+    async def _append_long(self, outcome: Outcome[Any]) -> None:
+        """Append a long outcome: its one batch is made in a thread, or others have a turn between its batches."""
+        shard, pieces = self._shard, self._pieces(outcome)
+        if must_be_whole(outcome):
+            make = partial(whole_batch, outcome, self._kind.encode, self._runtime.timestamp_ms())
+            pieces = iter([(outcome.records, await self._runtime.run_in_thread(make))])
+        while self._shard is shard and self._append_next(pieces, outcome):
+            await trio.lowlevel.checkpoint()
+        # `unload` has settled it, or the log has refused a batch.
+        if self._shard is shard and any(each is outcome for each in self._unsettled):
             self._settle(outcome, ErrorCode.NONE)
 
     # ------------------------------------------------------------------ load and unload
@@ -562,12 +559,16 @@ class PartitionRuntime(Generic[ShardT]):
         """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
         # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent = self._shard, None, absent
-        self._has_line = self._is_landing = False
+        self._has_line = self._is_landing = self._is_going_on = False
+        self._ahead.clear()
+        asker, self._asker = self._asker, None
         unsettled, self._unsettled = self._unsettled, []
         gathered, self._gathered, self._gathered_records = self._gathered, [], 0
         flights = self._flights.give_up()
         for flight in flights:
             refuse(flight.replies, error)
+        if asker is not None:
+            asker.answer(asker.refuse(error))
         while self._queue:
             caller, _ = self._queue.popitem(last=False)
             caller.answer(caller.refuse(error))
@@ -592,7 +593,3 @@ class PartitionRuntime(Generic[ShardT]):
         self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._runtime.load_soon(self)
 
-
-def _batch_size(outcome: Outcome[Any]) -> int:
-    """How many of its records go into one batch."""
-    return RECORDS_PER_ATOMIC_BATCH if outcome.is_atomic else RECORDS_PER_BATCH

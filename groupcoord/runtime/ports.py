@@ -1,11 +1,11 @@
-"""The ports of a runtime: the state machines that it runs, and the log that holds their records."""
+"""The ports of a runtime: the state machines that it runs, the log that holds their records, and what partitions need of it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.light_dataclass import light_dataclass
@@ -48,7 +48,10 @@ class CoordinatorShard(Protocol):
     def unload(self, error: ErrorCode) -> list[Reply]: ...
 
     def discard(self) -> Outcome[Any]:
-        """What a call that did not end has collected: none of it happens."""
+        """What a call that did not end has collected: none of it happens. The shard is done with."""
+
+    def unfinished(self) -> Rest | None:
+        """What the last call has left to do. Asked after each call that is not a read."""
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -117,6 +120,40 @@ class CoordinatorLog(Protocol):
 
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
         """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+
+
+class Host(Protocol[ShardT]):
+    """What runs the partitions: the `Runtime`."""
+
+    @property
+    def kind(self) -> ShardKind[ShardT]: ...
+
+    @property
+    def log(self) -> CoordinatorLog: ...
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether no deadline passes."""
+
+    def leads(self, partition: Any) -> bool:
+        """Whether a partition was not lost since its election."""
+
+    def now_ms(self) -> int: ...
+
+    def timestamp_ms(self) -> int: ...
+
+    def times(self) -> dict[str, int]: ...
+
+    def mind(self, shard: ShardT | None) -> None:
+        """Wake up in time for this shard."""
+
+    def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None: ...
+
+    def load_soon(self, partition: Any) -> None: ...
+
+    async def load_after(self, pause_s: float, partition: Any) -> None: ...
+
+    async def run_in_thread(self, function: Callable[[], Any]) -> Any: ...
 
 
 class CommitVerifier(Protocol):

@@ -122,6 +122,9 @@ class ShareStateShard:
         replies, self._replies = self._replies, []
         return replies
 
+    def unfinished(self) -> None:
+        """Each call does all that it has to do."""
+
     def next_deadline_ms(self) -> int | None:
         """When to look for share partitions whose last snapshot is old."""
         return self._cold_scan_at_ms

@@ -101,13 +101,29 @@ class Conversation:
             self.kinds, self.config, self.images, lambda group_id: self.settings, make_uuid=make_uuid
         )
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _whole(self, outcome: Outcome) -> Outcome:
+        """What a call comes to when all its steps are taken."""
         self._send(outcome.replies)
+        rest = self.shard.unfinished()
+        if rest is None:
+            return outcome
+        while True:
+            try:
+                self._send(next(rest))
+            except StopIteration as end:
+                whole: Outcome = end.value
+                self._send(whole.replies)
+                return whole
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        outcome = self._whole(outcome)
         if not self.refuse_appends:
             for record in outcome.records:
                 self.log.append(self.formats.encode_record(record))
                 self.shard.replay(record, len(self.log))
-        self._send(self.shard.settle(outcome.settlements, self.refuse_appends, **self.times()))
+        replies = self.shard.settle(outcome.settlements, self.refuse_appends, **self.times())
+        settled = self._whole(Outcome([], replies, []))
+        assert not settled.records and not settled.settlements
         self.jobs += outcome.jobs
         if not self.holds_jobs:
             self.do_jobs()

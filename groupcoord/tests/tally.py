@@ -36,6 +36,7 @@ class Add(NamedTuple):
 
     group_id: str
     numbers: dict[str, int]
+    is_cuttable: bool = False
 
 
 class Sum(NamedTuple):
@@ -140,6 +141,8 @@ class TallyGroups(Part):
 
     def _add(self, request: Add, caller: Caller) -> None:
         sums = {}
+        if request.is_cuttable:
+            self._effects.be_cuttable()
         for member_id, number in request.numbers.items():
             before = self.value_of(TallyKey(group_id=request.group_id, member_id=member_id))
             sums[member_id] = number + (0 if before is None else before.number)

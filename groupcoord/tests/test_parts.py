@@ -10,13 +10,13 @@ from ottla.groupcoord.groups.kinds import Kinds
 from ottla.groupcoord.groups.part import Host, Part, PartKind
 from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.runtime.batches import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
-from ottla.groupcoord.runtime.partition_runtime import RECORDS_PER_ATOMIC_BATCH
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
-from ottla.groupcoord.tests.fakes import KINDS, FakeImages, FakeLog
+from ottla.groupcoord.tests.fakes import KINDS, FakeImages, FakeLog, beside_the_loop
 from ottla.groupcoord.tests.tally import SESSION_MS, TALLY, Add, Sum, TallyGroup
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import (
@@ -28,6 +28,7 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.records import decode_records
 
 WITH_TALLY = (*KINDS, TALLY)
+MANY = {f"member {number}": 1 for number in range(4 * RECORDS_PER_BATCH)}
 
 
 def tally_talk() -> Conversation:
@@ -199,17 +200,20 @@ class Tallies:
         kind = shard_kind(
             Kinds(WITH_TALLY), lambda: Shard(WITH_TALLY, GroupConfig(), images, lambda group_id: settings, make_uuid=str)
         )
-        self.runtime = Runtime(kind, self.log, wall_clock_ms=lambda: 1_700_000_000_000)
+        self.runtime = Runtime(
+            kind, self.log, wall_clock_ms=lambda: 1_700_000_000_000, run_in_thread=beside_the_loop
+        )
 
     async def start(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.runtime.run)
         self.runtime.on_election(0)
         await trio.testing.wait_all_tasks_blocked()
 
-    async def add(self, numbers: dict[str, int]) -> object:
+    async def add(self, numbers: dict[str, int], *, is_cuttable: bool = False) -> object:
         partition = self.runtime.partition(0)
         assert partition is not None
-        return await finished(partition.submit(Add(GROUP, numbers), WaitingCaller(lambda error: error)))
+        request = Add(GROUP, numbers, is_cuttable)
+        return await finished(partition.submit(request, WaitingCaller(lambda error: error)))
 
     def total(self) -> int:
         partition = self.runtime.partition(0)
@@ -252,8 +256,40 @@ async def test_half_an_append_that_the_log_refuses_is_decided_by_the_log(
         return append(partition, batch)
 
     monkeypatch.setattr(tallies.log, "append", append_some)
-    numbers = {str(number): 1 for number in range(RECORDS_PER_ATOMIC_BATCH + 1)}
-    assert await tallies.add(numbers) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await tallies.add(MANY, is_cuttable=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await trio.testing.wait_all_tasks_blocked()
     written = sum(len(list(decode_records(batch))) for batch in tallies.log.batches[0])
-    assert written == RECORDS_PER_ATOMIC_BATCH and tallies.total() == written
+    assert written == RECORDS_PER_BATCH and tallies.total() == written
+
+
+@pytest.mark.parametrize("commit_seconds", [0, 1])
+async def test_an_atomic_append_is_one_batch(
+    commit_seconds: float, autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    tallies = Tallies()
+    tallies.log.commit_seconds = commit_seconds
+    await tallies.start(nursery)
+    assert await tallies.add(MANY) == MANY
+    (batch,) = tallies.log.batches[0]
+    assert len(list(decode_records(batch))) == len(MANY) == tallies.total()
+    assert len(batch) < COMPRESSED_FROM, "compressed"
+    tallies.log.batch_bytes_max = len(batch) // 2
+    assert await tallies.add(MANY) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert tallies.total() == len(MANY) and len(tallies.log.batches[0]) == 1, "taken back"
+
+
+async def test_an_atomic_append_that_is_unloaded_on_its_way_is_answered(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    tallies = Tallies()
+    await tallies.start(nursery)
+    answers: list[object] = []
+
+    async def collect() -> None:
+        answers.append(await tallies.add(MANY))
+
+    nursery.start_soon(collect)
+    await trio.lowlevel.checkpoint()
+    tallies.runtime.on_resignation(0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers == [ErrorCode.NOT_COORDINATOR] and not tallies.log.batches[0]

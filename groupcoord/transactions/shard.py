@@ -176,6 +176,9 @@ class TransactionShard:
         assert not settled.records and not settled.settlements, "a settlement only replies"
         return settled.replies
 
+    def unfinished(self) -> None:
+        """Each call does all that it has to do."""
+
     def next_deadline_ms(self) -> int | None:
         overdue, expiry = self._overdue_scan, self._expiry_scan
         # Asked three times for each request, so by the shortest way.
