@@ -1,18 +1,47 @@
-"""Random UUIDs as bytes. Python's own module for them looks at the platform when it is loaded, which takes longer than all else here."""
+"""Random UUIDs as bytes. Python's own module for them looks at the platform when it is loaded, which takes longer than all else here.
+
+All numbers that somebody may guess come from the operating system, as those of `secrets` do; that module costs a start what it
+imports. `server/tests/test_forked.py` lists who may use Python's `random`.
+"""
+
+from __future__ import annotations
 
 import os
 
 _VERSION = 0xF000 << 64, 0x4000 << 64  # the bits of the version, and what they are in a random UUID (RFC 9562, version 4)
 _VARIANT = 0xC000 << 48, 0x8000 << 48
+_UUID_BYTES = 16
 
 
 def random_uuid() -> bytes:
     """One that nobody else has."""
-    return uuid_of(int.from_bytes(os.urandom(16), "big"))
+    return uuid_of(int.from_bytes(os.urandom(_UUID_BYTES), "big"))
 
 
 def uuid_of(bits: int) -> bytes:
     """The random UUID that these 128 random bits make."""
     for mask, value in (_VERSION, _VARIANT):
         bits = bits & ~mask | value
-    return bits.to_bytes(16, "big")
+    return bits.to_bytes(_UUID_BYTES, "big")
+
+
+class UuidSupply:
+    """Random UUIDs by the thousand.
+
+    The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
+    """
+
+    def __init__(self, asked_at_once: int = 1024) -> None:
+        self._bytes_at_once = asked_at_once * _UUID_BYTES
+        self._left = memoryview(b"")
+
+    def clear(self) -> None:
+        """Forget what is left of the system's last answer."""
+        self._left = memoryview(b"")
+
+    def take(self) -> bytes:
+        """One that nobody else has."""
+        if not self._left:
+            self._left = memoryview(os.urandom(self._bytes_at_once))
+        bits, self._left = self._left[:_UUID_BYTES], self._left[_UUID_BYTES:]
+        return uuid_of(int.from_bytes(bits, "big"))

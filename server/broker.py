@@ -70,8 +70,6 @@ if TYPE_CHECKING:
     from ottla.server.telemetry.receiver import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
 
-INT_MAX = (1 << 31) - 1
-
 
 class LatePart(Protocol):
     """A part that is made when it is first needed."""
@@ -210,10 +208,10 @@ class Broker:
 
     @cached_property
     def fetch_sessions(self) -> FetchSessionCache:
-        from ottla.replication.partition.fetch_session import FetchSessionCache
+        from ottla.replication.partition.fetch_session import FetchSessionCache, random_session_id
 
         slots = self.configs.started_with.replication.max_incremental_fetch_session_cache_slots
-        return FetchSessionCache(slots, lambda: self.surroundings.random.randint(1, INT_MAX))
+        return FetchSessionCache(slots, partial(random_session_id, self.surroundings.random_bytes))
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
@@ -266,7 +264,7 @@ class Broker:
         from ottla.server.telemetry.telemetry import Telemetry
 
         assert self.receiver is not None  # or nobody would be asked for metrics
-        return self._started(Telemetry(self.configs, self.receiver, self.surroundings.random.randbytes, self.now_ms))
+        return self._started(Telemetry(self.configs, self.receiver, self.surroundings.random_bytes, self.now_ms))
 
     @property
     def begun_telemetry(self) -> Telemetry | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -61,4 +61,5 @@ class Surroundings:
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
     make_peers: Callable[[Readiness, Speech], Peers] = _tcp_peers
-    random: random.Random = field(default_factory=random.Random)
+    random_bytes: Callable[[int], bytes] = os.urandom
+    """Of ids that nobody may guess; the operating system has the same for `secrets`."""

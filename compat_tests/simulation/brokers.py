@@ -249,7 +249,7 @@ class SimBroker:
             run_in_thread=thread_runner(chance),
             open_session=self._open_session,
             make_peers=lambda readiness, speech: SimPeers(self._setting.network, self.node_id),
-            random=chance,
+            random_bytes=chance.randbytes,
         )
 
     def _open_session(self, config: object) -> MemoryCoordination:

@@ -10,7 +10,8 @@ A member has one session with each broker that leads partitions for it. What a S
 | -1     | it ends with this request                  | SHARE_SESSION_NOT_FOUND |
 
 A ShareAcknowledge goes on with a session or ends it, and may not begin one. A session ends as well when its connection
-is closed. When a session ends, what its member holds is released; who calls this does so. A session that another one
+is closed. A session belongs to the principal that began it: to another one SHARE_SESSION_NOT_FOUND is all that there is, also
+for epoch 0. When a session ends, what its member holds is released; who calls this does so. A session that another one
 replaces does not end in this sense.
 
 Every partition is in the first answer. Later answers have a partition only if it has records or an error, if it is new
@@ -37,10 +38,16 @@ _EPOCH_MAX = (1 << 31) - 1
 
 
 class SessionKey(NamedTuple):
-    """A member of a group."""
+    """A member of a group, and the principal that says so."""
 
     group_id: str
     member_id: str
+    principal: str
+
+    @property
+    def member(self) -> tuple[str, str]:
+        """The same whoever says it."""
+        return self.group_id, self.member_id
 
 
 class TopicPartition(NamedTuple):
@@ -100,7 +107,7 @@ class ShareSessions:
     def __init__(self, limit: Callable[[], int], on_end: Callable[[ShareSession], None]) -> None:
         self._limit = limit
         self._on_end = on_end
-        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._sessions: dict[tuple[str, str], ShareSession] = {}  # by group and member
         self._by_connection: dict[object, dict[SessionKey, None]] = {}
         self._members: dict[str, int] = {}  # how many of a group have sessions
         self._partitions = 0
@@ -114,10 +121,14 @@ class ShareSessions:
 
     def get(self, key: SessionKey) -> ShareSession:
         """A member's session."""
-        session = self._sessions.get(key)
+        session = self._session_of_same(key)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
+
+    def _session_of_same(self, key: SessionKey) -> ShareSession | None:
+        session = self._sessions.get(key.member)
+        return session if session is not None and session.key == key else None
 
     def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
         """Refuse a request that names more partitions than a session may have, before anybody looks at them."""
@@ -133,7 +144,10 @@ class ShareSessions:
         session = ShareSession(key, connection)
         session.update(wanted, ())
         session.owe_nothing()  # the first answer has them all anyway
-        before = self._sessions.get(key)
+        before = self._session_of_same(key)
+        if before is None and key.member in self._sessions:
+            # What the member holds is held by its name alone.
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         others, more = len(self._sessions), len(session.partitions)
         if before is not None:
             others, more = others - 1, more - len(before.partitions)
@@ -144,7 +158,7 @@ class ShareSessions:
         # Nothing is released: the member may say later what became of records that it got in the session before.
         if before is not None:
             self._forget(before)
-        self._sessions[key] = session
+        self._sessions[key.member] = session
         self._by_connection.setdefault(connection, {})[key] = None
         self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
         self._partitions += len(session.partitions)
@@ -175,7 +189,7 @@ class ShareSessions:
 
     def end(self, key: SessionKey) -> None:
         """End a session, if there is one."""
-        session = self._sessions.get(key)
+        session = self._session_of_same(key)
         if session is not None:
             self._forget(session)
             self._on_end(session)
@@ -183,7 +197,7 @@ class ShareSessions:
     def _forget(self, session: ShareSession) -> None:
         key = session.key
         session.is_over = True
-        del self._sessions[key]
+        del self._sessions[key.member]
         self._partitions -= len(session.partitions)
         self._members[key.group_id] -= 1
         if not self._members[key.group_id]:

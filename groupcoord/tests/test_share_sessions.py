@@ -6,7 +6,7 @@ from ottla.groupcoord.sharing import sessions as module
 from ottla.groupcoord.sharing.sessions import SessionKey, ShareSession, ShareSessions, TopicPartition
 from ottla.wire.errors import ErrorCode, KafkaError
 
-A, B = SessionKey("g", "a"), SessionKey("g", "b")
+A, B = SessionKey("g", "a", "User:a"), SessionKey("g", "b", "User:b")
 
 
 def parts(*indexes: int) -> list[TopicPartition]:
@@ -117,3 +117,16 @@ def test_partitions_are_limited_in_one_session_and_in_all(monkeypatch: pytest.Mo
     room.sessions.begin(B, parts(0, 1), "wire")
     room.sessions.end(A)
     room.sessions.go_on(B, 1, parts(2, 3))
+
+
+def test_a_session_is_its_principals_alone() -> None:
+    room = Room()
+    room.sessions.begin(A, parts(0), "wire")
+    thief = A._replace(principal="User:thief")
+    refused(ErrorCode.SHARE_SESSION_NOT_FOUND, room, thief, 1)
+    with pytest.raises(KafkaError) as caught:
+        room.sessions.begin(thief, parts(0), "other wire")
+    assert caught.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
+    room.sessions.end(thief)
+    room.sessions.disconnect("other wire")
+    assert not room.ended and room.sessions.go_on(A, 1)

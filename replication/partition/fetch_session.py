@@ -8,6 +8,8 @@ What a request's session id and epoch ask for:
     N     0, -1   full fetch that first closes session N (0 also asks for a new one)
     N     n >= 1  incremental: `topics` are added or changed, `forgotten_topics_data` removed; n must be the next epoch
 
+A session belongs to the principal that began it. To others its id is unknown: they neither go on with it nor close it.
+
 Errors of an incremental fetch: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
 (names and topic ids may not be mixed). A session whose last partition is forgotten ends, and one that becomes too large
 does as well: the client then begins another one, and gets none.
@@ -48,7 +50,7 @@ IDLE_READ_MAX = 1_000  # the next fetch tells of the idle partitions of a larger
 PARTITIONS_MAX = 100_000
 """In all sessions together. Each takes some 800 bytes, whether it exists or not."""
 
-_EPOCH_MAX = (1 << 31) - 1
+_INT_MAX = (1 << 31) - 1
 
 _by_place = attrgetter("place")
 
@@ -72,13 +74,17 @@ class FetchSession:
         "last_fetch",
         "last_used_ms",
         "on_wake",
+        "principal",
         "session_id",
         "targets",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> None:
+    def __init__(
+        self, session_id: int, principal: str, *, uses_topic_ids: bool, is_follower: bool, now_ms: int
+    ) -> None:
         self.session_id = session_id
+        self.principal = principal
         self.uses_topic_ids = uses_topic_ids
         self.is_follower = is_follower
         self.created_ms = now_ms
@@ -118,7 +124,7 @@ class FetchSession:
 
     def advance(self, now_ms: int) -> None:
         # Kafka's epochs go on at 1: 0 and -1 have meanings of their own.
-        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+        self.epoch = 1 if self.epoch == _INT_MAX else self.epoch + 1
         self.last_used_ms = now_ms
 
     def move_to_end(self, target: FetchTarget) -> None:
@@ -295,6 +301,13 @@ class FetchContext:
         self.targets.sort(key=_by_place)
 
 
+def random_session_id(random_bytes: Callable[[int], bytes]) -> int:
+    """A positive int32 that nobody can foretell."""
+    while (session_id := int.from_bytes(random_bytes(4)) & _INT_MAX) == NO_SESSION:
+        pass
+    return session_id
+
+
 class FetchSessionCache:
     """All sessions of this broker. `new_id` gives a random positive int32."""
 
@@ -321,6 +334,7 @@ class FetchSessionCache:
         version: int,
         cluster: ClusterState,
         now_ms: int,
+        principal: str,
         named: NamedPartitions | None = None,
     ) -> FetchContext:
         """The context a request asks for; see the table in the module's docstring. `named`: what it names, if that was read."""
@@ -328,13 +342,18 @@ class FetchSessionCache:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # A client that begins anew does not come back to its old session. Without this it would keep a slot for
             # minutes.
-            self._close(request.session_id)
+            if self._session_of(principal, request.session_id) is not None:
+                self._close(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(changed)
             # The session is made with the answer. A fetch that is given up while it waits leaves none behind.
-            return FetchContext(changed, begin=partial(self._create, request, version, now_ms))
+            return FetchContext(changed, begin=partial(self._create, request, version, now_ms, principal))
         forgotten = _forgotten(request, version) if named is None else named.forgotten
-        return self._incremental(request, version, changed, forgotten, cluster, now_ms)
+        return self._incremental(request, version, changed, forgotten, cluster, now_ms, principal)
+
+    def _session_of(self, principal: str, session_id: int) -> FetchSession | None:
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.principal == principal else None
 
     def _incremental(
         self,
@@ -344,8 +363,9 @@ class FetchSessionCache:
         forgotten: list[Key],
         cluster: ClusterState,
         now_ms: int,
+        principal: str,
     ) -> FetchContext:
-        session = self._sessions.get(request.session_id)
+        session = self._session_of(principal, request.session_id)
         # The checks come in Kafka's order. None of them may change the session: its owner may still go on with it.
         if session is None:
             return FetchContext([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -385,7 +405,7 @@ class FetchSessionCache:
             session.close()
 
     def _create(
-        self, request: FetchRequest, version: int, now_ms: int, targets: list[FetchTarget]
+        self, request: FetchRequest, version: int, now_ms: int, principal: str, targets: list[FetchTarget]
     ) -> FetchSession | None:
         is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
         if not self._has_room(len(targets), len(targets)):
@@ -396,7 +416,7 @@ class FetchSessionCache:
         while session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(
-            session_id, uses_topic_ids=version >= TOPIC_IDS_SINCE, is_follower=is_follower, now_ms=now_ms
+            session_id, principal, uses_topic_ids=version >= TOPIC_IDS_SINCE, is_follower=is_follower, now_ms=now_ms
         )
         session.update(targets, ())
         self._sessions[session_id] = session

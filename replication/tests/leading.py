@@ -88,7 +88,7 @@ class Leader:
     # --- Fetch
 
     async def _fetch(self, request: FetchRequest, version: int) -> FetchResponse:
-        opened = self.sessions.open(request, version, self.cluster, NOW_MS)
+        opened = self.sessions.open(request, version, self.cluster, NOW_MS, "User:broker")
         if opened.error:
             return FetchResponse(error_code=opened.error, responses=[])
         broker, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch

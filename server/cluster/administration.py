@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import random
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
 from ottla.replication.control.topic_planner import NewTopic, TopicPlan
-from ottla.replication.random_ids import uuid_of
+from ottla.replication.random_ids import UuidSupply
 from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.cluster.controller.topics_by_request import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
@@ -82,17 +81,14 @@ RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
 
 PlanOrError = TopicPlan | KafkaError
 
-_random = random.Random()
-# Workers are forked from one process. With the same state two of them would give different topics the same ids.
-os.register_at_fork(after_in_child=_random.seed)
+_topic_ids = UuidSupply()
+# Workers are forked from one process. With the same bytes two of them would give different topics the same ids.
+os.register_at_fork(after_in_child=_topic_ids.clear)
 
 
 def random_topic_id() -> bytes:
-    """A topic id that is neither of the two that Kafka reserves.
-
-    The system is not asked for each: after such a call the event loop may have to wait for every thread that computes.
-    """
-    while (topic_id := uuid_of(_random.getrandbits(128))) in RESERVED_IDS:
+    """A topic id that is neither of the two that Kafka reserves."""
+    while (topic_id := _topic_ids.take()) in RESERVED_IDS:
         pass
     return topic_id
 

@@ -83,7 +83,9 @@ def _fetch(
     request: FetchRequest, context: RequestContext[Port], named: NamedPartitions | None = None
 ) -> Worked[Answered]:
     broker = context.broker
-    opened = broker.fetch_sessions.open(request, context.api_version, broker.cluster, context.now_ms, named)
+    opened = broker.fetch_sessions.open(
+        request, context.api_version, broker.cluster, context.now_ms, context.principal, named
+    )
     # Beside a session error Kafka sends no partitions and no session id. The client begins a new session then.
     if opened.error:
         return FetchResponse(error_code=opened.error, responses=[])

@@ -59,7 +59,7 @@ def share_acknowledge(
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, responses=[], node_endpoints=[])
     may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
-    acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key, may_renew), rights_of(context))
+    acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
     listener_name = context.listener_name
     if _size(request) <= PARTITIONS_PER_TURN:
         for _ in _steps(request, context.broker, acknowledged):

@@ -52,7 +52,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Port]) -> An
         asking = Asking(request, context)
     except KafkaError as error:
         refusal = _refusal(error.code)
-        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+        if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
             return AtLast(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
         return refusal
     if asking.size <= PARTITIONS_PER_TURN:
@@ -60,6 +60,9 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Port]) -> An
             pass
         return asking.answer()
     return _in_turns(asking)
+
+
+_NO_SESSION = ErrorCode.SHARE_SESSION_LIMIT_REACHED, ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
 def _refusal(code: ErrorCode) -> ShareFetchResponse:
@@ -111,7 +114,7 @@ class Asking:
         self._charge = context.charge
         self._targets: list[Target] = []
         self._refused: dict[TopicPartition, Found] = {}
-        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key, self._renews), self._rights)
+        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
 
     def _open(self, key: SessionKey, context: RequestContext[Port]) -> list[TopicPartition]:
         """Begin a session or go on with it; returns its partitions."""

@@ -41,7 +41,7 @@ def session_key(group_id: str | None, member_id: str | None, context: RequestCon
     require(context, AclOperation.READ, ResourceType.GROUP, group_id)
     if not member_id or len(member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    return SessionKey(group_id, member_id)
+    return SessionKey(group_id, member_id, context.principal)
 
 
 def rights_of(context: RequestContext[Guarded]) -> FetchRights | None:

@@ -137,7 +137,7 @@ class ShareGroups:
 
     def _on_session_end(self, session: ShareSession) -> None:
         """What its member holds is for others now."""
-        group_id, member_id = session.key
+        group_id, member_id = session.key.member
         shares = [
             share
             for topic_id, index in session.partitions

@@ -36,14 +36,18 @@ class Instance:
         "last_error",
         "last_get_ms",
         "last_push_ms",
+        "principal",
         "subscription_id",
         "version",
         "wanted",
     )
 
-    def __init__(self, instance_id: bytes, client: Client, wanted: Wanted, subscription_id: int, version: int) -> None:
+    def __init__(
+        self, instance_id: bytes, principal: str, client: Client, wanted: Wanted, subscription_id: int, version: int
+    ) -> None:
         """`version`: of the subscriptions that `wanted` was found by."""
         self.instance_id = instance_id
+        self.principal = principal
         self.client = client
         self.wanted = wanted
         self.subscription_id = subscription_id
@@ -80,6 +84,11 @@ class Instances:
 
     def __contains__(self, instance_id: bytes) -> bool:
         return instance_id in self._known
+
+    def is_of_another(self, instance_id: bytes, principal: str, now_ms: int) -> bool:
+        """Whether there is an instance of this id that has not expired, and is not this principal's."""
+        found = self._known.get(instance_id)
+        return found is not None and found.expires_ms > now_ms and found.principal != principal
 
     def find(self, instance_id: bytes, now_ms: int) -> Instance | None:
         """An instance that has not expired; it has another lease of life then."""

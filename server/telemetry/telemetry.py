@@ -11,6 +11,9 @@ Before it is handed to the receiver it may be THROTTLING_QUOTA_EXCEEDED, too, be
 reads one after the other and takes its time, and what waits takes memory. An owner of clients (`turns.py`) may have as much
 waiting there as is free, and so one alone has half of the room, two a third each, and whoever comes to them finds the same.
 
+An instance belongs to the principal that it came with first. Another one that asks with its id is given an id of its own, and
+what it pushes is UNKNOWN_SUBSCRIPTION_ID, after which it asks.
+
 As in Kafka that last one is also what becomes too large when it is decompressed, nobody has to be authorized, and nothing that
 was pushed is kept in the broker itself.
 """
@@ -110,7 +113,9 @@ class Telemetry:
         self, request: GetTelemetrySubscriptionsRequest, context: RequestContext[Any]
     ) -> Worked[GetTelemetrySubscriptionsResponse]:
         """What the client is asked for. Raises KafkaError."""
-        instance_id = self._new_id() if request.client_instance_id == ZERO_UUID else request.client_instance_id
+        instance_id = request.client_instance_id
+        if instance_id == ZERO_UUID or self.instances.is_of_another(instance_id, context.principal, context.now_ms):
+            instance_id = self._new_id()
         answer = partial(self._subscriptions_of, context.now_ms)
         found = self._instance(instance_id, context)
         return answer(found) if isinstance(found, Instance) else _then(found, answer)
@@ -136,6 +141,9 @@ class Telemetry:
         if request.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         now_ms, owner = context.now_ms, _owner(context)
+        if self.instances.is_of_another(request.client_instance_id, context.principal, now_ms):
+            self.unknown_subscriptions += 1
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
         found = self._instance(request.client_instance_id, context)
         instance = found if isinstance(found, Instance) else await found
         try:
@@ -214,7 +222,11 @@ class Telemetry:
     def _made(
         self, instance_id: bytes, client: Client, version: int, context: RequestContext[Any], now_ms: int, wanted: Wanted
     ) -> Instance:
-        instance = Instance(instance_id, client, wanted, subscription_id(wanted, instance_id), version)
+        principal = context.principal
+        # Another one may have come with the id while this one was matched.
+        if self.instances.is_of_another(instance_id, principal, now_ms):
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
+        instance = Instance(instance_id, principal, client, wanted, subscription_id(wanted, instance_id), version)
         self.instances.put(instance, context, now_ms)
         context.on_close(self.instances.leave)
         return instance

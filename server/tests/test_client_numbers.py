@@ -402,6 +402,17 @@ def test_a_crowd_of_one_owner_does_not_keep_others_out(monkeypatch: pytest.Monke
     assert held(kept) > {"honest"} and kept.evicted > 0
 
 
+def test_nobody_writes_over_the_numbers_of_another_owner() -> None:
+    kept = ClientNumbers()
+    keep(kept, "i", gauges("x"), owner="somebody", interval_s=20)
+    before = told(kept)
+    keep(kept, "i", gauges("y"), owner="eve", now_s=1)
+    assert told(kept) == before and kept.left_out == 1
+    kept.expire(61)
+    keep(kept, "i", gauges("y"), owner="eve", now_s=62)
+    assert ("client_telemetry_y", "") in told(kept), "when they have expired the id is free"
+
+
 def test_owners_of_the_same_size_leave_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "NUMBERS_MAX", 10)
     kept = ClientNumbers()

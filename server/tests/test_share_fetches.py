@@ -706,9 +706,9 @@ async def test_what_a_member_held_in_many_partitions_is_given_up_in_turns() -> N
             held = market.share_groups.lead(SharePartitionKey("g", TOPIC_ID, index), "t")
             held.machine.acquire(Wish("a", 1, 1), 0, [FetchedBatch(0, 0)], locks_now_ms())
         market.share_groups.sessions.begin(
-            SessionKey("g", "a"), [TopicPartition("t", TOPIC_ID, index) for index in indexes], member.context
+            SessionKey("g", "a", member.context.principal), [TopicPartition("t", TOPIC_ID, index) for index in indexes], member.context
         )
-        market.share_groups.sessions.begin(SessionKey("g", "b"), [], object())
+        market.share_groups.sessions.begin(SessionKey("g", "b", "User:b"), [], object())
         member.context.on_close(market.share_groups.sessions.disconnect)
         with counted((LeaderShare, "after")) as steps:
             member.context.close()
@@ -716,7 +716,7 @@ async def test_what_a_member_held_in_many_partitions_is_given_up_in_turns() -> N
             await trio.testing.wait_all_tasks_blocked()
         assert steps.all["after"] >= len(indexes)
         assert all(market.share(index).machine.next_fetch_offset() == 0 for index in indexes)
-        market.share_groups.sessions.end(SessionKey("g", "b"))
+        market.share_groups.sessions.end(SessionKey("g", "b", "User:b"))
         await trio.testing.wait_all_tasks_blocked()
         assert not any(map(market.share, indexes)), "nobody of the group is left"
         nursery.cancel_scope.cancel()

@@ -436,3 +436,18 @@ def test_the_requests_are_served_only_where_somebody_takes_metrics(is_in_cluster
         keys = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver).keys()
         told = {each.api_key for each in served_api_versions(is_in_cluster=is_in_cluster, has_receiver=has_receiver)}
         assert {71, 72} & keys == {71, 72} & told == ({71, 72} if has_receiver else set())
+
+
+async def test_an_instance_is_its_principals_alone(asked: Asked) -> None:
+    """Another principal neither pushes as it nor takes its turns; asking with its id gives another id."""
+    asked.subscribe("s", metrics="*", interval_ms="1000")
+    told = await asked.got()
+    owners = asked.context
+    asked.context = asked.connection(principal="User:eve")
+    assert await asked.push(told) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert await asked.push(told, terminating=True) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    given = await asked.got(told.client_instance_id)
+    assert given.client_instance_id not in (told.client_instance_id, ZERO_UUID)
+    asked.context.close()
+    asked.context = owners
+    assert await asked.push(told) is ErrorCode.NONE

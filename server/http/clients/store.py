@@ -93,6 +93,10 @@ class ClientNumbers:
                 self.left_out += 1
                 return
             instance = self._shares.put(pusher.instance_id, owner)
+        elif instance.owner.name != pusher.owner:
+            # Nobody writes over the numbers of another one. When these have expired the id is free.
+            self.left_out += 1
+            return
         instance.labels = pusher.labels
         instance.expires_s = now_s + max(EXPIRY_MIN_S, 3 * pusher.interval_s)
         self._shares.note_push(instance, pusher.interval_s, now_s)
