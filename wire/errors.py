@@ -14,6 +14,11 @@ from typing import Self, TypeVar
 MESSAGE_LENGTH_MAX = 1_000  # characters: an answer may have one for each of tens of thousands of elements
 
 
+def shortened(message: str) -> str:
+    """A text for people that may quote a client's names of 32,767 bytes. No name that exists comes near where it is cut."""
+    return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 3] + "..."
+
+
 class ErrorCode(IntEnum):
     """Kafka's error codes; `retriable` says whether a client may simply try again, `message` explains the code."""
 
@@ -339,14 +344,11 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error of Kafka's table on its way to the response. `message` goes to the client, if there is one.
-
-    It may quote the client's own text, whose names may have 32,767 bytes. No name that exists comes near where it is cut.
-    """
+    """An error of Kafka's table on its way to the response. `message` goes to the client, if there is one."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        if message is not None and len(message) > MESSAGE_LENGTH_MAX:
-            message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
+        if message is not None:
+            message = shortened(message)
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -20,6 +20,7 @@ from ottla.wire.types import (
     StringType,
     StructType,
     TaggedFields,
+    TextType,
 )
 from ottla.wire.varint import encode_varint
 
@@ -113,7 +114,7 @@ class _Encoder:
         null, bias = ("0", " + 1") if subcon.compact else ("-1", "")
         with self._unless_null(subcon.nullable, data, f"{size} = {null}"):
             if is_string:
-                self.line(f"{data} = {data}.encode()")
+                self.line(f"{data} = text_bytes({data})" if isinstance(subcon, TextType) else f"{data} = {data}.encode()")
             self.line(f"{size} = len({data}){bias}")
         if subcon.compact:
             self._flush_with_varint(size, "encode_string_length" if is_string else "encode_varint")

@@ -6,7 +6,7 @@ from struct import Struct, error, pack, unpack_from
 
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.limits import ELEMENTS_BESIDE_RECORDS_MAX, REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
-from ottla.wire.text import JAVA_REPLACE
+from ottla.wire.text import JAVA_REPLACE, text_bytes
 from ottla.wire.varint import (
     encode_varint,
     read_length,
@@ -63,5 +63,6 @@ __all__ = [
     "read_varint",
     "skip_tagged_field",
     "skip_tags",
+    "text_bytes",
     "unpack_from",
 ]

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from ottla.wire import codecs
-from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from construct import Construct
@@ -101,6 +100,8 @@ Float64 = Primitive("float64", 0.0)
 Bool = Primitive("bool", False)
 Uuid = Primitive("uuid", ZERO_UUID)
 String = Primitive("string", "")
+Text = Primitive("text", "")
+"""A string for people, such as an error's message. It may quote names of a request, so it is cut when it is encoded."""
 Bytes = Primitive("bytes", b"")
 Records = Primitive("records", b"")
 
@@ -301,17 +302,6 @@ class Message(Struct):
     """A request or a response."""
 
     api_key: ClassVar[int]
-
-    @classmethod
-    def of_error(cls, code: ErrorCode, message: str | None = None) -> Self | None:
-        """A response that says no more than `code` at its top level; None if this response has no room for it."""
-        if "error_code" not in cls.wire_fields:
-            return None
-        response = cls.zero()
-        setattr(response, "error_code", code)  # noqa: B010 - not every message has these two
-        if "error_message" in cls.wire_fields:
-            setattr(response, "error_message", message)  # noqa: B010
-        return response
 
 
 def holds_records(cls: type[Struct]) -> bool:

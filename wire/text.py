@@ -3,22 +3,36 @@
 Bytes that are not UTF-8 become replacement characters, as many as Java's decoder makes of them. Python's "replace" makes
 the same except of an encoded surrogate (ED A0..BF and one more byte): one there, up to three here. The error handler
 registered below has the name `JAVA_REPLACE` and closes that gap, so that a name from a faulty client is the same name.
+
+A replacement character takes three bytes in place of one. So a long text that is not UTF-8 might not fit into the answer that
+repeats it: it is refused. Kafka fails over that answer.
 """
 
 from __future__ import annotations
 
 import codecs
 
+from ottla.wire.errors import ProtocolViolation, shortened
+from ottla.wire.limits import STRING_BYTES_MAX
+
 JAVA_REPLACE = "java_replace"
+REPLACED_BYTES_MAX = STRING_BYTES_MAX // 3
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
     text, start = error.object, error.start
+    if len(text) > REPLACED_BYTES_MAX:
+        raise ProtocolViolation(f"a string of {len(text)} bytes that is not UTF-8")
     if text[start] != 0xED or not b"\xa0" <= text[start + 1 : start + 2] <= b"\xbf":
         return "\ufffd", error.end
     third = text[start + 2 : start + 3]
     return "\ufffd", start + (3 if b"\x80" <= third <= b"\xbf" else 2)
+
+
+def text_bytes(text: str) -> bytes:
+    """A text for people as it is encoded; it may be cut, between two characters."""
+    return shortened(text).encode()
 
 
 codecs.register_error(JAVA_REPLACE, _replace_as_java)

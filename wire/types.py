@@ -26,7 +26,7 @@ import construct
 
 from ottla.wire.limits import STRING_BYTES_MAX, TAGS_PER_SECTION_MAX
 from ottla.wire.schema import Array, Field, Primitive, Struct, VersionRange
-from ottla.wire.text import JAVA_REPLACE
+from ottla.wire.text import JAVA_REPLACE, text_bytes
 
 Path = str
 Context = Any  # a construct.Container; construct has no types
@@ -159,6 +159,13 @@ class StringType(BytesType):
         if len(raw) > STRING_BYTES_MAX:
             raise construct.StringError(f"a string of {len(raw)} bytes", path=path)
         return raw
+
+
+class TextType(StringType):
+    """Text for people, which may be cut."""
+
+    def _to_bytes(self, obj: Any, path: Path) -> bytes:
+        return text_bytes(obj)
 
 
 class ArrayType(_Prefixed):
@@ -294,5 +301,5 @@ def _resolve_type(
     if not isinstance(wire_type, Primitive):
         struct = resolve(wire_type, version, flexible)
         return NullableStruct(struct) if nullable else struct
-    sized = {"string": StringType, "bytes": BytesType, "records": RecordsType}.get(wire_type.name)
+    sized = {"string": StringType, "text": TextType, "bytes": BytesType, "records": RecordsType}.get(wire_type.name)
     return FIXED[wire_type.name] if sized is None else sized(compact=flexible, nullable=nullable)

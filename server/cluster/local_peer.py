@@ -35,7 +35,9 @@ class LocalPeer:
             response = route.handler(request, context)
             return await response if isinstance(response, Coroutine) else response
         except KafkaError as error:
-            return route.response_class.of_error(error.code, error.message)
+            from ottla.wire.error_answers import error_answer  # here, because it is seldom needed
+
+            return error_answer(request, route.response_class, version, error.code, error.message)
 
     async def aclose(self) -> None:
         """There is nothing to hang up."""

@@ -18,6 +18,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.server.cluster.forwarding import carried_out
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
@@ -119,11 +120,8 @@ async def _answered(call: Call, data: bytes, start: int, client: RequestContext[
     throttling = Throttling(quotas)
     charge = throttling.begin(call, client, len(data)) if quotas.is_on else None
     work = carried_out(partial(_begun, call, data, start, client))
-    try:
-        # What it costs this broker is the client's, too.
-        response = await (work if charge is None else InTurn(Timed(work, charge), lambda: False))
-    except KafkaError as error:
-        response = error_answer(call, error)
+    # What it costs this broker is the client's, too.
+    response = await (work if charge is None else InTurn(Timed(work, charge), lambda: False))
     call.route.note_time(time.monotonic() - began)
     return response if charge is None or response is None else throttling.settle(call, response, charge)
 
@@ -134,7 +132,14 @@ def _begun(call: Call, data: bytes, start: int, client: RequestContext[Port]) ->
         return handle_large(call, data[start:], client, lambda: False, lambda: None)
     call.route.request_count += 1
     call.route.request_bytes += len(data)
-    return call.handler(call.decode(data, start, len(data)), client)
+    return _handled(call, call.decode(data, start, len(data)), client)
+
+
+async def _handled(call: Call, request: Any, client: RequestContext[Port]) -> Any:
+    try:
+        return await finished(call.handler(request, client))
+    except KafkaError as error:
+        return error_answer(call, error, request)
 
 
 async def _encoded(call: Call, response: Any) -> list[Any]:

@@ -28,9 +28,10 @@ from ottla.server.auth.sasl_exchange import (
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import NoRoom
+from ottla.server.net.large_requests import error_answer
 from ottla.server.net.readiness import WAIT_READABLE, Wait
 from ottla.server.net.thread_turns import TurnsInThreads
-from ottla.wire.errors import ErrorCode, ProtocolViolation
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import decode_request_header
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ class Authentication:
     def _step(self, api_key: int, call: Call, request: Any) -> Any:
         exchange = self._exchange
         if exchange.takes_tokens and api_key != SASL_AUTHENTICATE_KEY:
-            exchange.refuse_request(call.route.name, call.response_class.of_error(ErrorCode.ILLEGAL_SASL_STATE))
+            refusal = error_answer(call, KafkaError(ErrorCode.ILLEGAL_SASL_STATE), request)
+            exchange.refuse_request(call.route.name, refusal)
         if api_key == SASL_AUTHENTICATE_KEY:
             return exchange.on_token(bytes(request.auth_bytes), _now_ms())
         if api_key == SASL_HANDSHAKE_KEY:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ottla.server.net.transport import Transport
     from ottla.server.net.turns import Work
     from ottla.server.quotas.charge import Charge
+    from ottla.wire.schema import Message
 
 # Each pending answer is memory that a peer makes the broker keep, so there is an end to it.
 PENDING_MAX = 100
@@ -413,13 +414,13 @@ class Connection:
         try:
             result = call.handler(request, self._context)
         except KafkaError as error:
-            result = error_answer(call, error)
+            result = error_answer(call, error, request)
         # The ordinary case first: an answer that is there, and none before it to wait for.
         if type(result) is call.response_class and not self._pending:
             self._outbox.add(call, correlation_id, call.encoded(result))
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
-            return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent))
+            return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent), request=request)
         else:
             self._answer_in_order(call, correlation_id, result)
         return None
@@ -431,23 +432,31 @@ class Connection:
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version
+        request = call.decode(buffer, position, end)
         try:
-            result = call.handler(call.decode(buffer, position, end), context)
+            result = call.handler(request, context)
         except KafkaError as error:
-            result = error_answer(call, error)
+            result = error_answer(call, error, request)
         if began:
             charge.spent_ns = time.perf_counter_ns() - began
         if isinstance(result, CoroutineType):
-            return self._later(call, correlation_id, result, charge)
+            return self._later(call, correlation_id, result, charge, request)
         self._answer_in_order(call, correlation_id, result, charge)
         return MUTED if self._throttling.is_muted else None
 
     def _later(
-        self, call: Call, correlation_id: int, work: Work, charge: Charge | None, *, is_large: bool = False
+        self,
+        call: Call,
+        correlation_id: int,
+        work: Work,
+        charge: Charge | None,
+        request: Message | None = None,
+        *,
+        is_large: bool = False,
     ) -> Waiting:
         if charge is not None and charge.is_timed:
             work = Timed(work, charge)
-        return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large, charge)
+        return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large, charge, request)
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
@@ -552,7 +561,9 @@ class Connection:
         try:
             response = await waiting.work
         except KafkaError as error:
-            response = error_answer(call, error)
+            if waiting.request is None:
+                raise  # a large request has been answered where it was decoded
+            response = error_answer(call, error, waiting.request)
         may_be_long = waiting.is_large or call.route.answers_at_length
         if may_be_long and type(response) is call.response_class and not self._pending and not is_short(response):
             if waiting.charge is not None:

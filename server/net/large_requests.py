@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.turns import free_in_turns
 from ottla.wire.answers import PendingAnswer
-from ottla.wire.errors import ProtocolViolation
+from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX, REQUEST_WITHOUT_RECORDS_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.server.gate.context import RequestContext
     from ottla.server.net.calls import Call
-    from ottla.wire.errors import KafkaError
+    from ottla.wire.schema import Message
 
 # Smaller frames are decoded at once: a hop to a thread and back costs about 86 us.
 LARGE_FRAME_BYTES = 64 * 1024
@@ -56,14 +57,17 @@ async def handle_large(
     context.api_version = call.version
     call.route.request_count += 1
     call.route.request_bytes += len(body)
-    result = call.handler(request, context)
-    # A long poll or a join may wait for minutes, and must not keep room from others for so long.
-    if call.route.abandonable:
-        let_go()
-    response = await result if isinstance(result, CoroutineType) else result
-    # Waited for here: what the request takes counts against the budget as long as this runs.
-    if isinstance(response, PendingAnswer) and not response.is_abandonable:
-        response = await finished(response)
+    try:
+        result = call.handler(request, context)
+        # A long poll or a join may wait for minutes, and must not keep room from others for so long.
+        if call.route.abandonable:
+            let_go()
+        response = await result if isinstance(result, CoroutineType) else result
+        # Waited for here: what the request takes counts against the budget as long as this runs.
+        if isinstance(response, PendingAnswer) and not response.is_abandonable:
+            response = await finished(response)
+    except KafkaError as error:
+        return error_answer(call, error, request)
     # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
     if not isinstance(response, PendingAnswer):
         decoded = [request]
@@ -77,11 +81,16 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
     return await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
 
 
-def error_answer(call: Call, error: KafkaError) -> Any:
-    """The response that carries `error` at its top level; an api without such a field may not raise."""
+def error_answer(call: Call, error: KafkaError, request: Message) -> Any:
+    """The response that says `error` of the whole request, in the form that its API has for that.
+
+    Raises CloseConnection where nobody waits for an answer, as Kafka does.
+    """
+    from ottla.wire.error_answers import error_answer  # here, because most handlers answer for themselves
+
     route = call.route
     route.errors[error.code] = route.errors.get(error.code, 0) + 1
-    answer = call.route.response_class.of_error(error.code, error.message)
-    if answer is None:
-        raise RuntimeError(f"{call.route.name} has no top-level error code for {error.code.name}") from error
-    return answer
+    # Only producers say how many acknowledgements they want.
+    if getattr(request, "acks", None) == 0:
+        raise CloseConnection(f"acks=0 and error {error.code!r}") from error
+    return error_answer(request, call.response_class, call.version, error.code, error.message)

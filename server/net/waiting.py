@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ottla.server.net.calls import Call
     from ottla.server.net.turns import InTurn
     from ottla.server.quotas.charge import Charge
+    from ottla.wire.schema import Message
 
 
 class Waiting(NamedTuple):
@@ -18,6 +19,8 @@ class Waiting(NamedTuple):
     work: InTurn
     is_large: bool = False
     charge: Charge | None = None
+    request: Message | None = None
+    """What an error is an answer to; None of a large one, which `handle_large` answers."""
 
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]

@@ -178,8 +178,13 @@ class Appending(PendingAnswer[ProduceResponse]):
         return bool(self._deferred)
 
     def release_records(self) -> None:
-        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records."""
-        self._request.topic_data = []
+        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records.
+
+        The names stay, for an error of the whole request.
+        """
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                data.records = None
 
     def append_all(self) -> None:
         """Append what can be appended at once; copy what must be checked in a thread."""

@@ -79,6 +79,7 @@ class Verification:
         "_broker",
         "_context",
         "_errors",
+        "_failure",
         "_pending",
         "_producers",
         "_request",
@@ -98,11 +99,14 @@ class Verification:
         self._asked: dict[Partition, _Asked] = {}
         self._errors: dict[Partition, tuple[ErrorCode, str | None]] = {}
         self._pending: Coroutine[Any, Any, Errors] | None = None
+        self._failure: KafkaError | None = None
 
     # ------------------------------------------------------------------ what is known in the end
 
-    def refusal(self) -> NotVerified | None:
+    def refusal(self) -> KafkaError | None:
         """Why the whole request is refused."""
+        if self._failure is not None:
+            return self._failure
         if len(self._producers) > 1:
             text = "Transactional records contained more than one producer ID"
             return NotVerified(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
@@ -147,7 +151,7 @@ class Verification:
                     return
 
     def _ask(self) -> bool:
-        if not self._asked or len(self._producers) > 1:
+        if not self._asked or self.refusal() is not None:
             return True
         [(producer_id, producer_epoch)] = self._producers
         places = [each.place for each in self._asked.values()]
@@ -201,6 +205,7 @@ class Verification:
         self._producers.clear()
         self._asked.clear()
         self._errors.clear()
+        self._failure = None
         # Kafka asks even then; but nothing of such a request is appended.
         if self._request.acks not in (-1, 0, 1):
             return
@@ -210,9 +215,6 @@ class Verification:
                 yield
 
     def _look_at(self, topic: TopicProduceData, data: PartitionProduceData) -> None:
-        header = _transactional_header(data.records)
-        if header is None:
-            return
         broker = self._broker
         try:
             name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
@@ -221,12 +223,18 @@ class Verification:
                 return
             if broker.cluster.partition(name, data.index) is None or name in INTERNAL_TOPICS:
                 return
+            header = _transactional_header(data.records)
+            if header is None:
+                return
             check_produce_request_records(data.records, self._version)
             self._producers.add((header.producer_id, header.producer_epoch))
             partition = broker.partition(name, data.index)
             log = partition.leading_log()
-        except KafkaError:
-            return  # the append is refused for the same reason
+        except KafkaError as error:
+            # Kafka fails over such a batch, and with it all partitions. For any other reason this append alone is refused.
+            if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                self._failure = error
+            return
         bumps = self._support is TransactionSupport.EPOCH_BUMP
         if not bumps and not self._is_enabled:
             return

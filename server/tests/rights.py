@@ -10,6 +10,7 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import THIS_BROKER
 from ottla.server.gate.dispatch import all_routes
 from ottla.wire.answers import EncodedAnswer
+from ottla.wire.error_answers import error_answer
 from ottla.wire.errors import KafkaError
 from ottla.wire.schema import Message
 
@@ -63,9 +64,7 @@ async def ask(broker: Any, request: Message, version: int, *, security_protocol:
     try:
         answer: Any = await finished(route.handler(request, context))
     except KafkaError as error:
-        refusal = route.response_class.of_error(error.code, error.message)
-        assert refusal is not None, f"{route.name} has no room for {error}"
-        return refusal
+        return error_answer(request, route.response_class, version, error.code, error.message)
     if isinstance(answer, EncodedAnswer):
         return route.response_class.decode(answer.body, version)
     return answer

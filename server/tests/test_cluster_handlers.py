@@ -93,7 +93,6 @@ async def test_requests_between_brokers_are_refused_on_other_listeners(tmp_path:
                 with pytest.raises(KafkaError) as refusal:
                     outside.handler(None, None)
                 assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                assert outside.response_class.of_error(refusal.value.code) is not None
             else:
                 assert outside.handler is route.handler
 

@@ -193,7 +193,6 @@ async def test_what_is_turned_off_is_not_served(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as caught:
             route.handler(request.zero(), broker.context(1))
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
-        assert route.response_class.of_error(caught.value.code) is not None  # the error has its place in the answer
     for asked, code in (
         (ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), lambda each: each.groups[0]),
         (ShareGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), lambda each: each.groups[0]),

@@ -90,7 +90,7 @@ class OverTheWire:
         try:
             return await envelope(sent, cast(Any, self._cluster[controller_id].context(version)))
         except KafkaError as error:
-            return EnvelopeResponse.of_error(error.code)
+            return EnvelopeResponse(error_code=error.code)
 
 
 class FakeElection:
@@ -132,7 +132,7 @@ async def not_there(request: EnvelopeRequest) -> Any:
 
 async def not_controller(request: EnvelopeRequest) -> Any:
     await trio.lowlevel.checkpoint()
-    return EnvelopeResponse.of_error(ErrorCode.NOT_CONTROLLER)
+    return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
 
 async def hangs(request: EnvelopeRequest) -> Any:
@@ -538,7 +538,7 @@ async def test_an_answer_that_cannot_be_read_is_a_refusal(data: bytes | None, ca
 async def test_a_refusal_is_logged_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async def refuses(request: EnvelopeRequest) -> Any:
         await trio.lowlevel.checkpoint()
-        return EnvelopeResponse.of_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     made = await manager(FakeElection(), Scripted(refuses, refuses))
     assert [await forwarded(made) for _ in range(2)] == ["refused"] * 2

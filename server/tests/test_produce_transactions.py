@@ -288,6 +288,29 @@ async def test_a_request_has_transactions_of_one_producer_only(tmp_path: Path) -
     assert verifier.questions == []
 
 
+def damaged(at: int, patch: bytes, index: int = 1) -> PartitionProduceData:
+    records = bytearray(data().records or b"")
+    records[at : at + len(patch)] = patch
+    return PartitionProduceData(index=index, records=memoryview(records))
+
+
+@pytest.mark.parametrize(("at", "patch"), [(16, b"\x71"), (8, b"\0\0\0\1")], ids=["magic", "size"])
+async def test_a_corrupt_batch_behind_a_transactional_one_is_refused_for_itself(
+    tmp_path: Path, at: int, patch: bytes
+) -> None:
+    """As by Kafka, which validates each partition's records by itself."""
+    broker = await with_topic(tmp_path, Scripted(ErrorCode.NONE))
+    codes = await sent(broker, data(), damaged(at, patch), data(2))
+    assert codes == [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+
+
+async def test_a_size_beyond_31_bits_fails_the_whole_request(tmp_path: Path) -> None:
+    """In Kafka it becomes negative, and an exception that is none of the protocol's."""
+    broker = await with_topic(tmp_path, Scripted(ErrorCode.NONE))
+    assert await sent(broker, data(), damaged(8, b"\x7f\xff\xff\xff"), data(2)) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+    assert broker.partition("t", 0).log.log_end_offset == 0
+
+
 async def test_a_transactional_batch_needs_a_transactional_id(tmp_path: Path) -> None:
     broker = await with_topic(tmp_path, Scripted(ErrorCode.NONE))
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -3,7 +3,7 @@
 v1 whether to answer before the voters have agreed (KIP-1186)
 """
 
-from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Uint16, Uuid, field
+from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Text, Uint16, Uuid, field
 
 
 class Listener(Struct):
@@ -24,4 +24,4 @@ class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
 class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")

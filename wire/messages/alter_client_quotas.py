@@ -3,7 +3,7 @@
 v1 flexible
 """
 
-from ottla.wire.schema import Array, Bool, Float64, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Float64, Int16, Int32, Message, String, Struct, Text, field
 
 
 class EntityData(Struct):
@@ -29,7 +29,7 @@ class AlterClientQuotasRequest(Message, key=49, versions="0-1", flexible="1+"):
 
 class AlteredEntryData(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     entity: list[EntityData] = field(Array(EntityData))
 
 

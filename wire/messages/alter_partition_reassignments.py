@@ -3,7 +3,7 @@
 v1 may refuse a change of the replication factor (KIP-860)
 """
 
-from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Text, field
 
 
 class ReassignablePartition(Struct):
@@ -25,7 +25,7 @@ class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexib
 class ReassignablePartitionResponse(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
 
 
 class ReassignableTopicResponse(Struct):
@@ -37,5 +37,5 @@ class AlterPartitionReassignmentsResponse(Message, key=45, versions="0-1", flexi
     throttle_time_ms: int = field(Int32)
     allow_replication_factor_change: bool = field(Bool, versions="1+", default=True)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     responses: list[ReassignableTopicResponse] = field(Array(ReassignableTopicResponse))

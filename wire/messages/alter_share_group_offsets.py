@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class AlterShareGroupOffsetsRequestPartition(Struct):
@@ -24,7 +24,7 @@ class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"
 class AlterShareGroupOffsetsResponsePartition(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class AlterShareGroupOffsetsResponseTopic(Struct):
@@ -36,5 +36,5 @@ class AlterShareGroupOffsetsResponseTopic(Struct):
 class AlterShareGroupOffsetsResponse(Message, key=91, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     responses: list[AlterShareGroupOffsetsResponseTopic] = field(Array(AlterShareGroupOffsetsResponseTopic))

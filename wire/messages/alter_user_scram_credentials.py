@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (key 51): give SCRAM credentials to users, and take them (KIP-554)."""
 
-from ottla.wire.schema import Array, Bytes, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bytes, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class ScramCredentialDeletion(Struct):
@@ -24,7 +24,7 @@ class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="
 class AlterUserScramCredentialsResult(Struct):
     user: str = field(String)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
 
 
 class AlterUserScramCredentialsResponse(Message, key=51, versions="0", flexible="0+"):

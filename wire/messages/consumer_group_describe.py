@@ -3,7 +3,7 @@
 v1 the type of each member (KIP-1099)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
@@ -37,7 +37,7 @@ class Member(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     group_id: str = field(String)
     group_state: str = field(String)
     group_epoch: int = field(Int32)

@@ -3,7 +3,7 @@
 v1 subscription by a regular expression; the client makes its member id
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class TopicPartitions(Struct):
@@ -31,7 +31,7 @@ class Assignment(Struct):
 class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     member_id: str | None = field(String, nullable="0+", default=None)
     member_epoch: int = field(Int32)
     heartbeat_interval_ms: int = field(Int32)

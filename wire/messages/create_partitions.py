@@ -3,7 +3,7 @@
 v1 answer first, throttle after   v2 flexible   v3 THROTTLING_QUOTA_EXCEEDED (KIP-599)
 """
 
-from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Text, field
 
 
 class CreatePartitionsAssignment(Struct):
@@ -25,7 +25,7 @@ class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
 class CreatePartitionsTopicResult(Struct):
     name: str = field(String)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class CreatePartitionsResponse(Message, key=37, versions="0-3", flexible="2+"):

@@ -5,7 +5,7 @@ v5 flexible; the configs of the new topic are answered (KIP-525)   v6 THROTTLING
 v7 topic id in the answer (KIP-516)
 """
 
-from ottla.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class CreatableReplicaAssignment(Struct):
@@ -44,7 +44,7 @@ class CreatableTopicResult(Struct):
     name: str = field(String)
     topic_id: bytes = field(Uuid, versions="7+", default=ZERO_UUID)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="1+", nullable="0+")
+    error_message: str | None = field(Text, versions="1+", nullable="0+")
     topic_config_error_code: int = field(Int16, versions="5+", tag=0, default=0)
     num_partitions: int = field(Int32, versions="5+", default=-1)
     replication_factor: int = field(Int16, versions="5+", default=-1)

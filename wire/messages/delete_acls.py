@@ -3,7 +3,7 @@
 v2 flexible   v3 resources of type USER
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 LITERAL = 3  # the type of patterns that name one resource
 
@@ -24,7 +24,7 @@ class DeleteAclsRequest(Message, key=31, versions="1-3", flexible="2+"):
 
 class DeleteAclsMatchingAcl(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     resource_type: int = field(Int8)
     resource_name: str = field(String)
     pattern_type: int = field(Int8, default=LITERAL)
@@ -36,7 +36,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 class DeleteAclsFilterResult(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     matching_acls: list[DeleteAclsMatchingAcl] = field(Array(DeleteAclsMatchingAcl))
 
 

@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class DeleteShareGroupOffsetsRequestTopic(Struct):
@@ -19,11 +19,11 @@ class DeleteShareGroupOffsetsResponseTopic(Struct):
     topic_name: str = field(String)
     topic_id: bytes = field(Uuid)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class DeleteShareGroupOffsetsResponse(Message, key=92, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     responses: list[DeleteShareGroupOffsetsResponseTopic] = field(Array(DeleteShareGroupOffsetsResponseTopic))

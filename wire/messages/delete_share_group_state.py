@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class PartitionData(Struct):
@@ -23,7 +23,7 @@ class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+")
 class PartitionResult(Struct):
     partition: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class DeleteStateResult(Struct):

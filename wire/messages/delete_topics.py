@@ -4,7 +4,7 @@ v1 throttle time   v2 answer first, throttle after   v3 TOPIC_DELETION_DISABLED 
 v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)
 """
 
-from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class DeleteTopicState(Struct):
@@ -22,7 +22,7 @@ class DeletableTopicResult(Struct):
     name: str | None = field(String, nullable="6+")
     topic_id: bytes = field(Uuid, versions="6+", default=ZERO_UUID)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="5+", nullable="5+", default=None)
+    error_message: str | None = field(Text, versions="5+", nullable="5+", default=None)
 
 
 class DeleteTopicsResponse(Message, key=20, versions="1-6", flexible="4+"):

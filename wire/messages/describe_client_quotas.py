@@ -3,7 +3,7 @@
 v1 flexible
 """
 
-from ottla.wire.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Float64, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class ComponentData(Struct):
@@ -35,5 +35,5 @@ class EntryData(Struct):
 class DescribeClientQuotasResponse(Message, key=48, versions="0-1", flexible="1+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     entries: list[EntryData] | None = field(Array(EntryData), nullable="0+")

@@ -3,7 +3,7 @@
 v0 flexible from the start   v1 brokers (1) or controllers (2) can be asked for (KIP-919)   v2 fenced brokers (KIP-1073)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
@@ -23,7 +23,7 @@ class DescribeClusterBroker(Struct):
 class DescribeClusterResponse(Message, key=60, versions="0-2", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     endpoint_type: int = field(Int8, versions="1+", default=1)
     cluster_id: str = field(String)
     controller_id: int = field(Int32, default=-1)

@@ -4,7 +4,7 @@ v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after
 v4 flexible
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class DescribeConfigsResource(Struct):
@@ -38,7 +38,7 @@ class DescribeConfigsResourceResult(Struct):
 
 class DescribeConfigsResult(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     resource_type: int = field(Int8)
     resource_name: str = field(String)
     configs: list[DescribeConfigsResourceResult] = field(Array(DescribeConfigsResourceResult))

@@ -4,7 +4,7 @@ v1 throttle time   v2 answer first, throttle after   v3 authorized operations   
 v5 flexible   v6 an unknown group is GROUP_ID_NOT_FOUND with a text, no longer a dead group (KIP-1043)
 """
 
-from ottla.wire.schema import Array, Bool, Bytes, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Bytes, Int16, Int32, Message, String, Struct, Text, field
 
 
 class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
@@ -23,7 +23,7 @@ class DescribedGroupMember(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="6+", nullable="6+", default=None)
+    error_message: str | None = field(Text, versions="6+", nullable="6+", default=None)
     group_id: str = field(String)
     group_state: str = field(String)
     protocol_type: str = field(String)

@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, field
+from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Text, field
 
 
 class TopicRequest(Struct):
@@ -27,7 +27,7 @@ class ProducerState(Struct):
 class PartitionResponse(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     active_producers: list[ProducerState] = field(Array(ProducerState))
 
 

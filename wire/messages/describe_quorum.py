@@ -3,7 +3,7 @@
 v1 when voters and observers fetched (KIP-836)   v2 messages of errors, directories of voters, addresses of nodes (KIP-853)
 """
 
-from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, String, Struct, Uint16, Uuid, field
+from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, String, Struct, Text, Uint16, Uuid, field
 
 
 class PartitionData(Struct):
@@ -30,7 +30,7 @@ class ReplicaState(Struct):
 class DescribedPartitionData(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="2+", nullable="2+", default="")
+    error_message: str | None = field(Text, versions="2+", nullable="2+", default="")
     leader_id: int = field(Int32)
     leader_epoch: int = field(Int32)
     high_watermark: int = field(Int64)
@@ -56,6 +56,6 @@ class Node(Struct):
 
 class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, versions="2+", nullable="2+", default="")
+    error_message: str | None = field(Text, versions="2+", nullable="2+", default="")
     topics: list[DescribedTopicData] = field(Array(DescribedTopicData))
     nodes: list[Node] = field(Array(Node), versions="2+", default=[])

@@ -3,7 +3,7 @@
 v1 lag (KIP-1226)
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class DescribeShareGroupOffsetsRequestTopic(Struct):
@@ -28,7 +28,7 @@ class DescribeShareGroupOffsetsResponsePartition(Struct):
     leader_epoch: int = field(Int32)
     lag: int = field(Int64, versions="1+", default=-1)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class DescribeShareGroupOffsetsResponseTopic(Struct):
@@ -43,7 +43,7 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
     group_id: str = field(String)
     topics: list[DescribeShareGroupOffsetsResponseTopic] = field(Array(DescribeShareGroupOffsetsResponseTopic))
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class DescribeShareGroupOffsetsResponse(Message, key=90, versions="0-1", flexible="0+"):

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50): which SCRAM credentials users have (KIP-554). No credential is told."""
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class UserName(Struct):
@@ -19,12 +19,12 @@ class CredentialInfo(Struct):
 class DescribeUserScramCredentialsResult(Struct):
     user: str = field(String)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     credential_infos: list[CredentialInfo] = field(Array(CredentialInfo))
 
 
 class DescribeUserScramCredentialsResponse(Message, key=50, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     results: list[DescribeUserScramCredentialsResult] = field(Array(DescribeUserScramCredentialsResult))

@@ -3,7 +3,7 @@
 v1 type of election; error of the whole answer   v2 flexible
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class TopicPartitions(Struct):
@@ -20,7 +20,7 @@ class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
 class PartitionResult(Struct):
     partition_id: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
 
 
 class ReplicaElectionResult(Struct):

@@ -4,7 +4,7 @@ v1 key type, throttle time, error text   v2 answer first, throttle after   v3 fl
 v5 TRANSACTION_ABORTABLE (KIP-890)   v6 share groups (KIP-932)
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
@@ -19,13 +19,13 @@ class Coordinator(Struct):
     host: str = field(String, versions="4+")
     port: int = field(Int32, versions="4+")
     error_code: int = field(Int16, versions="4+")
-    error_message: str | None = field(String, versions="4+", nullable="4+")
+    error_message: str | None = field(Text, versions="4+", nullable="4+")
 
 
 class FindCoordinatorResponse(Message, key=10, versions="0-6", flexible="3+"):
     throttle_time_ms: int = field(Int32, versions="1+", default=0)
     error_code: int = field(Int16, versions="0-3", default=0)
-    error_message: str | None = field(String, versions="1-3", nullable="1-3", default="")
+    error_message: str | None = field(Text, versions="1-3", nullable="1-3", default="")
     node_id: int = field(Int32, versions="0-3", default=0)
     host: str = field(String, versions="0-3", default="")
     port: int = field(Int32, versions="0-3", default=0)

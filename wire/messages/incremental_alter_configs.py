@@ -3,7 +3,7 @@
 v1 flexible
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class AlterableConfig(Struct):
@@ -25,7 +25,7 @@ class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="
 
 class AlterConfigsResourceResponse(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     resource_type: int = field(Int8)
     resource_name: str = field(String)
 

@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46): which partitions are being moved, and to where (KIP-455)."""
 
-from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Text, field
 
 
 class ListPartitionReassignmentsTopics(Struct):
@@ -30,5 +30,5 @@ class OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(Message, key=46, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     topics: list[OngoingTopicReassignment] = field(Array(OngoingTopicReassignment))

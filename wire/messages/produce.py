@@ -9,7 +9,7 @@ v10 the new leader in answers (KIP-951)   v11 TRANSACTION_ABORTABLE   v12 Produc
 transaction itself (KIP-890)   v13 topic ids in place of names (KIP-516)
 """
 
-from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, Records, String, Struct, Uuid, field
+from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, Records, String, Struct, Text, Uuid, field
 
 
 class PartitionProduceData(Struct):
@@ -32,7 +32,7 @@ class ProduceRequest(Message, key=0, versions="0-13", flexible="9+"):
 
 class BatchIndexAndErrorMessage(Struct):
     batch_index: int = field(Int32, versions="8+")
-    batch_index_error_message: str | None = field(String, versions="8+", nullable="8+", default=None)
+    batch_index_error_message: str | None = field(Text, versions="8+", nullable="8+", default=None)
 
 
 class LeaderIdAndEpoch(Struct):
@@ -47,7 +47,7 @@ class PartitionProduceResponse(Struct):
     log_append_time_ms: int = field(Int64, versions="2+", default=-1)
     log_start_offset: int = field(Int64, versions="5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = field(Array(BatchIndexAndErrorMessage), versions="8+", default=[])
-    error_message: str | None = field(String, versions="8+", nullable="8+", default=None)
+    error_message: str | None = field(Text, versions="8+", nullable="8+", default=None)
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, versions="10+", tag=0, default=LeaderIdAndEpoch())
 
 

@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class PartitionData(Struct):
@@ -31,7 +31,7 @@ class StateBatch(Struct):
 class PartitionResult(Struct):
     partition: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     state_epoch: int = field(Int32)
     start_offset: int = field(Int64)
     state_batches: list[StateBatch] = field(Array(StateBatch))

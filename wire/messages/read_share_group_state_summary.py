@@ -3,7 +3,7 @@
 v1 count of records that were delivered (KIP-1226)
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class PartitionData(Struct):
@@ -24,7 +24,7 @@ class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexibl
 class PartitionResult(Struct):
     partition: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     state_epoch: int = field(Int32)
     leader_epoch: int = field(Int32)
     start_offset: int = field(Int64)

@@ -3,7 +3,7 @@
 v1 lifetime of the session (KIP-368)
 """
 
-from ottla.wire.schema import Bytes, Int16, Int64, Message, String, field
+from ottla.wire.schema import Bytes, Int16, Int64, Message, Text, field
 
 
 class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
@@ -12,6 +12,6 @@ class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
 
 class SaslAuthenticateResponse(Message, key=36, versions="0-2", flexible="2+"):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     auth_bytes: bytes = field(Bytes)
     session_lifetime_ms: int = field(Int64, versions="1+", default=0)

@@ -3,7 +3,7 @@
 v1 is the first stable version   v2 renewal of locks (KIP-1222)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class AcknowledgementBatch(Struct):
@@ -38,7 +38,7 @@ class LeaderIdAndEpoch(Struct):
 class PartitionData(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
 
 
@@ -57,7 +57,7 @@ class NodeEndpoint(Struct):
 class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     acquisition_lock_timeout_ms: int = field(Int32, versions="2+", default=0)
     responses: list[ShareAcknowledgeTopicResponse] = field(Array(ShareAcknowledgeTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint))

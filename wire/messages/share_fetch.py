@@ -3,7 +3,21 @@
 v1 is the first stable version   v2 renewal of locks (KIP-1222), acquire mode (KIP-1206)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, Records, String, Struct, Uuid, field
+from ottla.wire.schema import (
+    Array,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Records,
+    String,
+    Struct,
+    Text,
+    Uuid,
+    field,
+)
 
 
 class AcknowledgementBatch(Struct):
@@ -56,9 +70,9 @@ class AcquiredRecords(Struct):
 class PartitionData(Struct):
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     acknowledge_error_code: int = field(Int16)
-    acknowledge_error_message: str | None = field(String, nullable="0+", default=None)
+    acknowledge_error_message: str | None = field(Text, nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
     records: bytes | None = field(Records, nullable="0")
     acquired_records: list[AcquiredRecords] = field(Array(AcquiredRecords))
@@ -79,7 +93,7 @@ class NodeEndpoint(Struct):
 class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     acquisition_lock_timeout_ms: int = field(Int32, versions="1+")
     responses: list[ShareFetchableTopicResponse] = field(Array(ShareFetchableTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint))

@@ -3,7 +3,7 @@
 v1 is the first stable version.
 """
 
-from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Bool, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
@@ -33,7 +33,7 @@ class Member(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     group_id: str = field(String)
     group_state: str = field(String)
     group_epoch: int = field(Int32)

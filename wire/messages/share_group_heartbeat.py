@@ -3,7 +3,7 @@
 v1 is the first stable version.
 """
 
-from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
 
 class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
@@ -26,7 +26,7 @@ class Assignment(Struct):
 class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     member_id: str | None = field(String, nullable="0+", default=None)
     member_epoch: int = field(Int32)
     heartbeat_interval_ms: int = field(Int32)

@@ -3,7 +3,7 @@
 v1 description of the topology (KIP-1331), name of the assignor (KIP-1357)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uint16, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Text, Uint16, field
 
 
 class StreamsGroupDescribeRequest(Message, key=89, versions="0-1", flexible="0+"):
@@ -103,7 +103,7 @@ class TopologyDescription(Struct):
 
 class DescribedGroup(Struct):
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     group_id: str = field(String)
     group_state: str = field(String)
     group_epoch: int = field(Int32)

@@ -3,7 +3,7 @@
 v1 the broker may ask for a description of the topology (KIP-1331)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Uint16, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Int64, Message, String, Struct, Text, Uint16, field
 
 
 class KeyValue(Struct):
@@ -77,7 +77,7 @@ class StreamsGroupHeartbeatRequest(Message, key=88, versions="0-1", flexible="0+
 
 class Status(Struct):
     status_code: int = field(Int8)
-    status_detail: str = field(String)
+    status_detail: str = field(Text)
 
 
 class TopicPartition(Struct):
@@ -94,7 +94,7 @@ class EndpointToPartitions(Struct):
 class StreamsGroupHeartbeatResponse(Message, key=88, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
     member_id: str = field(String)
     member_epoch: int = field(Int32)
     heartbeat_interval_ms: int = field(Int32)

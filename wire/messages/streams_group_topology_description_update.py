@@ -3,7 +3,7 @@
 v0 is the only version.
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class TopologyDescriptionNode(Struct):
@@ -40,4 +40,4 @@ class StreamsGroupTopologyDescriptionUpdateRequest(Message, key=93, versions="0"
 class StreamsGroupTopologyDescriptionUpdateResponse(Message, key=93, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)

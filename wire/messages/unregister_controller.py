@@ -1,6 +1,6 @@
 """UnregisterController (key 94): forget a controller of Kafka's metadata quorum that will not come back."""
 
-from ottla.wire.schema import Int16, Int32, Message, String, field
+from ottla.wire.schema import Int16, Int32, Message, Text, field
 
 
 class UnregisterControllerRequest(Message, key=94, versions="0", flexible="0+"):
@@ -10,4 +10,4 @@ class UnregisterControllerRequest(Message, key=94, versions="0", flexible="0+"):
 class UnregisterControllerResponse(Message, key=94, versions="0", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")

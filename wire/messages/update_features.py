@@ -3,7 +3,7 @@
 v1 validate only, kind of change (KIP-778)   v2 no results for each feature (KIP-1022)
 """
 
-from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, field
+from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
 
 
 class FeatureUpdateKey(Struct):
@@ -22,11 +22,11 @@ class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
 class UpdatableFeatureResult(Struct):
     feature: str = field(String)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
 
 
 class UpdateFeaturesResponse(Message, key=57, versions="0-2", flexible="0+"):
     throttle_time_ms: int = field(Int32, default=0)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+")
+    error_message: str | None = field(Text, nullable="0+")
     results: list[UpdatableFeatureResult] = field(Array(UpdatableFeatureResult), versions="0-1", default=[])

@@ -3,7 +3,7 @@
 v1 count of records that were delivered (KIP-1226)
 """
 
-from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, Uuid, field
+from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class StateBatch(Struct):
@@ -35,7 +35,7 @@ class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"
 class PartitionResult(Struct):
     partition: int = field(Int32)
     error_code: int = field(Int16)
-    error_message: str | None = field(String, nullable="0+", default=None)
+    error_message: str | None = field(Text, nullable="0+", default=None)
 
 
 class WriteStateResult(Struct):

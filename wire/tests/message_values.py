@@ -69,6 +69,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "uuid": st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16),
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.just("größer" * 30),
+    "text": st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.just("größer" * 30),
     "bytes": BLOBS,
     "records": BLOBS,
 }

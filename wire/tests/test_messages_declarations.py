@@ -31,6 +31,7 @@ OTHER_VERSIONS = {
 }
 # Kafka gives two structs one name, because they stand in two files.
 KAFKAS_NAMES = {
+    "text": "string",
     "AlteredEntryData": "EntryData",
     "DescribedPartitionData": "PartitionData",
     "DescribedTopicData": "TopicData",
@@ -131,7 +132,7 @@ def type_name(wire_type: Any) -> str:
     if isinstance(wire_type, Array):
         return f"[]{type_name(wire_type.item)}"
     if isinstance(wire_type, Primitive):
-        return wire_type.name
+        return KAFKAS_NAMES.get(wire_type.name, wire_type.name)
     return KAFKAS_NAMES.get(wire_type.__name__, wire_type.__name__)
 
 

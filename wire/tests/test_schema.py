@@ -147,12 +147,6 @@ def test_other_versions_are_not_supported(version: int) -> None:
         ThingResponse(error_code=5, endpoints=[]).encode(version)
 
 
-def test_error_makes_an_otherwise_empty_response() -> None:
-    response = ThingResponse.of_error(ErrorCode.INVALID_REQUEST, "because")
-    assert response == ThingResponse(error_code=42, error_message="because", endpoints=[])
-    assert EchoResponse.of_error(ErrorCode.INVALID_REQUEST) is None
-
-
 def test_declaration_names_all_that_was_declared() -> None:
     declaration = ThingResponse.declaration()
     assert list(ThingResponse.structs()) == ["ThingResponse", "Endpoint"]
