@@ -82,14 +82,15 @@ class ShareAnswered(NamedTuple):
 
 
 class ShareSessionLost(NamedTuple):
-    """The session has ended, or may have; of each partition of it. `may_have_acquired`: a fetch had no answer."""
+    """The session has ended, or may have; of each partition of it."""
 
     at: float
     group: str
     session: str
     topic: str
     partition: int
-    may_have_acquired: bool
+    unanswered: float | None
+    """When the fetch was asked for that has no answer and may have acquired records. None: every fetch had its answer."""
 
 
 class Owned(NamedTuple):

@@ -53,8 +53,8 @@ def accepted(at, session, count=1, epoch=1):
     return said(at, session, "accept"), told(at + 0.1, session, "accept", count, epoch=epoch)
 
 
-def lost(at, session, may_have_acquired=False):
-    return ShareSessionLost(at, "g", session, "t", 0, may_have_acquired)
+def lost(at, session, unanswered=None):
+    return ShareSessionLost(at, "g", session, "t", 0, unanswered)
 
 
 def found(*events):
@@ -80,15 +80,15 @@ def test_what_was_accepted_without_an_answer_may_be_settled():
 def test_a_record_is_archived_after_as_many_deliveries_as_may_be():
     assert found(*(acquired(10 * count, "A", count) for count in (1, 2))) == {Rule.UNSETTLED}
     assert found(*(acquired(10 * count, "A", count) for count in (1, 2, 3))) == set()
-    assert found(*(acquired(10 * count, "A", count) for count in (1, 2)), lost(25, "B", True)) == set()
+    assert found(*(acquired(10 * count, "A", count) for count in (1, 2)), lost(25, "B", 24)) == set()
 
 
 def test_a_lost_delivery_of_what_was_passed_over_before_explains_nothing():
     later = acquired(60, "B")._replace(first=7, last=7)
-    losses = [lost(at, "C", True) for at in (70, 80, 90)]
+    losses = [lost(at, "C", at - 1) for at in (70, 80, 90)]
     assert found(acquired(1, "A"), *losses) == set()
     assert found(acquired(1, "A"), later, *losses) == {Rule.UNSETTLED}
-    assert found(acquired(1, "A"), lost(55, "C", True), later, *losses) == set()
+    assert found(acquired(1, "A"), lost(55, "C", 54), later, *losses) == set()
 
 
 def test_what_was_accepted_is_not_delivered_again():
@@ -127,8 +127,21 @@ def test_a_lock_that_was_renewed_lasts_longer():
 
 def test_a_delivery_count_is_not_more_than_there_were_deliveries():
     assert found(acquired(1, "A", 2), *accepted(2, "A")) == {Rule.DELIVERY_COUNT}
-    assert found(lost(1, "A", True), acquired(2, "B", 2), *accepted(3, "B")) == set()
+    assert found(lost(1, "A", 0.5), acquired(2, "B", 2), *accepted(3, "B")) == set()
     assert found(*(acquired(10 * count, "A", count) for count in (1, 2, 3, 4)), *accepted(50, "A")) == {Rule.DELIVERY_COUNT}
+
+
+def test_a_delivery_may_be_heard_of_after_the_next_one():
+    second, end = acquired(20, "B", 2, asked=19.9), accepted(21, "B", 2)
+    assert found(second, lost(24, "A", 10), *end) == set()  # A waited for 14 s and heard nothing
+    assert found(second, acquired(20.1, "A", 1, asked=10), *end) == set()
+    assert found(second, lost(24, "A", 20.1), *end) == {Rule.DELIVERY_COUNT}  # it had not asked yet
+    assert found(second, lost(24, "A"), *end) == {Rule.DELIVERY_COUNT}
+    assert found(second, acquired(20.1, "A", 1, asked=10)._replace(first=7, last=7), *end) == {Rule.DELIVERY_COUNT}
+    assert found(second._replace(delivery_count=3), lost(24, "A", 10), *end) == {Rule.DELIVERY_COUNT}
+    calm = (acquired(100, "A"), acquired(120, "B", 3, asked=119), *accepted(121, "B", 3))
+    assert found(*calm) == {Rule.DELIVERY_COUNT}
+    assert found(*calm, lost(124, "C", 110)) == set()
 
 
 def test_a_delivery_count_does_not_fall_behind_what_is_stored():

@@ -71,6 +71,7 @@ class _Session:
         self.named: set[int] = set()  # in any request
         self.leader_epochs: dict[int, int] = {}
         self.words: list[Word] = []
+        self.unanswered: float | None = None  # when the fetch was asked for whose records are not written down yet
 
 
 class SimShareMember:
@@ -173,7 +174,7 @@ class SimShareMember:
             is_closed = session is None or await self._close(session)
         finally:
             if not is_closed and session is not None:  # gone without a word
-                self._lose(session, may_have_acquired=True)
+                self._lose(session)
                 session.channel.lose()
 
     def _led_by(self, broker: int) -> set[int]:
@@ -225,7 +226,7 @@ class SimShareMember:
         session.partitions = wanted
         session.named |= wanted
         self._say(session, words)
-        asked = trio.current_time()
+        asked = session.unanswered = trio.current_time()
         response = await self._client.ask_on(session.channel, request, SHARE_FETCH_VERSION)
         if response is None or response.error_code:
             self._not_answered(session, words, response, asked)
@@ -239,6 +240,7 @@ class SimShareMember:
             if each.error_code:
                 self._client.forget_leader(self._topic, each.partition_index)
         await self._take(session, [each for each in found if each.acquired_records], asked, response.acquisition_lock_timeout_ms)
+        session.unanswered = None
         if any(each.error_code for each in found):
             await self._client.refresh(self._topic)
         return True
@@ -351,7 +353,7 @@ class SimShareMember:
     async def _close(self, session: _Session) -> bool:
         """End a session in order, and with it what the member holds; whether it has."""
         words = self._due(session)
-        self._lose(session, may_have_acquired=False)
+        self._lose(session)
         if session.epoch == FIRST_EPOCH:
             return True
         return await self._acknowledge(session, [word for word in words if word.what != "renew"], is_last=True)
@@ -378,14 +380,15 @@ class SimShareMember:
 
     def _not_answered(self, session: _Session, words: list[Word], response: Any, asked: float) -> None:
         if response is not None:
+            session.unanswered = None
             for word in words:
                 self._told(session, word, ErrorCode(response.error_code), asked)
-        self._lose(session, may_have_acquired=response is None)
+        self._lose(session)
         session.channel.lose()
 
-    def _lose(self, session: _Session, *, may_have_acquired: bool) -> None:
+    def _lose(self, session: _Session) -> None:
         for each in sorted(session.named):
-            self._add(ShareSessionLost, self._group, session.name, self._topic, each, may_have_acquired)
+            self._add(ShareSessionLost, self._group, session.name, self._topic, each, session.unanswered)
 
 
 def _overlap(word: Word, partition: int, run: Any) -> bool:
