@@ -12,7 +12,6 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -36,6 +35,7 @@ class Processors:
         self._chance = chance
         self._slow: dict[int, list[int]] = {}  # by how much, of each fault
         self._turn_ends: dict[int, float] = {}
+        self._waiting: dict[tuple[int, float], list[trio.lowlevel.Task]] = {}  # by host and turn
 
     def slow_down(self, host: int, factor: int) -> None:
         self._slow.setdefault(host, []).append(factor)
@@ -66,7 +66,14 @@ class Processors:
         def instead(runner: Any, task: Any, *next_send: Any) -> None:
             reschedule(runner, task, *next_send)
             if self._slow and (due := self.next_turn(task.context.get(whose_task, 0))) is not None:
-                waiting = runner.runq.pop()
-                self._agenda.at(due, partial(runner.runq.append, waiting))
+                self._let_wait(runner, runner.runq.pop(), due)
 
         return instead
+
+    def _let_wait(self, runner: Any, task: trio.lowlevel.Task, due: float) -> None:
+        """Keep a task until a turn. Trio reschedules in the order of addresses, and sorts what becomes ready together."""
+        turn = task.context.get(whose_task, 0), due
+        if turn not in self._waiting:
+            self._waiting[turn] = []
+            self._agenda.at(due, lambda: runner.runq.extend(self._waiting.pop(turn)))
+        self._waiting[turn].append(task)

@@ -1,14 +1,20 @@
 """A short look by the simulation at what `make simulate` looks at for hours, and at the simulation itself."""
 
+import random
 import subprocess
 import sys
 
 import pytest
+import trio
 from compat_tests.history.rules import Rule
 from compat_tests.simulation.broken import CALM_SECONDS, RULES_OF_GROUPS, Flaw, hunt
 from compat_tests.simulation.cluster import Plan, Simulation
+from compat_tests.simulation.processors import Processors, whose_task
+from compat_tests.simulation.virtual import run
 from trio._core import _run as trio_run
 from trio.testing import MockClock
+
+from ottla.server.coordination.pipes import Agenda
 
 SECONDS = 60.0
 
@@ -69,6 +75,33 @@ def test_a_seed_repeats_itself_in_another_process() -> None:
 def test_a_seed_repeats_itself_in_one_process() -> None:
     first, _, second = (Simulation(Plan(seed, 20.0)).run() for seed in (3, 4, 3))
     assert first.trace == second.trace
+
+
+async def _order_on_a_slow_host(agenda: Agenda) -> list[int]:
+    """In which order tasks of one host have their turns that became ready together."""
+    processors = Processors(agenda, random.Random(1))
+    went: list[int] = []
+    ready = trio.Event()
+
+    async def go(number: int) -> None:
+        whose_task.set(1)
+        await ready.wait()
+        went.append(number)
+
+    with processors.in_force():
+        processors.slow_down(1, 1)
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(go, number)
+            await trio.testing.wait_all_tasks_blocked()
+            ready.set()
+    return went
+
+
+def test_tasks_of_a_slow_host_have_their_turns_in_an_order_of_the_seed() -> None:
+    """Trio wakes them in the order of their addresses, which every run has others of."""
+    first, *others = (run(_order_on_a_slow_host, seed) for seed in (1, 1, 1, 2))
+    assert others[:2] == [first, first] != [others[2]] * 2
 
 
 @pytest.mark.parametrize(
