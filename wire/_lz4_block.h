@@ -6,7 +6,7 @@
  *
  * This says yes only where liblz4 and Java's decoder say yes, and gives the same bytes: their rules for the end of a block
  * (a match needs room for 12 more bytes where it begins and for 5 where it ends) are here, too. They take a distance of 0, and this does
- * not.
+ * not. liblz4's shortcut for short sequences lets a match end 3 bytes before the end of the output; this refuses it, as Java's decoder does.
  *
  * Safety: `in` never passes `end`, which is compared before each read; nothing is written outside of `out` and its capacity, and no
  * match begins before `out`. Copies are rounded up to 16 bytes only where there is room for that on both sides.
