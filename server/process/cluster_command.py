@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
-import os
+import logging
 import shlex
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -32,9 +30,9 @@ import trio
 from ottla import __version__
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage
-from ottla.replication.system import dying_with_this_process, pidfd_open
 from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
+from ottla.server.process.cluster_child import Child
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
@@ -45,7 +43,6 @@ from ottla.server.streams import announce
 
 BROKERS: Final = 3
 HOST: Final = "127.0.0.1"
-SERVING: Final = b"listening on "
 OWN_SETTINGS: Final = (
     "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect",
     "coordination.socket", "num.workers",
@@ -54,6 +51,9 @@ START_S: Final = 60.0
 STOP_S: Final = 30.0
 TREE, ZOOKEEPER = "tree", "zookeeper"  # the folder of the tree that the command holds, or of ZooKeeper's data
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+KILL_S: Final = 10.0  # how long the system may need to end a process that was killed
+
+logger = logging.getLogger("ottla.cluster")
 
 
 class ClusterFailed(Exception):
@@ -299,19 +299,22 @@ class LocalCluster:
     async def run(self) -> None:
         """Until a signal comes or all brokers have ended; raises ClusterFailed."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            # No task of this nursery raises: it minds the processes, and signals are heeded, until all have ended.
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._heed, signals)
+                nursery.start_soon(self._guarded, self._heed, signals)
                 try:
                     with self._stop:
                         await self._start(nursery)
                         self._nursery = nursery
-                        nursery.start_soon(self._serve_control)
+                        nursery.start_soon(self._guarded, self._serve_control)
                         with terminal() as keyboard:
                             self._announce(keyboard is not None)
-                            nursery.start_soon(self._heed_keys, keyboard)
+                            nursery.start_soon(self._guarded, self._heed_keys, keyboard)
                             await self._until_all_have_ended()
                 except ClusterFailed as failed:
                     self._failure = failed
+                except OSError as error:  # perhaps no process can be made for now
+                    self._failure = ClusterFailed(str(error))
                 finally:
                     # The processes have to end in order even if this task is cancelled.
                     with trio.CancelScope(shield=True):
@@ -319,6 +322,13 @@ class LocalCluster:
                     nursery.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
+
+    async def _guarded(self, task: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Run a task beside others. What it raises is a bug, which is logged and ends nothing else."""
+        try:
+            await task(*arguments)
+        except Exception:
+            logger.exception("bug: a task of the cluster has ended")
 
     async def _heed(self, signals: AsyncIterator[int]) -> None:
         """The first signal asks for an orderly end, a second one for an end at once with the logs flushed, a third one kills."""
@@ -348,7 +358,8 @@ class LocalCluster:
                     raise ClusterFailed(broker.epitaph())
             return
         late = [child for child in (*self._besides, *self._brokers) if not child.serving_or_ended.is_set()]
-        raise ClusterFailed(f"{late[0].name} does not serve after {START_S:.0f} s; its log is {late[0].log_path}")
+        if late:
+            raise ClusterFailed(f"{late[0].name} does not serve after {START_S:.0f} s; its log is {late[0].log_path}")
 
     async def _serve_control(self) -> None:
         try:
@@ -371,7 +382,7 @@ class LocalCluster:
         assert self._nursery is not None
         async for key in keys(keyboard):
             if key in "123456789" and int(key) <= len(self._brokers):
-                self._nursery.start_soon(self._press, int(key))
+                self._nursery.start_soon(self._guarded, self._press, int(key))
 
     async def _press(self, number: int) -> None:
         """The key of a broker. While it starts, and as the cluster stops, nothing comes of it."""
@@ -412,7 +423,7 @@ class LocalCluster:
 
     def _launch(self, child: Child, nursery: trio.Nursery) -> None:
         child.start()
-        nursery.start_soon(self._mind, child)
+        nursery.start_soon(self._guarded, self._mind, child)
 
     async def _mind(self, child: Child) -> None:
         has_served = await child.until_ended()
@@ -436,11 +447,13 @@ class LocalCluster:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             await hold_tree(folder, folder / SOCKET_NAME, task_status=task_status)
-        except (OSError, LogDirectoryProblem, TreeBroken) as problem:
+        except Exception as problem:
+            if not isinstance(problem, OSError | LogDirectoryProblem | TreeBroken):
+                logger.exception("bug: the coordination tree of the cluster has ended")
             failure = ClusterFailed(f"the coordination tree cannot be kept: {problem}")
             if not self._has_tree:
                 raise failure from None
-            # Nobody waits for this task any more: what it raised would end the command with a traceback.
+            # Nobody waits for this task any more: what it raised would leave the processes unminded.
             self._failure = failure
             self._stop.cancel()
 
@@ -491,108 +504,17 @@ class LocalCluster:
         self._is_stopping = True
         for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), (self._besides, STOP_S)):
             # Ask to hand over, then to stop without, then kill.
-            for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, math.inf)):
+            for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, KILL_S)):
                 for child in children:
                     child.signal(number)
                 with trio.move_on_after(wait_s):
                     await _all_ended(children)
                     break
+            for child in children:
+                if not child.ended.is_set():
+                    print(f"ottla: {child.name} does not end, and is left to the system (pid {child.pid})", file=sys.stderr)
 
 
 async def _all_ended(children: list[Child]) -> None:
     for child in children:
         await child.ended.wait()
-
-
-class Child:
-    """One process. What it says goes to its log, which earlier runs have begun."""
-
-    def __init__(self, name: str, command: list[str], log_path: Path) -> None:
-        self.name, self.log_path = name, log_path
-        self.exit_status: int | None = None
-        self.serving_or_ended, self.ended = trio.Event(), trio.Event()
-        self.ended.set()  # until it is started
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-
-    def start(self) -> None:
-        """In the main thread: a child dies with the thread that started it."""
-
-        with self.log_path.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=dying_with_this_process(),  # noqa: PLW1509 - other threads write the tree's journal, and hold no lock that it needs
-            )
-        self.exit_status = None
-        self.serving_or_ended, self.ended = trio.Event(), trio.Event()
-
-    @property
-    def pid(self) -> int:
-        """Of the process that runs, or ran last."""
-        return self._process.pid if self._process is not None else 0
-
-    async def until_ended(self) -> bool:
-        """Listens to what it says, then waits for its end; gives whether it has ever served."""
-        assert self._process is not None and self._process.stdout is not None
-        # A descriptor of its own, because both Popen and the stream close theirs.
-        async with trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno())) as said:
-            self._process.stdout.close()
-            last = b""
-            async for chunk in said:
-                self._write_down(chunk)
-                # The line may arrive in pieces.
-                last = (last + chunk)[-4096:]
-                if SERVING in last:
-                    self.serves()
-        has_served = self.serving_or_ended.is_set()
-        await _wait_for(self._process)
-        self.exit_status = self._process.returncode
-        self.serving_or_ended.set()
-        self.ended.set()
-        return has_served
-
-    def _write_down(self, chunk: bytes | bytearray) -> None:
-        with self.log_path.open("ab") as log:
-            log.write(chunk)
-
-    def serves(self) -> None:
-        self.serving_or_ended.set()
-
-    def signal(self, number: signal.Signals) -> None:
-        if self._process is not None and not self.ended.is_set():
-            self._process.send_signal(number)
-
-    @property
-    def end(self) -> str:
-        """How it ended."""
-        assert self.exit_status is not None
-        by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
-        return f"has ended ({by}; its log is {self.log_path})"
-
-    def epitaph(self) -> str:
-        """How it ended, with its last words, in one line."""
-        with self.log_path.open("rb") as log:
-            # Not before this run: the log has the words of earlier ones.
-            log.seek(max(self._log_start, self.log_path.stat().st_size - 4096))
-            words = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(words) if line.strip()), "")
-        return f"{self.name} {self.end}{': ' if last else ''}{last}"
-
-
-async def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Its end. Nobody else waits for it, so the number stays its own until then."""
-    if pidfd_open is None:
-        await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
-        return
-    descriptor = pidfd_open(process.pid)
-    try:
-        await trio.lowlevel.wait_readable(descriptor)
-    finally:
-        os.close(descriptor)
-    process.wait()

@@ -7,6 +7,7 @@ A request is one line of JSON, {"do": "status"} or {"do": "start-broker", "broke
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 import trio
 
 from ottla.server.coordination.local_sockets import bound, short_path
+
+logger = logging.getLogger("ottla.cluster")
 
 SOCKET: Final = ".control"
 STATUS, START_BROKER = "status", "start-broker"
@@ -85,6 +88,9 @@ async def _converse(stream: trio.SocketStream, answer: Answer, limit: trio.Semap
                 told = await answer(parse_request(line))
             except (Unanswered, OSError) as problem:
                 told = {"error": str(problem)}
+            except Exception:  # the cluster goes on
+                logger.exception("bug: what was asked of the cluster")
+                told = {"error": "this is a bug, which `ottla cluster` has told of"}
             with trio.fail_after(REQUEST_S):
                 await stream.send_all(json.dumps(told).encode() + b"\n")
     except (trio.TooSlowError, trio.BrokenResourceError, OSError):

@@ -16,7 +16,7 @@ So is the keeper of the tree, whose members wait meanwhile; but without a keeper
 cannot go on is not tried again.
 
 Who stops is patient, then not: SIGTERM, a second SIGTERM after which nothing is handed over, SIGKILL. An operator's second
-and third signals do the same sooner.
+and third signals do the same sooner. A process that does not even end then (its disk hangs) is left to the system.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ RESTARTS_S: Final = 60.0
 REST_S: Final = RESTARTS_S + 1  # before a worker is tried again that is down, and has said why
 DELAYS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0)  # before each start within RESTARTS_S
 FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+KILL_S: Final = 10.0  # how long the system may need to end a process that was killed
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
+_KILLED: Final = 2  # the urgency at which processes are killed
 
 
 class Start(NamedTuple):
@@ -195,7 +197,9 @@ class Fleet:
 
     def on_time(self, now: float) -> list[Action]:
         """The deadline is over, perhaps."""
-        return self._press(now) if now >= self._deadline else self._start_due(now)
+        if now < self._deadline:
+            return self._start_due(now)
+        return self._press(now) if self._urgency < _KILLED else self._abandon(now)
 
     # --- what follows
 
@@ -233,7 +237,16 @@ class Fleet:
 
     def _press(self, now: float) -> list[Action]:
         self._urgency += 1
-        self._deadline = now + FLUSH_S if self._urgency == 1 else math.inf
-        workers = [each for each in self._workers if each.is_alive]
-        alive = workers or [each for each in self._all if each.is_alive]
-        return [Send(each.name, signal.SIGTERM if self._urgency == 1 else signal.SIGKILL) for each in alive]
+        self._deadline = now + (FLUSH_S if self._urgency < _KILLED else KILL_S)
+        number = signal.SIGTERM if self._urgency < _KILLED else signal.SIGKILL
+        return [Send(each.name, number) for each in self._next_to_end()]
+
+    def _abandon(self, now: float) -> list[Action]:
+        left = self._next_to_end()
+        for each in left:
+            each.is_alive = False
+        self.was_killed, self._deadline = True, math.inf
+        return [*(Say(f"{each.name} does not end, and is left to the system") for each in left), *self._go_on_stopping(now)]
+
+    def _next_to_end(self) -> list[_Process]:
+        return [each for each in self._workers if each.is_alive] or [each for each in self._all if each.is_alive]

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.replication import system
-from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, AnnounceAgain, Fleet, Send, Start
+from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, AnnounceAgain, Fleet, Say, Send, Start
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -34,6 +34,7 @@ logger = logging.getLogger("ottla.workers")
 
 TOLD_BYTES_MAX: Final = 64 * 1024  # of one line of a process
 PROBLEM_CHARACTERS_MAX: Final = 600
+REST_S: Final = 0.5  # after a wait that a bug has ended
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Program = Callable[["Report"], int]
@@ -78,7 +79,7 @@ class _Child:
         try:
             while chunk := os.read(self.told, TOLD_BYTES_MAX):
                 *whole, self._rest = (self._rest + chunk).split(b"\n")
-                lines += [json.loads(line) for line in whole]
+                lines += [told for line in whole if (told := _parsed(line)) is not None]
                 if len(self._rest) > TOLD_BYTES_MAX:
                     self._rest = b""
         except BlockingIOError:
@@ -89,6 +90,17 @@ class _Child:
         """Hear nothing more."""
         told, self.told = self.told, -1
         os.close(told)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        logger.error("bug: a process tells the supervisor %r", line[:PROBLEM_CHARACTERS_MAX])
+        return None
+    return told
 
 
 class Supervisor:
@@ -126,14 +138,15 @@ class Supervisor:
         with _wakeable() as woken:
             self._do(self._fleet.begin())
             while not self._fleet.is_over:
-                self._wait(woken)
+                if not _is_done(self._wait, woken):
+                    time.sleep(REST_S)
                 for name in _signals_taken(woken):
                     self._do(self._fleet.on_signal(name, time.monotonic()))
                 for child in list(self._children.values()):
-                    self._hear(child)
-                    self._reap(child)
+                    _is_done(self._hear, child)
+                    _is_done(self._reap, child)
                 self._do(self._fleet.on_time(time.monotonic()))
-                self._keep_watch(time.monotonic())
+                _is_done(self._keep_watch, time.monotonic())
         if not self._fleet.failure and self._fleet.was_killed:
             return "not all workers have stopped in order"
         return self._fleet.failure
@@ -159,10 +172,13 @@ class Supervisor:
                 child.last_beat = time.monotonic()
 
     def _reap(self, child: _Child) -> None:
-        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+        except ChildProcessError:  # somebody else has asked for its status
+            pid, status = child.pid, signal.SIGKILL
         if not pid:
             return
-        self._hear(child)  # its last words
+        _is_done(self._hear, child)  # its last words
         del self._children[child.name]
         child.close()
         code = os.waitstatus_to_exitcode(status)
@@ -199,18 +215,22 @@ class Supervisor:
             action = waiting.popleft()
             if isinstance(action, Start):
                 waiting += self._fork(action.name)
-            elif isinstance(action, Send):
-                # One whose fork was refused is not there. That it has ended is told behind this.
-                if (child := self._children.get(action.name)) is not None:
-                    os.kill(child.pid, action.number)
-            elif isinstance(action, Announce):
-                self._announce([self._told[name] for name in self._workers])
-                if self._manager is not None:
-                    self._manager.serving()
-            elif isinstance(action, AnnounceAgain):
-                self._announce_again(self._workers.index(action.name), self._told[action.name])
             else:
-                (logger.warning if action.is_bad else logger.info)("%s", action.line)
+                _is_done(self._do_one, action)
+
+    def _do_one(self, action: Send | Announce | AnnounceAgain | Say) -> None:
+        if isinstance(action, Send):
+            # One whose fork was refused is not there. That it has ended is told behind this.
+            if (child := self._children.get(action.name)) is not None:
+                os.kill(child.pid, action.number)
+        elif isinstance(action, Announce):
+            if self._manager is not None:
+                self._manager.serving()
+            self._announce([self._told[name] for name in self._workers])
+        elif isinstance(action, AnnounceAgain):
+            self._announce_again(self._workers.index(action.name), self._told[action.name])
+        else:
+            (logger.warning if action.is_bad else logger.info)("%s", action.line)
 
     def _fork(self, name: str) -> Sequence[Action]:
         """What follows from it."""
@@ -264,6 +284,16 @@ class Supervisor:
                     stream.flush()
             finally:
                 os._exit(status)
+
+
+def _is_done(step: Callable[..., None], *arguments: object) -> bool:
+    """Do something. What it raises is a bug, which is logged: whoever minds processes may not end before they do."""
+    try:
+        step(*arguments)
+    except Exception:
+        logger.exception("bug: the supervisor of the workers goes on")
+        return False
+    return True
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import signal
 from ottla.server.process.fleet import (
     DELAYS_S,
     FLUSH_S,
+    KILL_S,
     REST_S,
     RESTARTS_MAX,
     RESTARTS_S,
@@ -231,6 +232,20 @@ def test_patience_ends_by_itself():
     assert fleet.on_time(fleet.deadline) == [Send("worker 1", signal.SIGKILL)]
     fleet.on_ended("worker 1", "signal 9, SIGKILL", 200, is_failure=True)
     fleet.on_ended(KEEPER, "exit status 0", 200, is_failure=False)
+    assert (fleet.is_over, fleet.was_killed) == (True, True)
+
+
+def test_what_does_not_even_end_when_it_is_killed_is_left_to_the_system():
+    fleet = serving()
+    fleet.on_signal("SIGTERM", 100)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        assert fleet.on_time(fleet.deadline) == [Send(name, number) for name in WORKERS]
+    killed_at = fleet.deadline - KILL_S
+    assert fleet.on_time(killed_at + KILL_S) == [
+        *(Say(f"{name} does not end, and is left to the system") for name in WORKERS),
+        Send(KEEPER, signal.SIGTERM),
+    ]
+    fleet.on_ended(KEEPER, "exit status 0", 300, is_failure=False)
     assert (fleet.is_over, fleet.was_killed) == (True, True)
 
 

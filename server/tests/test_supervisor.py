@@ -30,9 +30,18 @@ def stand_still(report):
     report.ready(pid=os.getpid())
     time.sleep(3600)
 
+def babble(report):
+    os.write(report._descriptor, b"no JSON\\n[]\\n")
+    return serve(report)
+
 def refuse(report):
     report.problem("there is no room")
     return 1
+
+def announce(told):
+    if "ANNOUNCING" in os.environ:
+        raise RuntimeError("it cannot be announced")
+    print("all serve", *[each["pid"] for each in told], flush=True)
 
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
 programs = {name: globals()[kind] for name, kind in (each.split("=") for each in sys.argv[1:])}
@@ -40,7 +49,7 @@ supervisor = Supervisor(
     programs,
     keeper=None,
     hand_over_s=1,
-    announce=lambda told: print("all serve", *[each["pid"] for each in told], flush=True),
+    announce=announce,
     announce_again=lambda number, told: print("again", number, told["pid"], flush=True),
     manager=ServiceManager.of(os.environ),
 )
@@ -52,6 +61,9 @@ class Running:
     """A supervisor; lines of both outputs in the order in which they were said."""
 
     def __init__(self, *programs: str, **environment: str) -> None:
+        self.told: dict[str, str] = {}
+        """The number of each process that has begun, by its name."""
+
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", PROGRAM, *programs],
             stdout=subprocess.PIPE,
@@ -64,6 +76,8 @@ class Running:
         """The next line with these words in it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if " begins as process " in line:
+                self.told[line.split()[0]] = line.split()[-1]
             if words in line:
                 return line
         raise AssertionError(f"it has ended without a word of {words!r}")
@@ -102,6 +116,20 @@ def test_what_ends_is_started_again_and_all_end_together(run):
     for pid in (again, second):
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def test_a_bug_in_the_supervisor_leaves_nobody_alone(run):
+    """What a worker says is no JSON, and nobody can read the announcement."""
+    supervisor = run("first=babble", "second=serve", ANNOUNCING="fails")
+    supervisor.line_with("bug: a process tells the supervisor b'no JSON'")
+    supervisor.line_with("bug: the supervisor of the workers goes on")
+    supervisor.line_with("RuntimeError: it cannot be announced")
+    os.kill(int(supervisor.told["second"]), signal.SIGKILL)
+    supervisor.line_with("second has ended (signal 9, SIGKILL) and is started again")
+    supervisor.line_with("second serves again")
+    assert supervisor.end() == "over: \n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(supervisor.told["first"]), 0)
 
 
 def test_why_a_start_fails_is_told(run):
