@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.limits import OFFSETS_PER_CALL, RECORDS_PER_CALL
-from ottla.groupcoord.groups.offsets.part import AskCommitted, ForgetTopics, OffsetsPart
-from ottla.groupcoord.groups.offsets.records import offset_tombstone
+from ottla.groupcoord.groups.classic.records import GroupMetadataKey
+from ottla.groupcoord.groups.limits import OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL
+from ottla.groupcoord.groups.offsets.part import AskCommitted, DeleteGroup, ForgetTopics, OffsetsPart
+from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, offset_tombstone
 from ottla.groupcoord.groups.offsets.table import Offsets
 from ottla.groupcoord.tests.conversation import (
     GROUP,
     SESSION_MS,
     TOPIC_ID,
+    Asked,
     Conversation,
     offset_record,
     subscription,
@@ -166,7 +168,7 @@ def test_tombstone_ends_pending_offsets_too() -> None:
     offsets = new_offsets()
     offsets.replay(offset_record(2), 11, producer_id=7)
     assert offsets.has(GROUP, "topic", 0) and offsets.has_pending(GROUP)
-    assert offsets.tombstones_of_group(GROUP) == [offset_tombstone(GROUP, "topic", 0)]
+    assert list(offsets.all_places_of(GROUP)) == [(GROUP, "topic", 0)]
     offsets.replay(offset_tombstone(GROUP, "topic", 0), 12)
     offsets.replay_marker(7, committed=True)
     assert fetched(offsets).committed_offset == -1 and not offsets.has_pending(GROUP)
@@ -375,6 +377,27 @@ def test_a_group_that_is_replaced_during_its_expiry_is_left_alone() -> None:
     talk.commit(8)
     talk.advance(CHECK_MS - 1)
     assert talk.committed() == 8
+
+
+def test_a_large_group_is_deleted_in_steps_its_own_tombstone_last() -> None:
+    count = 3 * PIECE
+    talk = with_many_offsets(topic=count)
+    asked = Asked(2, "client")
+    outcome = talk.shard.handle(DeleteGroup(GROUP), asked, **talk.times())
+    rest = talk.shard.unfinished()
+    assert rest is not None and not outcome.records
+    steps = 0
+    try:
+        while True:
+            assert next(rest) == []
+            steps += 1
+    except StopIteration as end:
+        whole = end.value
+    assert steps == 2, "the first was taken at once"
+    assert len(whole.records) == count + 1 and whole.is_cuttable
+    assert [type(each.key) for each in whole.records[-2:]] == [OffsetCommitKey, GroupMetadataKey]
+    talk._carry_out(whole)
+    assert asked.error is ErrorCode.NONE and talk.state() == "Dead" and talk.committed() == -1
 
 
 def test_offsets_of_a_later_topic_are_passed_over_in_bounded_steps() -> None:

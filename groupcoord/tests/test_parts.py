@@ -285,11 +285,11 @@ async def test_an_atomic_append_that_is_unloaded_on_its_way_is_answered(
     await tallies.start(nursery)
     answers: list[object] = []
 
-    async def collect() -> None:
+    async def collect(task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
         answers.append(await tallies.add(MANY))
 
-    nursery.start_soon(collect)
-    await trio.lowlevel.checkpoint()
+    await nursery.start(collect)
     tallies.runtime.on_resignation(0)
     await trio.testing.wait_all_tasks_blocked()
     assert answers == [ErrorCode.NOT_COORDINATOR] and not tallies.log.batches[0]

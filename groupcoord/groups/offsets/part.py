@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.groups.effects import Steps
 from ottla.groupcoord.groups.group import Group, PartitionCheck
-from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, OFFSETS_PER_CALL, RECORDS_PER_CALL, TEXT_LENGTH_MAX
+from ottla.groupcoord.groups.limits import GROUPS_PER_SCAN, OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL, TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.offsets.committed import CommittedOffset
 from ottla.groupcoord.groups.offsets.pending import Place
 from ottla.groupcoord.groups.offsets.records import FORMATS, OffsetCommitKey, OffsetRecord, offset_tombstone
@@ -299,12 +300,21 @@ class OffsetsPart(Part):
         group = self._groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.check_delete()
         if group is not None and not error:
-            # The group's own tombstones come last. After a crash in between the group is still there to be deleted
-            # again.
-            self._append_all(self._offsets.tombstones_of_group(group_id))
-            group.delete()
+            self._effects.be_cuttable()
+            self._effects.carry_on(self._delete_whole(group))
         response = DeletableGroupResult(group_id=group_id, error_code=error)
         self._effects.answer(caller, response, lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
+
+    def _delete_whole(self, group: Group) -> Steps:
+        """End a group and its offsets.
+
+        The group's own tombstones come last. After a crash in between the group is still there to be deleted again.
+        """
+        for number, place in enumerate(self._offsets.all_places_of(group.group_id), 1):
+            self._effects.append(offset_tombstone(*place))
+            if number % PIECE == 0:
+                yield
+        group.delete()
 
     def _forget_topics(self, request: ForgetTopics, caller: Caller) -> None:
         walk = request.walk or self._offsets.places_of_topics(request.topics)

@@ -19,7 +19,6 @@ from ottla.groupcoord.groups.offsets.records import (
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetRecord,
-    offset_tombstone,
 )
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.offset_commit import (
@@ -203,14 +202,12 @@ class Offsets:
         """Whether transactions have committed offsets of the group which are not settled, and perhaps never count."""
         return group_id in self._pending
 
-    def tombstones_of_group(self, group_id: str) -> list[OffsetRecord]:
-        """The end of everything that the group committed or is about to commit."""
-        # An offset may be both committed and pending; one tombstone ends both.
-        found: dict[tuple[str, int], None] = {}
-        for topics in (self._committed.group(group_id), self._pending.group(group_id)):
-            for topic, partitions in topics.items():
-                found.update(dict.fromkeys((topic, partition) for partition in partitions))
-        return [offset_tombstone(group_id, topic, partition) for topic, partition in found]
+    def all_places_of(self, group_id: str) -> Iterator[Place]:
+        """Where the group has committed an offset, or is about to. Each place comes once."""
+        yield from self.places_of(group_id)
+        for topic, partitions in self._pending.group(group_id).items():
+            known = self._committed.group(group_id).get(topic, ())
+            yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
         """Where the group has committed an offset. Offsets may come and go meanwhile."""
