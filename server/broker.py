@@ -23,6 +23,7 @@ from ottla.replication.control.topic_planner import TopicPlanner
 from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.storage import OsStorage
+from ottla.replication.reminders import Reminders
 from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember, JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
     from ottla.server.share.service import ShareGroups
     from ottla.server.telemetry.receiver import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
+
+FENCED_TOLD_MAX = 100
+"""Transactional ids whose producers the log tells of in a minute."""
 
 
 class LatePart(Protocol):
@@ -226,6 +230,7 @@ class Broker:
             self.transaction_markers,
             transaction_version=lambda: self.transaction_version,
             offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, self.groups.partition_for(group_id)),
+            tell=Reminders(FENCED_TOLD_MAX).tell,
         )
         self.coordinators.take_up(TRANSACTION_STATE_TOPIC, self._started(coordinator))
         return coordinator

@@ -83,6 +83,7 @@ class Coordination:
             self.markers,
             transaction_version=lambda: 2,
             offsets_partition=lambda group_id: (OFFSETS, len(group_id)),
+            tell=lambda name, log, text, *arguments: log(text, *arguments),
             wall_clock=lambda: self.timestamp_ms,
         )
 

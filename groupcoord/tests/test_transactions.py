@@ -1,5 +1,7 @@
 """Conversations of producers with the transaction coordinator's machine: every state, every request, and the way out."""
 
+import logging
+
 import pytest
 
 from ottla.groupcoord.tests.transaction_conversation import (
@@ -623,3 +625,52 @@ def test_aborts_of_large_transactions_are_fewer_at_a_time() -> None:
     talk.now_ms = 10 * SECOND_MS + TIMEOUT_MS
     outcome = talk.shard.expire(**talk.times())
     assert len(outcome.records) == 1
+
+
+# ---------------------------------------------------------------------- the log
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "ottla.groupcoord")
+    return caplog
+
+
+def test_a_transaction_that_is_too_old_is_told_of_with_its_id(told: pytest.LogCaptureFixture) -> None:
+    talk = Transactions()
+    late = talk.in_state(ONGOING)
+    talk.refuse_appends = ErrorCode.NOT_ENOUGH_REPLICAS
+    talk.advance(TIMEOUT_MS + 20 * SECOND_MS)
+    assert not told.messages, "nothing has happened yet"
+    talk.refuse_appends = NONE
+    talk.advance(20 * SECOND_MS)
+    assert told.messages == [
+        (f"Transaction of 'tx' is aborted, because it is older than its timeout of {TIMEOUT_MS} ms: producer id"
+        f" {late.producer_id}, epoch {late.producer_epoch}, 2 partitions. That producer is fenced")
+    ]
+    talk.write_markers()
+    told.clear()
+    assert talk.add(late) is FENCED
+    assert told.messages == [
+        f"Refused a producer of 'tx', which is fenced: it does not have producer id {late.producer_id}, epoch {late.producer_epoch + 1}"
+    ]
+
+
+def test_a_producer_in_whose_place_another_one_comes_is_told_of(told: pytest.LogCaptureFixture) -> None:
+    talk = Transactions()
+    first = talk.init()
+    assert not told.messages, "nobody was fenced"
+    second = talk.init()
+    assert told.messages == [
+        f"Producer of 'tx' with producer id {first.producer_id}, epoch 0 is fenced, because another one has come for that id"
+    ]
+    told.clear()
+    talk.init(expected=(second.producer_id, second.producer_epoch))
+    assert not told.messages, "it goes on with its own id"
+    talk.add(present(talk))
+    told.clear()
+    talk.init()
+    assert told.messages == [
+        (f"Transaction of 'tx' is aborted, because another producer has come for that id: producer id {first.producer_id}, epoch 2,"
+        " 2 partitions. That producer is fenced")
+    ]

@@ -63,6 +63,7 @@ class Transactions:
             self.config,
             take_producer_id=self._take_producer_id,
             transaction_version=lambda: self.transaction_version,
+            tell=lambda name, log, text, *arguments: log(text, *arguments),
         )
         for key, value in self.log:
             record = decode_record(key, value)

@@ -34,6 +34,7 @@ from ottla.groupcoord.transactions.shard import (
     MarkersOwed,
     ProducerAnswer,
     Request,
+    Tell,
     TransactionShard,
 )
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
@@ -124,9 +125,11 @@ class TransactionCoordinator:
         *,
         transaction_version: Callable[[], int],
         offsets_partition: Callable[[str], TopicPartition],
+        tell: Tell,
         wall_clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """`transaction_version`: the level of this feature in the cluster; `offsets_partition`: where a group's offsets are."""
+        """`transaction_version`: the level of this feature in the cluster; `offsets_partition`: where a group's offsets are;
+        `tell`: logs what becomes of producers, and not without end."""
         self._config = config
         self._log = log
         self._topics = topics
@@ -141,6 +144,7 @@ class TransactionCoordinator:
                 config,
                 take_producer_id=self._take_producer_id,
                 transaction_version=transaction_version,
+                tell=tell,
             ),
             encode=encode_records,
             decode=decode_record,

@@ -32,9 +32,11 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement, together
@@ -63,6 +65,19 @@ from ottla.groupcoord.transactions.transitions import (
     may_go_on,
 )
 from ottla.wire.errors import ErrorCode
+
+logger = logging.getLogger("ottla.groupcoord")
+
+ABORTED_LATE = (
+    "Transaction of %r is aborted, because it is older than its timeout of %d ms: producer id %d, epoch %d, %d partitions."
+    " That producer is fenced"
+)
+ABORTED_FOR_ANOTHER = (
+    "Transaction of %r is aborted, because another producer has come for that id: producer id %d, epoch %d, %d partitions."
+    " That producer is fenced"
+)
+REPLACED = "Producer of %r with producer id %d, epoch %d is fenced, because another one has come for that id"
+REFUSED = "Refused a producer of %r, which is fenced: it does not have producer id %d, epoch %d"
 
 FLEXIBLE_RECORDS = 1
 """Since this transaction.version records have version 1."""
@@ -103,6 +118,12 @@ class MarkersOwed(NamedTuple):
 Request = InitProducerId | AddPartitions | EndTransaction | CompleteTransaction
 
 
+class Tell(Protocol):
+    """Logs a line about `name`, or counts it where there were enough of them."""
+
+    def __call__(self, name: Hashable, log: Callable[..., Any], text: str, /, *arguments: object) -> None: ...
+
+
 class _Scan:
     """A look at many ids, some at each call, and then a rest."""
 
@@ -134,9 +155,11 @@ class TransactionShard:
         *,
         take_producer_id: TakeProducerId,
         transaction_version: Callable[[], int],
+        tell: Tell,
     ) -> None:
         """`transaction_version`: the level of the feature in this cluster."""
         self._config = config
+        self._tell = tell
         self._take_producer_id = take_producer_id
         self._transaction_version = transaction_version
         self._known: dict[str, TransactionMetadata] = {}
@@ -257,6 +280,9 @@ class TransactionShard:
                 decision = self._fenced(known)
             # The client asks again until the transaction is aborted.
             self._carry_out(transactional_id, decision, caller, _come_again)
+            if not isinstance(decision, ErrorCode):
+                producer = known.producer_id, known.producer_epoch, len(known.partitions)
+                self._tell_then(ABORTED_FOR_ANOTHER, transactional_id, *producer)
             return
         decision = initialize(
             known,
@@ -266,6 +292,10 @@ class TransactionShard:
             timestamp_ms=self._timestamp_ms,
         )
         self._carry_out(transactional_id, decision, caller, _present_producer)
+        # One that names its id and epoch goes on with them.
+        is_another = known is not None and known.producer_epoch != NO_PRODUCER_EPOCH and request.expected is None
+        if is_another and known is not None and not isinstance(decision, ErrorCode):
+            self._tell_then(REPLACED, transactional_id, known.producer_id, known.producer_epoch)
 
     def _add(self, request: AddPartitions, caller: Caller) -> None:
         known, is_pending = self._known.get(request.transactional_id), self._is_pending(request.transactional_id)
@@ -331,6 +361,8 @@ class TransactionShard:
             # There may be no producer id for the moment. The next scan comes to it again.
             if isinstance(decision, TransactionMetadata):
                 self._append(transactional_id, decision)
+                producer = known.producer_id, known.producer_epoch, len(known.partitions)
+                self._tell_then(ABORTED_LATE, transactional_id, known.timeout_ms, *producer)
                 yield self.discard()
                 records += 1
                 partitions += len(known.partitions)
@@ -373,6 +405,10 @@ class TransactionShard:
     ) -> None:
         """Answer with an error at once, or append a transition and answer when that is committed."""
         if isinstance(decision, ErrorCode):
+            known = self._known.get(transactional_id)
+            if decision is ErrorCode.PRODUCER_FENCED and known is not None:
+                arguments = transactional_id, known.producer_id, known.producer_epoch
+                self._tell((REFUSED, transactional_id), logger.info, REFUSED, *arguments)
             self._reply(caller, ProducerAnswer(decision))
             return
         response = answer(decision)
@@ -380,6 +416,11 @@ class TransactionShard:
         self._outcome.settlements.append(
             lambda error: self._reply(caller, ProducerAnswer(error) if error else response)
         )
+
+    def _tell_then(self, text: str, transactional_id: str, *arguments: object) -> None:
+        """Log what has become of an id once the record is taken."""
+        tell = partial(self._tell, (text, transactional_id), logger.info, text, transactional_id, *arguments)
+        self._outcome.settlements.append(lambda error: None if error else tell())
 
     def _append(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
         assert transactional_id not in self._pending, f"two records of {transactional_id} on their way"
