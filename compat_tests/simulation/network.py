@@ -25,6 +25,7 @@ from compat_tests.simulation.trace import Trace
 from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.server.coordination.pipes import Agenda, Pipe
 from ottla.server.net.readiness import TURN_SECONDS, Step, Wait
+from ottla.server.net.turns import WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 
 DELAY_S = (0.0001, 0.002)
@@ -271,6 +272,9 @@ class SimReadiness:
 
     is_inside_the_wait = True
 
+    def __init__(self) -> None:
+        self.work = WorkQueue()  # without limit: no round of it ever begins
+
     async def serve(self, sock: Any, step: Step) -> Any:
         return await sock.serve(step)
 
@@ -279,9 +283,6 @@ class SimReadiness:
 
     def turn_end(self, now: float) -> float:
         return now + TURN_SECONDS
-
-    def is_spent(self) -> bool:
-        return False
 
 
 class SimPeers(TcpPeers):

@@ -33,7 +33,7 @@ from ottla.server.net.large_requests import (
     handle_large,
 )
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.net.turns import InTurn, free_in_turns, is_short
+from ottla.server.net.turns import InTurn, WorkQueue, free_in_turns, is_short
 from ottla.server.ports import HasAuthorizer, HasMember, HasQuotas, HasSurroundings
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
@@ -121,7 +121,7 @@ async def _answered(call: Call, data: bytes, start: int, client: RequestContext[
     charge = throttling.begin(call, client, len(data)) if quotas.is_on else None
     work = carried_out(partial(_begun, call, data, start, client))
     # What it costs this broker is the client's, too.
-    response = await (work if charge is None else InTurn(Timed(work, charge), lambda: False))
+    response = await (work if charge is None else InTurn(Timed(work, charge), WorkQueue()))
     call.route.note_time(time.monotonic() - began)
     return response if charge is None or response is None else throttling.settle(call, response, charge)
 

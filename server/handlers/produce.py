@@ -27,8 +27,8 @@ Behaviour
 Nearly all requests are answered by `server/produce/at_once.py`, in the same way. Those that it leaves alone come here.
 
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
-request of several megabytes or many partitions gives way between partitions. Meanwhile the receive buffer serves other
-connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/net/inbox.py`). The
+request of several megabytes or many partitions gives way between partitions, as does one whose small batches take long together.
+Meanwhile the receive buffer serves other connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/net/inbox.py`). The
 next request of the connection is not looked at before all of these are appended.
 """
 
@@ -60,7 +60,7 @@ def produce(request: ProduceRequest, context: RequestContext[Port]) -> Answer[Pr
     appending.append_all()
     if not appending.has_deferred:
         return appending.answer()
-    # While threads check, the receive buffer serves other connections. What is deferred has been copied, so nobody
+    # Meanwhile the receive buffer serves other connections. What is deferred has been copied, so nobody
     # needs the views of the buffer any more.
     appending.release_records()
     return appending.append_deferred()

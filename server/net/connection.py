@@ -420,7 +420,7 @@ class Connection:
             self._outbox.add(call, correlation_id, call.encoded(result))
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
-            return Waiting(call, correlation_id, InTurn(result, self._readiness.is_spent), request=request)
+            return Waiting(call, correlation_id, InTurn(result, self._readiness.work), request=request)
         else:
             self._answer_in_order(call, correlation_id, result)
         return None
@@ -456,7 +456,7 @@ class Connection:
     ) -> Waiting:
         if charge is not None and charge.is_timed:
             work = Timed(work, charge)
-        return Waiting(call, correlation_id, InTurn(work, self._readiness.is_spent), is_large, charge, request)
+        return Waiting(call, correlation_id, InTurn(work, self._readiness.work), is_large, charge, request)
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
@@ -636,8 +636,8 @@ class Connection:
             if progress is BLOCKED:
                 self._holdings.count_unread(outbox.buffered_bytes)
                 await self._transport.until_sendable()
-                while self._readiness.is_spent():  # many may have become writable at once
-                    await trio.lowlevel.checkpoint()
+                if not self._readiness.work.has_time():  # many may have become writable at once
+                    await self._readiness.work.turn()
             else:
                 try:
                     # sendfile would wait for the disk inside the event loop, and with it every connection.

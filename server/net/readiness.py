@@ -14,7 +14,7 @@ Theory
 
     `turn_end` says how long one connection may go on. All connections share one budget of time between two looks at the
     sockets. When it is used up, those that are ready but have had no turn are served first after the next look. So a hundred
-    peers that pipeline hold nobody up.
+    peers that pipeline hold nobody up. What has to be awaited, in tasks, has a line and a budget of its own behind that (`work`).
 
     An exception wakes the task and is raised there. The function must not block for long, must not await and is not in
     any task; it may call whatever wakes tasks up. After each call that woke one, and when trio's time is up, trio goes on.
@@ -37,6 +37,7 @@ import trio
 
 from ottla.replication.system import EPOLLIN, EPOLLOUT, IS_LINUX
 from ottla.server.net.errands import Errands
+from ottla.server.net.turns import WorkQueue
 
 
 class Wait(enum.Enum):
@@ -80,10 +81,10 @@ class Readiness:
         self._epoll: Any = None
         self._runnable: Any = ()
         self._turns_end = math.inf
-        self._has_late_turn = False
         self._left: list[tuple[int, int]] = []  # events for which there was no time
         self._give_back: Callable[[], None] = lambda: None
         self.errands = Errands(self._watch_input)
+        self.work = WorkQueue()
         self._take_over_wait()
 
     @property
@@ -130,20 +131,13 @@ class Readiness:
         self._epoll = None
         self._give_back()
         self.errands.close()
+        self.work.close()
 
     def turn_end(self, now: float) -> float:
         """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
         end, turns_end = now + TURN_SECONDS, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
         return end if end < turns_end else max(turns_end, now + SHORT_TURN_SECONDS)
-
-    def is_spent(self) -> bool:
-        """Whether the time between two looks at the sockets is used up. The first one that asks then may still go on."""
-        if time.monotonic() <= self._turns_end:
-            return False
-        # One late piece of work goes on at each look: under a steady load work would never end otherwise.
-        is_spent, self._has_late_turn = not self._has_late_turn, False
-        return is_spent
 
     # --- the task's side
 
@@ -192,6 +186,12 @@ class Readiness:
 
     def wait(self, timeout: float) -> list[tuple[int, int]]:
         """Trio's wait: its events, or none when the time is up; served sockets are served meanwhile."""
+        work = self.work
+        if work.goes_on:  # this round of work is not over
+            work.goes_on = False
+            return []
+        if work:  # somebody stands in line, and sleeps until the next round
+            timeout = 0
         served, runnable, poll, errands = self._served, self._runnable, self._epoll.poll, self.errands
         until = time.monotonic() + timeout if timeout > 0 else 0.0
         errands.is_open = True
@@ -211,7 +211,6 @@ class Readiness:
                 events = poll(timeout, SOCKETS_PER_LOOK)
             # Counted from here, for the time that the loop slept is nobody's turn.
             self._turns_end = time.monotonic() + TURNS_SECONDS
-            self._has_late_turn = True
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.
             is_first, rest = True, len(events)
             for event in events:
@@ -228,8 +227,9 @@ class Readiness:
                 else:
                     self._left.append(event)
             # 4. Back to trio if it has something to do: a socket of its own, a task that a step has woken, a deadline.
-            if others or runnable or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
+            if others or runnable or work or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
                 errands.is_open = False
+                work.begin_round()
                 return others
 
     def _look_beside_errands(self, timeout: float) -> list[tuple[int, int]]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar
@@ -22,6 +25,8 @@ FREED_AT_ONCE = 500
 FIELDS_OF_SHORT = 1_000
 CHARACTERS_OF_FIELD = 100
 """So many characters take as long as a field."""
+WORK_SECONDS = 0.008
+"""Of all awaited work between two looks at the sockets."""
 
 _long_computations = trio.CapacityLimiter(1)
 """Threads that compute contend with the event loop for the interpreter."""
@@ -168,9 +173,50 @@ def _lists_of_structs(cls: type[Struct]) -> tuple[str, ...]:
     return tuple(name for name, each in types.items() if isinstance(each, Array) and isinstance(each.item, type))
 
 
-async def _checkpoint() -> None:
-    # A cancellation belongs into the work, which gets it where it waits next and can clean up.
-    await trio.lowlevel.cancel_shielded_checkpoint()
+class WorkQueue:
+    """Turns for work that connections await: the oldest first, and a limit to the time of all between two looks at the sockets.
+
+    Trio runs tasks in random order, and all that can run. Without an order of their own some of sixty requests would be passed over
+    again and again, and without a limit sixty pieces of work would be done between two looks. A round is one look at the sockets and
+    what follows it (`Readiness.wait`). In each round the first in line has its turn, and the next one right after it, as long as
+    there is time. So the work that is awaited gets its share of the time, also where the sockets never leave any.
+    """
+
+    __slots__ = ("_end", "_line", "goes_on")
+
+    def __init__(self) -> None:
+        self._line: deque[trio.lowlevel.Task] = deque()
+        self._end = math.inf  # where no round ever begins there is no limit
+        self.goes_on = False
+        """Whether the next one has been woken in this round: it comes before another look at the sockets."""
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
+
+    def has_time(self) -> bool:
+        """Whether whoever comes now may go on, without standing in line."""
+        return not self._line and time.monotonic() <= self._end
+
+    async def turn(self) -> None:
+        """Stand in line. Cancellation does not end that: it belongs into the work, which gets it where it waits next."""
+        self._line.append(trio.lowlevel.current_task())
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        # The next one runs after the piece of work that begins here.
+        if self._line and time.monotonic() <= self._end:
+            self.goes_on = True
+            trio.lowlevel.reschedule(self._line.popleft())
+
+    def begin_round(self) -> None:
+        """The sockets were looked at. The first in line has its turn, however late it is."""
+        self._end = time.monotonic() + WORK_SECONDS
+        if self._line:
+            trio.lowlevel.reschedule(self._line.popleft())
+
+    def close(self) -> None:
+        """Let all go on: no more rounds begin."""
+        self._end = math.inf
+        while self._line:
+            trio.lowlevel.reschedule(self._line.popleft())
 
 
 class Work(Protocol):
@@ -182,26 +228,24 @@ class Work(Protocol):
 
 
 class InTurn:
-    """Awaits `work`, which gives way now and then, and goes on with it only while there is time left.
+    """Awaits `work`, which gives way now and then. Each of its pieces has its turn in `queue`.
 
-    Pieces of work are small, but sixty requests that are worked on at once do sixty pieces between two looks at the
-    sockets. `is_spent` says whether the time for one look is used up. Whoever does not come to await this has to close it.
+    Whoever does not come to await this has to close it.
     """
 
-    __slots__ = ("_is_spent", "_work")
+    __slots__ = ("_queue", "_work")
 
-    def __init__(self, work: Work, is_spent: Callable[[], bool]) -> None:
+    def __init__(self, work: Work, queue: WorkQueue) -> None:
         self._work = work
-        self._is_spent = is_spent
+        self._queue = queue
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        work, is_spent = self._work, self._is_spent
+        work, queue = self._work, self._queue
         resumed_with: Any = None
         try:
             while True:
-                # While the time is used up the work neither begins nor goes on: others have their turns.
-                while is_spent():
-                    yield from _checkpoint().__await__()
+                if not queue.has_time():
+                    yield from queue.turn().__await__()
                 # Trio sends what came of a wait, errors too, so there is nothing to throw into the work.
                 resumed_with = yield work.send(resumed_with)
         except StopIteration as end:

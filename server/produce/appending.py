@@ -1,8 +1,8 @@
 """The appends of one produce request, in the order of its partitions, and the wait for their commits.
 
     append_all: for each partition    check what comes before the batch -> check the batch -> append -> acknowledged?
-                                      a batch whose check takes long: kept for later, as a copy
-    append_deferred                   check in a thread -> append -> acknowledged?
+                                      a batch whose check takes long, or that comes when the time is over: kept for later, as a copy
+    append_deferred                   check, in a thread if that takes long -> append -> acknowledged?
     answer                            at once, or when all are committed or the time is over
 
 What cannot be appended now is deferred, and is appended in its turn before the connection goes on.
@@ -69,6 +69,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.log.partition_log import AppendInfo
+    from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.refused_sequences import Place
     from ottla.server.gate.context import RequestContext
@@ -80,7 +81,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 ONE_BATCH_SINCE = 3
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
-TURN_S = 0.005  # then a long request gives way, and compressed and doubtful batches of a short one are checked in a thread
+TURN_S = 0.005  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
 
 # Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
 # count them as failed requests either (ReplicaManager.appendRecordsToLeader).
@@ -135,6 +136,16 @@ class _Uncommitted(NamedTuple):
         return known == epoch and end_offset >= self.next_offset
 
 
+class _Deferred(NamedTuple):
+    """A batch that is to be appended later."""
+
+    partition: Partition
+    answer: PartitionProduceResponse
+    records: memoryview
+    is_long: bool
+    """Whether it has to be checked in a thread. Others only come when the request has used up its time."""
+
+
 class Appending(PendingAnswer[ProduceResponse]):
     """The appends of one produce request, and the wait for their commits."""
 
@@ -169,12 +180,12 @@ class Appending(PendingAnswer[ProduceResponse]):
         self._verification: Verification | None = None  # of a request that is to write in transactions
         # Made only when an error has to be noted; see `_place_of`.
         self._places: dict[int, Place] | None = None
-        self._deferred: list[tuple[Partition, PartitionProduceResponse, memoryview]] = []
+        self._deferred: list[_Deferred] = []
         self._uncommitted: list[_Uncommitted] = []
 
     @property
     def has_deferred(self) -> bool:
-        """Whether some of the records have to be checked in a thread."""
+        """Whether some of the records are to be appended later."""
         return bool(self._deferred)
 
     def release_records(self) -> None:
@@ -187,7 +198,7 @@ class Appending(PendingAnswer[ProduceResponse]):
                 data.records = None
 
     def append_all(self) -> None:
-        """Append what can be appended at once; copy what must be checked in a thread."""
+        """Append what can be appended at once; copy the rest."""
         append = self._append_or_refuse()
         for topic in without_repetitions(self._request.topic_data):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
@@ -255,9 +266,13 @@ class Appending(PendingAnswer[ProduceResponse]):
             for data in topic.partition_data:
                 answers.append(append(topic, data))
                 # The look at the clock comes after a partition, never inside one: an append is not divisible.
-                if time.monotonic() > self._turn_end:
-                    await trio.lowlevel.checkpoint()
-                    self._turn_end = time.monotonic() + TURN_S
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let others have their turn, if the time of this one is over."""
+        if time.monotonic() > self._turn_end:
+            await trio.lowlevel.checkpoint()
+            self._turn_end = time.monotonic() + TURN_S
 
     def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
         request = self._request
@@ -310,10 +325,10 @@ class Appending(PendingAnswer[ProduceResponse]):
                 # Without followers `at_once.py` has asked the library already, in vain.
                 is_news = partition.followers is not None
                 checked = check_ordinary_compressed(records, rules, now_ms=now_ms, by_library=is_news)
-            # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, or if the request
+            # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
             # has used up its turn: many small batches would hold the event loop together.
-            if checked is None and (is_expensive(records, rules) or time.monotonic() > self._turn_end):
-                self._defer(partition, answer, records)
+            if checked is None and ((is_long := is_expensive(records, rules)) or time.monotonic() > self._turn_end):
+                self._defer(partition, answer, records, is_long=is_long)
                 return answer
             # This comes last, right before the append: for a deferred batch the answer may be another one after the
             # thread. The dict is empty nearly always, which keeps this check off the usual way.
@@ -327,7 +342,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         # The log found out, before it wrote anything, that the records need a look one by one.
         except TooManyForTheLoop:
             assert partition is not None and records is not None
-            self._defer(partition, answer, records)
+            self._defer(partition, answer, records, is_long=True)
             return answer
         except KafkaError as error:
             batch = header or numbered_batch(records)
@@ -339,11 +354,13 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refuse_late(answer, header, code, (topic.name, topic.topic_id, data.index))
         return answer
 
-    def _defer(self, partition: Partition, answer: PartitionProduceResponse, records: memoryview) -> None:
-        # The shared receive buffer is filled again before the thread is done. A buffer of one frame is not, and copying
+    def _defer(
+        self, partition: Partition, answer: PartitionProduceResponse, records: memoryview, *, is_long: bool
+    ) -> None:
+        # The shared receive buffer is filled again before this goes on. A buffer of one frame is not, and copying
         # its megabytes would hold the event loop.
         kept = records if belongs_to_one_frame(records.obj) else copied(records)
-        self._deferred.append((partition, answer, kept))
+        self._deferred.append(_Deferred(partition, answer, kept, is_long))
 
     def _check_it_is_known(self, partition: Partition, records: memoryview, header: BatchHeader | None) -> None:
         """KafkaError if a producer's first batches may be on their way from the leader before this one."""
@@ -441,11 +458,11 @@ class Appending(PendingAnswer[ProduceResponse]):
     # ------------------------------------------------------------------ what is waited for
 
     async def append_deferred(self) -> Answered:
-        """Append what had to be checked in threads."""
+        """Append what was deferred."""
         # Turned round, so that `pop` takes them in the order of the request and keeps no reference.
         self._deferred.reverse()
         while self._deferred:  # each copy is given up as soon as it is written
-            await self._append_deferred(*self._deferred.pop())
+            await self._append_deferred(self._deferred.pop())
         appended, self._uncommitted = self._uncommitted, []
         for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -455,17 +472,20 @@ class Appending(PendingAnswer[ProduceResponse]):
                 self._refuse_late(each.answer, each.header, code)
         return self.answer()
 
-    async def _append_deferred(
-        self, partition: Partition, answer: PartitionProduceResponse, records: memoryview
-    ) -> None:
-        checked = await checked_in_thread(partition.log, records, self._context.now_ms)
+    async def _append_deferred(self, deferred: _Deferred) -> None:
+        partition, answer, records, is_long = deferred
+        checked: CheckedRecords | KafkaError | None = None
+        # A thread for each of many short batches would cost more than they do, and a wait for the loop each time.
+        if is_long:
+            checked = await checked_in_thread(partition.log, records, self._context.now_ms)
+        else:
+            await self._give_way()
         if isinstance(checked, KafkaError):
             self._refuse_batch(self._place_of(answer), answer, checked, partition, numbered_batch(records))
             return
-        # The thread took time. The role of this broker, and what was refused, may have changed. So both are asked
-        # again.
         try:
-            self._broker.partition(partition.topic, partition.index)  # the broker may be fenced since the thread began
+            # Others had their turn. The role of this broker, and what was refused, may have changed. So both are asked again.
+            self._broker.partition(partition.topic, partition.index)  # the broker may be fenced by now
             if partition.doubts_unknown_until_ms > self._context.now_ms:
                 self._check_it_is_known(partition, records, None)
             if self._refused.by_producer:
@@ -474,6 +494,9 @@ class Appending(PendingAnswer[ProduceResponse]):
             info = partition.append_as_leader(
                 records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked, guard=guard
             )
+        except TooManyForTheLoop:
+            self._deferred.append(deferred._replace(is_long=True))
+            return
         except KafkaError as error:
             self._refuse_batch(self._place_of(answer), answer, error, partition, numbered_batch(records))
             return

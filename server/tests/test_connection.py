@@ -17,6 +17,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
+from ottla.server.net.turns import WorkQueue
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -136,7 +137,7 @@ async def peer(request, calls: Calls, nursery: trio.Nursery) -> AsyncIterator[Pe
     if request.param == "waiting in the task":
         inside = readiness
         readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, is_spent=inside.is_spent
+            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
         )
     else:
         assert readiness.is_inside_the_wait
@@ -222,12 +223,18 @@ async def test_small_requests_that_are_awaited_go_on_only_while_there_is_time_le
     peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ):
     """Sixty of them at once would each do a piece of work between two looks at the sockets."""
-    left = iter([True, True, False, False])
-    monkeypatch.setattr(Readiness, "is_spent", lambda self: next(left))
+    turns, turn = [], WorkQueue.turn
+
+    async def noted(self: WorkQueue) -> None:
+        turns.append(self)
+        await turn(self)
+
+    monkeypatch.setattr(WorkQueue, "has_time", lambda self: False)
+    monkeypatch.setattr(WorkQueue, "turn", noted)
     scripted.gate.set()
     await peer.send(heartbeat(1, 100))
     assert (await peer.frame())[:4] == b"\0\0\0\1"
-    assert next(left, None) is None
+    assert len(turns) > 1
 
 
 async def test_who_does_not_know_the_cluster_yet_answers_brokers_and_lets_others_wait(

@@ -1,9 +1,34 @@
-"""Work on large requests goes on only while there is time left between two looks at the sockets."""
+"""Work that is awaited goes on in turns: the oldest first, while there is time left between two looks at the sockets."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import trio
 
-from ottla.server.net.turns import InTurn
+from ottla.server.net.turns import InTurn, WorkQueue
+
+
+@pytest.fixture
+async def queue(nursery: trio.Nursery) -> AsyncIterator[WorkQueue]:
+    """One whose rounds begin by hand."""
+    made = WorkQueue()
+    yield made
+    made.close()  # before the nursery ends, which waits for those in line
+
+
+@pytest.fixture
+def spend(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """Begins a round whose time is over at once, and waits until all that can go on has."""
+    now = 100.0
+    monkeypatch.setattr("ottla.server.net.turns.time.monotonic", lambda: now)
+
+    async def round_() -> None:
+        nonlocal now
+        queue.begin_round()
+        now += 1
+        await trio.testing.wait_all_tasks_blocked()
+
+    return round_
 
 
 async def work(done: list[str], name: str) -> str:
@@ -15,21 +40,52 @@ async def work(done: list[str], name: str) -> str:
 
 async def test_work_comes_to_its_end_and_answers() -> None:
     done: list[str] = []
-    assert await InTurn(work(done, "a"), lambda: False) == "a"
+    assert await InTurn(work(done, "a"), WorkQueue()) == "a"
     assert done == ["a0", "a1", "a2"]
 
 
-async def test_work_waits_while_the_time_is_used_up() -> None:
-    done: list[str] = []
-    answers = iter([True, False, True, True, False, False, True, False])
-    asked: list[int] = []
+async def test_each_piece_of_work_stands_in_line_while_the_time_is_used_up(
+    queue: WorkQueue, spend: Callable[[], Awaitable[None]], nursery: trio.Nursery
+) -> None:
+    done, answers = list[str](), list[str]()
 
-    def is_spent() -> bool:
-        asked.append(len(done))
-        return next(answers)
+    async def answer(name: str) -> None:
+        answers.append(await InTurn(work(done, name), queue))
 
-    assert await InTurn(work(done, "a"), is_spent) == "a"
-    assert asked == [0, 0, 1, 1, 1, 2, 3, 3]
+    await spend()
+    for name in ("a", "b"):
+        nursery.start_soon(answer, name)
+        await trio.testing.wait_all_tasks_blocked()
+    seen = []
+    for _ in range(8):
+        seen.append(len(done))
+        await spend()
+    assert done == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    assert seen == [0, 1, 2, 3, 4, 5, 6, 6] and answers == ["a", "b"]
+
+
+async def test_cancelled_work_keeps_its_place_in_the_line(
+    queue: WorkQueue, spend: Callable[[], Awaitable[None]], nursery: trio.Nursery
+) -> None:
+    """It hears of that where it waits, as all code does, and nobody else's turn is lost with it."""
+    done, ended, cancelled = list[str](), list[str](), trio.CancelScope()
+
+    async def answer(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await InTurn(work(done, name), queue)
+        ended.append(name)
+
+    await spend()
+    for name, scope in (("a", cancelled), ("b", trio.CancelScope())):
+        nursery.start_soon(answer, name, scope)
+        await trio.testing.wait_all_tasks_blocked()
+    cancelled.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    before = [*done, *ended]
+    for _ in range(7):  # two of them to be told of the cancellation
+        await spend()
+    assert before == [] and ended == ["a", "b"]
+    assert done == ["a0", "b0", "b1", "b2"]
 
 
 async def test_errors_and_cancellation_reach_the_work() -> None:
@@ -38,7 +94,7 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
         raise ValueError("of the work")
 
     with pytest.raises(ValueError, match="of the work"):
-        await InTurn(fail(), lambda: False)
+        await InTurn(fail(), WorkQueue())
 
     cleaned_up = False
 
@@ -51,5 +107,5 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
 
     with trio.CancelScope() as scope:
         scope.cancel()
-        await InTurn(wait(), lambda: False)
+        await InTurn(wait(), WorkQueue())
     assert cleaned_up

@@ -208,7 +208,7 @@ async def producer(
     if request.param == "waiting in the task":
         inside = readiness
         readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, is_spent=inside.is_spent
+            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
         )
     listener: Any = SimpleNamespace(
         name="PLAINTEXT",
@@ -286,6 +286,37 @@ async def test_a_large_request_gives_way_between_its_partitions(
     assert len(set(looks_at_appends[:PARTITIONS])) == PARTITIONS
     for each, value in zip(leader.partitions, values, strict=True):
         assert next(decode_records(contents(each.log.read(0, 1 << 20, upper_bound=1).region))).value == value
+
+
+async def test_short_batches_for_which_there_was_no_time_need_no_threads(
+    producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is busy takes the processor away: then each partition of a small request waited for a thread, and for the loop."""
+    monkeypatch.setattr(appending, "TURN_S", -1.0)
+    looks, looks_at_appends, in_threads = Looks(), [], []
+    trio.lowlevel.add_instrument(looks)
+    find = leader.partition
+
+    def partition(topic: str, index: int) -> Partition:
+        looks_at_appends.append(looks.count)
+        return find(topic, index)
+
+    async def in_thread(*_: Any) -> Any:
+        in_threads.append(1)
+
+    monkeypatch.setattr(leader, "partition", partition)
+    monkeypatch.setattr(appending, "checked_in_thread", in_thread)
+    data = [PartitionProduceData(index=index, records=batch(1, compression=Compression.GZIP)) for index in range(PARTITIONS)]
+    await producer.send(
+        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        producer.produce(0, acks=1),
+    )
+    await producer.answer()
+    assert await producer.acknowledged() == (2, 0, 1)
+    trio.lowlevel.remove_instrument(looks)
+    assert [each.log_end_offset for each in leader.partitions[1:]] == [1] * (PARTITIONS - 1)
+    assert in_threads == []
+    assert len(set(looks_at_appends[PARTITIONS : 2 * PARTITIONS])) == PARTITIONS, "others had their turns in between"
 
 
 async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(

@@ -28,6 +28,7 @@ from ottla.server.net.errands import Errands
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
+from ottla.server.net.turns import WorkQueue
 from ottla.server.produce import appending, at_once
 from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.quotas.client_quotas import ClientQuotas
@@ -62,7 +63,7 @@ class OneConnection:
         ours.setblocking(False)
         # Turns that are as long as they need to be: a busy machine must not end one.
         self.readiness = SimpleNamespace(
-            is_inside_the_wait=True, turn_end=lambda now: now + 1000, is_spent=lambda: False, errands=Errands(lambda descriptor: None)
+            is_inside_the_wait=True, turn_end=lambda now: now + 1000, work=WorkQueue(), errands=Errands(lambda descriptor: None)
         )
         listener: Any = SimpleNamespace(
             name="PLAINTEXT", broker=broker, calls=calls, buffers=ReceiveBuffers(), readiness=self.readiness,

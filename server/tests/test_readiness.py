@@ -18,6 +18,7 @@ from ottla.server.net.readiness import (
     WAIT_WRITABLE,
     Readiness,
 )
+from ottla.server.net.turns import WORK_SECONDS, WorkQueue
 
 
 @pytest.fixture
@@ -176,8 +177,55 @@ async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(
     assert readiness.turn_end(nearly_over) == now + TURNS_SECONDS
     over = now + TURNS_SECONDS + 1
     assert readiness.turn_end(over) == over + SHORT_TURN_SECONDS
-    now = over
-    assert [readiness.is_spent() for _ in range(3)] == [False, True, True], "one goes on late, the others wait"
+
+
+async def test_work_has_its_turns_after_each_look_at_the_sockets(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sockets leave no time, and trio runs tasks in random order. Who stood in line longest comes first all the same."""
+    ours, theirs = pair
+    theirs.send(b"stays")
+    now, looks = 100.0, 0
+    monkeypatch.setattr("ottla.server.net.readiness.time.monotonic", lambda: now)
+    came, went_on = list[int](), list[tuple[int, int]]()
+
+    def step() -> Any:
+        nonlocal now, looks
+        now += 2 * TURNS_SECONDS
+        looks += 1
+        return "end" if len(went_on) == 9 else WAIT_READABLE
+
+    async def work(number: int) -> None:
+        nonlocal now
+        came.append(number)
+        await readiness.work.turn()
+        went_on.append((number, looks))
+        now += WORK_SECONDS * 0.6
+
+    readiness = Readiness()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(readiness.serve, ours, step)
+        for number in range(9):
+            nursery.start_soon(work, number)
+    assert [number for number, _ in went_on] == came
+    # Each wakes the next one before its own work, as long as there is time then.
+    first = went_on[0][1]
+    assert [look - first for _, look in went_on] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+async def test_work_that_stands_in_line_goes_on_when_nothing_is_served_any_more(nursery: trio.Nursery) -> None:
+    queue, went_on = WorkQueue(), list[int]()
+
+    async def work(number: int) -> None:
+        await queue.turn()
+        went_on.append(number)
+
+    for number in range(3):
+        nursery.start_soon(work, number)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(went_on) == 0
+    queue.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(went_on) == [0, 1, 2]
+    assert queue.has_time()
 
 
 @contextlib.contextmanager

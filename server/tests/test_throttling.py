@@ -123,7 +123,7 @@ def serving(request: Any, calls: Calls, quotas: ClientQuotas) -> tuple[Connectio
     if request.param == "waiting in the task":
         inside = readiness
         readiness = SimpleNamespace(
-            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, is_spent=inside.is_spent
+            serve=serve_in_task, is_inside_the_wait=False, turn_end=inside.turn_end, work=inside.work
         )
     listener: Any = SimpleNamespace(
         name="PLAINTEXT",
