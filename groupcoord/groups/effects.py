@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.groups.limits import PIECE
@@ -20,6 +20,8 @@ from ottla.groupcoord.groups.timers import Timers
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Rest, Settlement
 from ottla.groupcoord.runtime.transaction_append import Transaction
 from ottla.wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 Steps = Iterator[None]
 """Work in pieces of at most `PIECE` elements."""
@@ -81,7 +83,7 @@ class Effects:
     def carry_on(self, steps: Steps) -> None:
         """Take these steps when the call has returned, behind those that it has left before."""
         if self._is_stopped:
-            _take_all(steps)
+            deque(steps, maxlen=0)
         else:
             self._rest.append(steps)
 
@@ -92,13 +94,8 @@ class Effects:
         else:
             settlement(error)
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether steps are left."""
-        return bool(self._rest)
-
-    def rest(self, now_ms: int, timestamp_ms: int) -> Rest:
-        """Take the steps that are left, as of this time, and end the call."""
+    def advance(self) -> bool:
+        """Take a step; whether others are left."""
         while self._rest:
             work = self._rest[0]
             if isinstance(work, tuple):
@@ -106,11 +103,19 @@ class Effects:
                 work[0](work[1])
                 continue
             for _ in work:
-                replies, self.replies = self.replies, []
-                yield replies
-                # A read may have set its own time since.
-                self.now_ms, self.timestamp_ms = now_ms, timestamp_ms
+                return True
             self._rest.popleft()
+        return False
+
+    def rest(self) -> Rest:
+        """Take all steps that are left, as of this call's time, and end the call."""
+        now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
+        is_left = True
+        while is_left:
+            yield self.take_replies()
+            # A read may have set its own time since.
+            self.now_ms, self.timestamp_ms = now_ms, timestamp_ms
+            is_left = self.advance()
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
@@ -182,6 +187,11 @@ class Effects:
 
         self.then(answer)
 
+    def take_replies(self) -> list[Reply]:
+        """The replies of a step, which the next one starts without."""
+        replies, self.replies = self.replies, []
+        return replies
+
     def take(self) -> Outcome[GroupRecord]:
         """End the call: everything collected, which the next call starts without."""
         undos, settlements = self._undos, self.settlements
@@ -209,15 +219,11 @@ class Effects:
 
     def _undo(self, undos: list[Callable[[], object]], error: ErrorCode) -> None:
         if error:
-            self.carry_on(_in_pieces(reversed(undos)))
+            self.carry_on(in_pieces(reversed(undos), lambda undo: undo()))
 
-def _in_pieces(calls: Iterable[Callable[[], object]]) -> Steps:
-    for number, call in enumerate(calls, 1):
-        call()
+def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
+    """Work on each of these. Fewer than a piece are one step."""
+    for number, item in enumerate(items, 1):
+        work(item)
         if number % PIECE == 0:
             yield
-
-
-def _take_all(steps: Steps) -> None:
-    for _ in steps:
-        pass

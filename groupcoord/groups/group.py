@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ottla.groupcoord.runtime.outcome import Caller
@@ -72,8 +72,8 @@ class Group(Protocol):
 
     # ------------------------------------------------------------------ the shell's calls
 
-    def start_sessions(self) -> None:
-        """Let every member have a whole session from now on."""
+    def start_sessions(self) -> Iterator[None]:
+        """Let every member have a whole session from now on, some at each step."""
 
     def cancel_timers(self) -> None:
         """Cancel all its deadlines: the group is gone. They would hit the next group of that name."""

@@ -147,10 +147,11 @@ class Shard:
             if key is None:
                 break
             self._timers[key.kind](key)
+            # The next deadline has to find what the steps of this one leave behind.
+            if self._effects.advance():
+                break
             if len(self._effects.records) >= RECORDS_PER_CALL or self._effects.work >= WORK_PER_CALL:
                 break
-            if self._effects.is_unfinished:
-                break  # the next deadline has to find what the steps leave behind
         return self._outcome()
 
     def unfinished(self) -> Rest | None:
@@ -160,16 +161,10 @@ class Shard:
 
     def _outcome(self) -> Outcome[GroupRecord]:
         """What a call comes to. If it takes long, the replies of its first step; the others are `unfinished`."""
-        if not self._effects.is_unfinished:
+        if not self._effects.advance():
             return self._effects.take()
-        rest = self._effects.rest(self._effects.now_ms, self._effects.timestamp_ms)
-        try:
-            replies = next(rest)
-        except StopIteration as end:
-            whole: Outcome[GroupRecord] = end.value
-            return whole
-        self._rest = rest
-        return Outcome([], replies, [])
+        self._rest = self._effects.rest()
+        return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
         """What the kind of the group that the request names has for it, although it is not the owner."""
@@ -210,7 +205,9 @@ class Shard:
         for number, group in enumerate(list(self._groups.values()), 1):
             # Another call may have set its own time since the last yield.
             self._effects.now_ms = now_ms
-            group.start_sessions()
+            for _ in group.start_sessions():
+                yield
+                self._effects.now_ms = now_ms
             if number % GROUPS_PER_SCAN == 0:
                 yield
 

@@ -6,7 +6,7 @@ a member that was silent for too long loses its number.
 
 from typing import Any, NamedTuple
 
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.group import PartitionCheck
 from ottla.groupcoord.groups.part import Host, Part, PartKind
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord, RecordFormat
@@ -104,9 +104,8 @@ class TallyGroup:
         for member_id in list(self.numbers):
             self._part.put(self.group_id, member_id, None)
 
-    def start_sessions(self) -> None:
-        for member_id in self.numbers:
-            self.start_session(member_id)
+    def start_sessions(self) -> Steps:
+        return in_pieces(list(self.numbers), self.start_session)
 
     def start_session(self, member_id: str) -> None:
         key = TimerKey(SESSION, self.group_id, member_id)

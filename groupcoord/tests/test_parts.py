@@ -18,6 +18,7 @@ from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.groupcoord.tests.fakes import KINDS, FakeImages, FakeLog, beside_the_loop
 from ottla.groupcoord.tests.tally import SESSION_MS, TALLY, Add, Sum, TallyGroup
+from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -210,10 +211,13 @@ class Tallies:
         await trio.testing.wait_all_tasks_blocked()
 
     async def add(self, numbers: dict[str, int], *, is_cuttable: bool = False) -> object:
+        return await finished(self.ask(numbers, is_cuttable=is_cuttable))
+
+    def ask(self, numbers: dict[str, int], *, is_cuttable: bool = False) -> Given[object]:
         partition = self.runtime.partition(0)
         assert partition is not None
         request = Add(GROUP, numbers, is_cuttable)
-        return await finished(partition.submit(request, WaitingCaller(lambda error: error)))
+        return partition.submit(request, WaitingCaller[object](lambda error: error))
 
     def total(self) -> int:
         partition = self.runtime.partition(0)
@@ -283,13 +287,7 @@ async def test_an_atomic_append_that_is_unloaded_on_its_way_is_answered(
 ) -> None:
     tallies = Tallies()
     await tallies.start(nursery)
-    answers: list[object] = []
-
-    async def collect(task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-        answers.append(await tallies.add(MANY))
-
-    await nursery.start(collect)
+    answer = tallies.ask(MANY)
+    await trio.lowlevel.checkpoint()
     tallies.runtime.on_resignation(0)
-    await trio.testing.wait_all_tasks_blocked()
-    assert answers == [ErrorCode.NOT_COORDINATOR] and not tallies.log.batches[0]
+    assert await finished(answer) is ErrorCode.NOT_COORDINATOR and not tallies.log.batches[0]

@@ -6,13 +6,25 @@ from ottla.groupcoord.groups.classic.group import Group
 from ottla.groupcoord.groups.classic.members import NO_LEADER, Member
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.join_group import JoinGroupResponse
+from ottla.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.messages.sync_group import SyncGroupResponse
 
 
-def joined(group: Group, member: Member, caller: Caller, *, skip_assignment: bool = False) -> JoinGroupResponse:
-    """The answer that makes a member part of the present generation; its leader also gets the list of members."""
-    is_leader = group.members.leader_id == member.member_id
+def joined(
+    group: Group,
+    member: Member,
+    caller: Caller,
+    *,
+    skip_assignment: bool = False,
+    listed: list[JoinGroupResponseMember] | None = None,
+) -> JoinGroupResponse:
+    """The answer that makes a member part of the present generation; its leader also gets the list of members.
+
+    `listed`: that list, if it is there already.
+    """
+    members: list[JoinGroupResponseMember] = []
+    if group.members.leader_id == member.member_id:
+        members = [each.listed(group.protocol_name) for each in group.members] if listed is None else listed
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
         generation_id=group.generation_id,
@@ -21,7 +33,7 @@ def joined(group: Group, member: Member, caller: Caller, *, skip_assignment: boo
         leader=group.members.leader_id or NO_LEADER,
         skip_assignment=skip_assignment,
         member_id=member.member_id,
-        members=[each.listed(group.protocol_name) for each in group.members] if is_leader else [],
+        members=members,
     )
 
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
 from enum import Enum
 from typing import Self
 
@@ -17,7 +18,7 @@ from ottla.groupcoord.groups.classic.records import (
     MemberMetadata,
     group_tombstone,
 )
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.rebalance_log import LastRebalance
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation
@@ -105,18 +106,21 @@ class Group:
     def _refresh_session(self, member: Member) -> None:
         self._schedule(SESSION, member.session_timeout_ms, member.member_id)
 
-    def start_sessions(self) -> None:
+    def start_sessions(self) -> Steps:
         """A loaded group's members get a whole session to show that they are still there."""
-        for member in self.members:
-            self._refresh_session(member)
+        return in_pieces(list(self.members), self._refresh_session)
 
     def cancel_timers(self) -> None:
+        deque(self.end_deadlines(), maxlen=0)
+
+    def end_deadlines(self) -> Steps:
+        """As `cancel_timers`, some at each step."""
         self._cancel(JOIN)
         self._cancel(SYNC)
         # A handed-out member id has a session, too. A deadline that is left behind would hit a later group of the
         # same name.
-        for member_id in (*self.members.by_id, *self.members.pending_join):
-            self._cancel(SESSION, member_id)
+        ids = [*self.members.by_id, *self.members.pending_join]
+        yield from in_pieces(ids, lambda member_id: self._cancel(SESSION, member_id))
 
     # ------------------------------------------------------------------ what the members read
 
@@ -263,14 +267,17 @@ class Group:
 
     # ------------------------------------------------------------------ how it is written
 
-    def creation_record(self) -> GroupMetadataRecord:
-        """The record that makes a group exist before its first rebalance has ended."""
-        return self._record("", None, None, [])
+    def creation_record(self, protocol_type: str | None = None) -> GroupMetadataRecord:
+        """The record of a group without members, which exists before its first rebalance has ended, and after the last."""
+        return self._record(protocol_type or "", None, None, [])
 
-    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataRecord:
+    def written(
+        self, assignments: Mapping[str, bytes] | None = None
+    ) -> Generator[None, None, GroupMetadataRecord]:
         """The whole group as it is now, with these assignments if they are not the members' own yet."""
-        members = []
-        for member in self.members:
+        members: list[MemberMetadata] = []
+
+        def add(member: Member) -> None:
             # Members are written only after a rebalance has chosen a protocol.
             assert self.protocol_name is not None
             members.append(
@@ -285,6 +292,8 @@ class Group:
                     assignment=member.assignment if assignments is None else assignments[member.member_id],
                 )
             )
+
+        yield from in_pieces(self.members, add)
         return self._record(self.members.protocol_type or "", self.protocol_name, self.members.leader_id, members)
 
     def _record(
@@ -328,16 +337,17 @@ class Group:
         return group
 
     @classmethod
-    def converted(cls, group_id: str, generation_id: int, members: Iterable[Member], effects: Effects) -> Self:
-        """A stable group of these members, of whom there is one: they were in a group of another kind until now."""
+    def stable(cls, group_id: str, generation_id: int, effects: Effects) -> Self:
+        """A stable group whose members come from a group of another kind: to be added, before `choose_protocol`."""
         group = cls(group_id, effects)
         group.generation_id = generation_id
-        for member in members:
-            group.members.add(member, CONSUMER_PROTOCOL_TYPE)
         group.state = STABLE
-        group.protocol_name = group.members.select_protocol()
-        group._remember_subscriptions()
         return group
+
+    def choose_protocol(self) -> None:
+        """All members are there, and there is one."""
+        self.protocol_name = self.members.select_protocol()
+        self._remember_subscriptions()
 
 
 def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:

@@ -276,6 +276,8 @@ class Members:
         """The protocol that everyone supports and most members like best; in a draw the first in Kafka's hash table."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
+        if len(candidates) == 1:
+            return next(iter(candidates))
         votes: dict[str, int] = {}
         for member in self:
             name = member.vote(candidates)

@@ -35,6 +35,10 @@ waits with a join; outside CompletingRebalance nobody waits with a sync; the lea
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+
 from ottla.groupcoord.groups.classic.answers import joined, refused_join, refused_sync, synced
 from ottla.groupcoord.groups.classic.group import (
     COMPLETING_REBALANCE,
@@ -49,14 +53,14 @@ from ottla.groupcoord.groups.classic.group import (
     Group,
 )
 from ottla.groupcoord.groups.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.rebalance_log import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.groups.timers import TimerKey
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.outcome import Caller, Settlement
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -266,7 +270,7 @@ class ClassicGroup(Group):
             def settle(error: ErrorCode) -> None:
                 self._settle_replacement(member, caller, old_member_id, was_leader, old, error)
 
-            self._effects.append(self.record(), settle)
+            self._effects.carry_on(self._write(settle))
             return
         self._park_join(member, caller)
         reason = f"static member {new_member_id!r} replaces {old_member_id!r}"
@@ -323,7 +327,7 @@ class ClassicGroup(Group):
         """Gather the members anew."""
         if self.state is COMPLETING_REBALANCE:
             # Whoever waits for an assignment of this generation gets none any more, and has to join again.
-            self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._effects.carry_on(self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS))
         # The next generation counts anew which members have to ask for their assignment.
         self.members.pending_sync.clear()
         self._cancel(SYNC)
@@ -371,11 +375,13 @@ class ClassicGroup(Group):
         """Close the ranks: whoever is here makes the next generation."""
         self._initial_remaining_ms = None
         self._cancel(JOIN)
+        self._effects.carry_on(self._begin_generation())
+
+    def _begin_generation(self) -> Steps:
         # Who stays. The partitions of a dynamic member that is not back would remain unread. A static one may just be
         # restarting.
         lost = [member.member_id for member in self.members.not_rejoined() if not member.is_static]
-        for member_id in lost:
-            self._drop(member_id)
+        yield from in_pieces(lost, self._drop)
         self._lost_count += len(lost)
         # Who leads. Without a leader that has joined, nobody would make the assignment.
         if not self.members.elect_joined_leader() and self.members:
@@ -390,18 +396,22 @@ class ClassicGroup(Group):
         self._remember_subscriptions()
         self._transition_to(COMPLETING_REBALANCE)
         self._log_rebalance()
-        # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
-        # A crash until then costs one more rebalance.
-        for member in self.members:
-            caller = self.members.take_join(member)
-            if caller is not None:
-                self._answer(member, caller, joined(self, member, caller))
-            # A member that is parked need not send heartbeats, so a whole session begins with the answer.
-            self._refresh_session(member)
-            member.is_new = False
         # A member may get its answer and vanish. `expire_sync` drops those that never ask for their assignment.
         self.members.pending_sync = set(self.members.by_id)
         self._schedule(SYNC, self.members.rebalance_timeout_ms)
+        # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
+        # A crash until then costs one more rebalance.
+        listed: list[JoinGroupResponseMember] = []
+        yield from in_pieces(self.members, lambda member: listed.append(member.listed(self.protocol_name)))
+        yield from in_pieces(self.members, lambda member: self._answer_join(member, listed))
+
+    def _answer_join(self, member: Member, listed: list[JoinGroupResponseMember]) -> None:
+        caller = self.members.take_join(member)
+        if caller is not None:
+            self._answer(member, caller, joined(self, member, caller, listed=listed))
+        # A member that is parked need not send heartbeats, so a whole session begins with the answer.
+        self._refresh_session(member)
+        member.is_new = False
 
     def _log_rebalance(self) -> None:
         reason = self._reason + (f"; {self._lost_count} did not join again" if self._lost_count else "")
@@ -413,16 +423,17 @@ class ClassicGroup(Group):
         self._transition_to(EMPTY)
         self._log_rebalance()
         # Should the record fail, the last written generation would come back after a restart, and its members expire.
-        self._effects.append(self.record())
+        self._effects.append(self.creation_record(self.members.protocol_type))
 
     def expire_sync(self) -> None:
         """The time for asking for the assignment is up: go on without those who did not."""
         if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
             # A copy, because `_drop` takes the members out of the set.
-            silent = list(self.members.pending_sync)
-            for member_id in silent:
-                self._drop(member_id)
-            self._prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
+            self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
+
+    def _drop_silent(self, silent: list[str]) -> Steps:
+        yield from in_pieces(silent, self._drop)
+        self._prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
 
     # ------------------------------------------------------------------ sync
 
@@ -450,7 +461,13 @@ class ClassicGroup(Group):
             assignments = {member_id: given.get(member_id, b"") for member_id in self.members.by_id}
             # No member gets its assignment before it is in the log. Otherwise a group that is loaded again could
             # contradict it.
-            self._effects.append(self.record(assignments), lambda error: self._settle_assignments(assignments, error))
+            settle = partial(self._settle_assignments, assignments)
+            self._effects.carry_on(self._write(settle, assignments))
+
+    def _write(self, settle: Settlement, assignments: Mapping[str, bytes] | None = None) -> Steps:
+        """Append the whole group as it is now, with these assignments if they are not the members' own yet."""
+        record = yield from self.written(assignments)
+        self._effects.append(record, settle)
 
     def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
         error = self.members.validate(request.member_id, request.group_instance_id)
@@ -473,25 +490,32 @@ class ClassicGroup(Group):
         """The leader's assignment is written, so that members may have it (or it is not, and they must join again)."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
-        if error:
-            self._drop_assignments(error)
-            self._prepare_rebalance(f"{error.name} on writing the assignment")
-            return
-        for member in self.members:
+        self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
+
+    def _take_back(self, error: ErrorCode) -> Steps:
+        yield from self._drop_assignments(error)
+        self._prepare_rebalance(f"{error.name} on writing the assignment")
+
+    def _give(self, assignments: dict[str, bytes]) -> Steps:
+        def give(member: Member) -> None:
             member.assignment = assignments[member.member_id]
             caller, member.awaiting_sync = member.awaiting_sync, None
             if caller is not None:
                 self._answer(member, caller, synced(self, member))
                 self._refresh_session(member)
+
+        yield from in_pieces(self.members, give)
         self._transition_to(STABLE)
 
-    def _drop_assignments(self, error: ErrorCode) -> None:
-        for member in self.members:
+    def _drop_assignments(self, error: ErrorCode) -> Steps:
+        def drop(member: Member) -> None:
             member.assignment = b""
             caller, member.awaiting_sync = member.awaiting_sync, None
             if caller is not None:
                 self._effects.reply(caller, refused_sync(error))
                 self._refresh_session(member)
+
+        return in_pieces(self.members, drop)
 
     # ------------------------------------------------------------------ heartbeat, sessions, leave
 
@@ -542,7 +566,11 @@ class ClassicGroup(Group):
 
     def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
         """Let members go, each with an error of its own."""
-        responses = [self._leave(identity) for identity in request.members]
+        self._effects.carry_on(self._leave_all(request, caller))
+
+    def _leave_all(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
+        responses: list[MemberResponse] = []
+        yield from in_pieces(request.members, lambda identity: responses.append(self._leave(identity)))
         left = sum(response.error_code == ErrorCode.NONE for response in responses)
         # Once for all of them: members that leave together cost one rebalance.
         if left:
@@ -592,8 +620,11 @@ class ClassicGroup(Group):
 
     def send_away(self, error: ErrorCode) -> None:
         """Answer `error` to all members that wait."""
-        for member in self.members:
-            self._dismiss(member, member.member_id, error)
+        deque(self.send_all_away(error), maxlen=0)
+
+    def send_all_away(self, error: ErrorCode) -> Steps:
+        """As `send_away`, some at each step."""
+        return in_pieces(self.members, lambda member: self._dismiss(member, member.member_id, error))
 
     def unload(self, error: ErrorCode) -> None:
         """This broker no longer coordinates the group."""

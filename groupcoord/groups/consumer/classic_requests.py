@@ -24,6 +24,7 @@ from ottla.groupcoord.groups.consumer.member import UNRELEASED_PARTITIONS, UNREV
 from ottla.groupcoord.groups.consumer.migration import DISABLED, Migration
 from ottla.groupcoord.groups.consumer.pattern_refresh import PatternRefresh
 from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.groups.effects import Steps, in_pieces
 from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.groups.rebalance_log import HAS_LEFT
@@ -99,7 +100,8 @@ class ClassicRequests:
         words = _words(before, request, subscription, caller)
         after = self._go_on(group, before, words, subscription, caller, downgrades=downgrades)
         if downgrades:
-            self._migration.downgrade(group, [], must_rebalance=group.assignment_epoch < group.group_epoch)
+            must_rebalance = group.assignment_epoch < group.group_epoch
+            self._effects.carry_on(self._migration.downgrade(group, [], must_rebalance=must_rebalance))
         else:
             group.cancel(JOIN, member_id)
             group.start_session(after)
@@ -219,8 +221,12 @@ class ClassicRequests:
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> None:
         """Members of either protocol may be named here: an administrator removes them so, too."""
+        self._effects.carry_on(self._leave_all(group, request, caller))
+
+    def _leave_all(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:
         leaving: dict[str, Member] = {}
-        responses = [self._leave(group, identity, leaving) for identity in request.members]
+        responses: list[MemberResponse] = []
+        yield from in_pieces(request.members, lambda each: responses.append(self._leave(group, each, leaving)))
         self._leaving.remove(group, list(leaving.values()), HAS_LEFT)
         response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
         self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.state import ConsumerState
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.modern.hosted import CommittingGroup
 from ottla.wire.errors import ErrorCode
 
@@ -55,11 +55,14 @@ class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
 
     # ------------------------------------------------------------------ deadlines
 
-    def start_sessions(self) -> None:
-        for member in self.members.values():
-            self.start_session(member)
-            if member.state is UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
-                self.schedule(REVOCATION, member.member_id, member.words.rebalance_timeout_ms)
+    def start_sessions(self) -> Steps:
+        return in_pieces(list(self.members.values()), self.start_deadlines)
+
+    def start_deadlines(self, member: Member) -> None:
+        """Let a member have a whole session, and all of its time for giving up partitions."""
+        self.start_session(member)
+        if member.state is UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
+            self.schedule(REVOCATION, member.member_id, member.words.rebalance_timeout_ms)
 
     def start_session(self, member: Member) -> None:
         """Put the end of a member's session off."""

@@ -15,6 +15,7 @@ from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.migration import Migration
 from ottla.groupcoord.groups.consumer.pattern_refresh import PatternRefresh
 from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.groups.effects import Steps, in_pieces
 from ottla.groupcoord.groups.modern.assignments import with_epoch, without_epochs
 from ottla.groupcoord.groups.modern.group import STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.part import Host
@@ -69,15 +70,21 @@ class Leaving:
         if not members:
             return
         if self._migration.may_downgrade(group, members):
-            self._migration.downgrade(group, members, must_rebalance=True)
-            return
+            self._effects.carry_on(self._migration.downgrade(group, members, must_rebalance=True))
+        else:
+            self._effects.carry_on(self._remove(group, members, reason))
+
+    def _remove(self, group: ConsumerGroup, members: Sequence[Member], reason: str) -> Steps:
         group_id = group.group_id
         self._effects.work += len(group.subscriptions)
         self._rebalancing.restart_if_refused(group_id)
-        for member in members:
+
+        def end(member: Member) -> None:
             for record in removal(group_id, member.member_id):
                 self._rebalancing.put(record)
             group.cancel_member(member.member_id)
+
+        yield from in_pieces(members, end)
         self._patterns.forget_unused(group, tuple(each.pattern for each in members if each.pattern))
         group.seen_topics = self._topics.version
         self._rebalancing.begin_epoch(group, group.hash_of(self._topics), _words(members, reason))

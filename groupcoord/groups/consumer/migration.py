@@ -6,23 +6,27 @@
     empty group     --a member of the other protocol joins-->          the other kind
 
 Offsets stay, because they belong to the group's id. The old group's tombstones and the new group's records are one append,
-and if the log refuses it the old group goes on.
+and if the log refuses it the old group goes on. Of a large group the new one is made in steps. Until it is whole everybody
+sees the old one, which does not change meanwhile, because all requests of the shard wait.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.groupcoord.groups.classic import members as classic_members
+from ottla.groupcoord.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.consumer import records
 from ottla.groupcoord.groups.consumer.group import ConsumerGroup
 from ottla.groupcoord.groups.consumer.member import Member, Progress
 from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.groups.effects import Steps, in_pieces
 from ottla.groupcoord.groups.modern.assignments import Assignment, with_epoch
 from ottla.groupcoord.groups.part import Host
+from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -59,7 +63,7 @@ class Migration:
 
     # ------------------------------------------------------------------ to the consumer protocol
 
-    def check_upgrade(self, classic: ClassicGroup) -> list[_Converted]:
+    def check_upgrade(self, classic: ClassicGroup) -> Generator[None, None, list[_Converted]]:
         """The members of a classic group, understood. Raises KafkaError if it cannot become a consumer group."""
         if self._config.group_consumer_migration_policy not in UPGRADING:
             raise _no_upgrade(classic, "because online upgrade is disabled")
@@ -67,10 +71,12 @@ class Migration:
             raise _no_upgrade(classic, "because the group does not use the consumer embedded protocol")
         if len(classic.members) > self._config.group_consumer_max_size:
             raise _no_upgrade(classic, "because the group size exceeds the consumer group maximum size")
+        understood: list[_Converted] = []
         try:
-            return [self._understood(classic, each) for each in classic.members]
+            yield from in_pieces(list(classic.members), lambda each: understood.append(self._understood(classic, each)))
         except ProtocolViolation as error:
             raise _no_upgrade(classic, "because the embedded consumer protocol is malformed") from error
+        return understood
 
     def _understood(self, classic: ClassicGroup, member: classic_members.Member) -> _Converted:
         metadata = member.protocols.get(classic.protocol_name or "")
@@ -92,25 +98,38 @@ class Migration:
                     assigned[image.topic_id] = partitions
         return _Converted(member, decode_subscription(metadata), assigned)
 
-    def upgrade(self, classic: ClassicGroup, members: Iterable[_Converted], group: ConsumerGroup) -> None:
+    def upgrade(self, classic: ClassicGroup, members: Sequence[_Converted], group: ConsumerGroup) -> Steps:
         """Put a consumer group in the place of a classic one. Members that wait for a rebalance join again."""
-        group_id, epoch, kept = classic.group_id, classic.generation_id, list(members)
+        group_id, epoch = classic.group_id, classic.generation_id
+        written: list[KeyedRecord] = []
+
+        def put(record: KeyedRecord) -> None:
+            # Nobody sees the new group before it is whole.
+            group.replay(record)
+            written.append(record)
+
+        def put_words(each: _Converted) -> None:
+            put(records.member_record(group_id, each.member.member_id, _words_of(each.member, each.subscription)))
+
+        def put_target(each: _Converted) -> None:
+            put(records.target_record(group_id, each.member.member_id, each.assigned))
+
+        def put_progress(each: _Converted) -> None:
+            progress = Progress(epoch, epoch, assigned=with_epoch(each.assigned, epoch))
+            put(records.current_record(group_id, each.member.member_id, progress.written()))
+
+        yield from in_pieces(members, put_words)
+        put(records.group_record(group_id, epoch, group.hash_of(self._topics)))
+        yield from in_pieces(members, put_target)
+        put(records.target_epoch_record(group_id, epoch, 0))
+        yield from in_pieces(members, put_progress)
+        yield from group.start_sessions()
         self.replace(classic, group)
-        for member, subscription, _ in kept:
-            self._rebalancing.put(records.member_record(group_id, member.member_id, _words_of(member, subscription)))
-        metadata_hash = group.hash_of(self._topics)
-        self._rebalancing.put(records.group_record(group_id, epoch, metadata_hash))
-        for member, _, assigned in kept:
-            self._rebalancing.put(records.target_record(group_id, member.member_id, assigned))
-        self._rebalancing.put(records.target_epoch_record(group_id, epoch, 0))
-        for member, _, assigned in kept:
-            progress = Progress(epoch, epoch, assigned=with_epoch(assigned, epoch))
-            self._rebalancing.put(records.current_record(group_id, member.member_id, progress.written()))
-        group.start_sessions()
+        self._effects.records += written
         logger.info("classic group %r becomes a consumer group", group_id)
 
     def replace(self, classic: ClassicGroup, group: ConsumerGroup) -> None:
-        """End a classic group, and let another one begin with its first record."""
+        """End a classic group, and put another one in its place."""
         group_id = classic.group_id
 
         def restore() -> None:
@@ -118,8 +137,10 @@ class Migration:
 
         def settle(error: ErrorCode) -> None:
             if not error:
-                classic.cancel_timers()
-                classic.send_away(ErrorCode.REBALANCE_IN_PROGRESS)
+                self._effects.carry_on(classic.end_deadlines())
+                self._effects.carry_on(classic.send_all_away(ErrorCode.REBALANCE_IN_PROGRESS))
+                # Whoever still waits if the shard is unloaded before. Nobody else knows them.
+                self._effects.then(lambda unloaded: classic.send_away(unloaded) if unloaded else None)
 
         self._effects.undo_if_refused(restore)
         self._effects.append(classic.tombstone(), settle)
@@ -137,35 +158,51 @@ class Migration:
             return False
         return left + joining <= self._config.group_max_size
 
-    def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], *, must_rebalance: bool) -> None:
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], *, must_rebalance: bool) -> Steps:
         """Put a classic group in the place of a consumer group, whose members are of the classic protocol by now."""
         gone = {each.member_id for each in leaving}
-        staying = [each for each in group.members.values() if each.member_id not in gone]
-        made = [self._classic_member(member) for member in staying]
-        classic = ClassicGroup.converted(group.group_id, group.group_epoch, made, self._effects)
-        for new, old in zip(made, staying, strict=True):
-            blob = new.protocols[classic.protocol_name or ""]
-            new.assignment = self.encode_assignment(group.target_of(old.member_id), blob)
-        self.end(group)
-        self._install(classic)
-        classic.start_sessions()
+        classic = ClassicGroup.stable(group.group_id, group.group_epoch, self._effects)
+        written: list[GroupRecord] = []
+
+        def keep(member: Member) -> None:
+            if member.member_id not in gone:
+                classic.members.add(self._classic_member(member), CONSUMER_PROTOCOL_TYPE)
+
+        def assign(member: classic_members.Member) -> None:
+            blob = member.protocols[classic.protocol_name or ""]
+            member.assignment = self.encode_assignment(group.target_of(member.member_id), blob)
+
+        yield from in_pieces(group.members.values(), keep)
+        classic.choose_protocol()
+        yield from in_pieces(classic.members, assign)
+        yield from in_pieces(group.tombstones(), written.append)
+        written.append((yield from classic.written()))
+        yield from classic.start_sessions()
+        self._install(classic, group, leaving)
+        self._effects.records += written
         if must_rebalance:
             classic.rebalance("members of the consumer protocol have left")
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
-    def _install(self, classic: ClassicGroup) -> None:
-        group_id = classic.group_id
+    def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:
+        """Put a classic group in the place of a consumer group. If the log refuses that, those who leave have another session."""
+        group_id = group.group_id
 
-        def remove() -> None:
-            classic.cancel_timers()
-            self._groups.pop(group_id, None)
+        def restore() -> None:
+            self._groups[group_id] = group
+            self._effects.carry_on(classic.end_deadlines())
+            self._effects.carry_on(in_pieces(leaving, group.start_deadlines))
+
+        def settle(error: ErrorCode) -> None:
+            if not error:
+                self._effects.carry_on(group.end_deadlines())
 
         self._groups[group_id] = classic
-        self._effects.append(classic.record())
-        self._effects.undo_if_refused(remove)
+        self._effects.undo_if_refused(restore)
+        self._effects.settlements.append(settle)
 
     def end(self, group: ConsumerGroup) -> None:
-        """Write the end of a consumer group."""
+        """Write the end of an empty consumer group."""
         group.cancel_timers()
         self._rebalancing.restart_if_refused(group.group_id)
         for record in group.tombstones():

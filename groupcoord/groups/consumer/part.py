@@ -35,8 +35,9 @@ from ottla.groupcoord.groups.consumer.migration import Migration
 from ottla.groupcoord.groups.consumer.pattern_refresh import PatternRefresh, PatternsResolved
 from ottla.groupcoord.groups.consumer.rebalancing import AssignmentComputed, Rebalancing
 from ottla.groupcoord.groups.consumer.records import FORMATS
+from ottla.groupcoord.groups.effects import Steps
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.groups.modern.part import ModernGroups, gives_way
+from ottla.groupcoord.groups.modern.part import EMPTY, ModernGroups, gives_way
 from ottla.groupcoord.groups.part import Host, PartKind
 from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller
@@ -135,6 +136,10 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             group.start_session(member)
             self._effects.reply(caller, answered(group, member, with_assignment=False))
             return
+        known = self._groups.get(request.group_id)
+        if request.member_epoch == JOIN_EPOCH and isinstance(known, ClassicGroup) and known.state_name != EMPTY:
+            self._effects.carry_on(self._join_upgraded(known, request, caller))
+            return
         try:
             response = self._carry_out(request, caller)
         except KafkaError as error:
@@ -157,7 +162,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         return self._heartbeats.carry_out(group, member, request, caller)
 
     def _group_to_join(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """The group for a newcomer: the one that there is, a new one, or what becomes of a classic group."""
+        """The group for a newcomer: the one that there is, or a new one, which may take the place of an empty classic one."""
         group_id, instance_id = request.group_id, request.instance_id
         known = self._groups.get(group_id)
         if isinstance(known, ConsumerGroup):
@@ -172,15 +177,26 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         if known is None:
             self._groups[group_id] = group
             self._effects.undo_if_refused(partial(self._groups.pop, group_id, None))
-        elif known.state_name == "Empty":
-            self._migration.replace(known, group)
         else:
-            members = self._migration.check_upgrade(known)
-            if len(members) >= self._size_max and not known.members.has(request.member_id, instance_id):
+            self._migration.replace(known, group)
+        return group
+
+    def _join_upgraded(self, known: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Steps:
+        """Let a member into what becomes of a classic group that has members."""
+        request.member_id = request.member_id or self._effects.make_uuid()
+        try:
+            self._patterns.check(None, request.subscribed_topic_regex)
+            members = yield from self._migration.check_upgrade(known)
+            if len(members) >= self._size_max and not known.members.has(request.member_id, request.instance_id):
                 problem = f"The consumer group has reached its maximum capacity of {self._size_max} members."
                 raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, problem)
-            self._migration.upgrade(known, members, group)
-        return group
+            group = self._new_group(request.group_id)
+            yield from self._migration.upgrade(known, members, group)
+            response = self._heartbeats.carry_out(group, find_member(group, request), request, caller)
+        except KafkaError as error:
+            self._effects.reply(caller, refused_heartbeat(error.code, error.message))
+            return
+        self._effects.answer(caller, response, refused_heartbeat)
 
     def _take_computed(self, request: AssignmentComputed, caller: Caller) -> None:
         self._rebalancing.take_computed(self._group(request.group_id), request)

@@ -19,10 +19,10 @@ from ottla.groupcoord.groups.consumer import range_assignor, records, uniform_as
 from ottla.groupcoord.groups.consumer.group import REVOCATION, ConsumerGroup
 from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.reconciliation import Goal, Owned, reconciled
-from ottla.groupcoord.groups.effects import KeyedState
+from ottla.groupcoord.groups.effects import KeyedState, Steps, in_pieces
 from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.modern.assignments import Assignment
-from ottla.groupcoord.groups.modern.assignor import Assignor, Reader, Readers
+from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.groups.modern.assignor import Assignor, Readers
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.groups.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
@@ -44,7 +44,8 @@ class AssignmentComputed(NamedTuple):
     computation: object
     """That of the group, if the result is still wanted."""
     epoch: int
-    readers: Sequence[Reader]
+    members: Mapping[str, Member]
+    """Those that it was computed for."""
     targets: Mapping[str, Assignment] | None
 
 
@@ -82,7 +83,7 @@ class Rebalancing:
         def restart() -> None:
             group = self._groups.get(group_id)
             if group is not None:
-                group.start_sessions()
+                self._effects.carry_on(group.start_sessions())
 
         self._effects.undo_if_refused(restart)
 
@@ -118,12 +119,21 @@ class Rebalancing:
         if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
             return
         readers, assignor = self._readers_of(group), ASSIGNORS[self.preferred_assignor(group)]
-        if readers.size <= (SIZE_AT_ONCE if readers.is_homogeneous else MIXED_SIZE_AT_ONCE):
-            self._write_targets(group, group.group_epoch, group.changed_targets(readers.assign(assignor)))
+        if self._is_small(group, readers):
+            for member_id, target in group.changed_targets(readers.assign(assignor)).items():
+                self.put(records.target_record(group.group_id, member_id, target))
+            self._put_target_epoch(group, group.group_epoch)
         else:
-            group.computation = object()
-            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, readers.readers)
+            group.computation, members = object(), dict(group.members)
+            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, members)
             self._effects.compute(partial(readers.assign, assignor), done)
+
+    def _is_small(self, group: ConsumerGroup, readers: Readers) -> bool:
+        """Whether members, their topics and the partitions are few enough for one step."""
+        partitions = sum(each.partition_count for each in readers.images.values())
+        if readers.is_homogeneous:
+            return partitions + len(group.members) <= SIZE_AT_ONCE
+        return partitions + group.subscriptions.pair_count(group.topics_of) <= MIXED_SIZE_AT_ONCE
 
     def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
         """Put an assignment in force that was computed in a thread."""
@@ -133,29 +143,40 @@ class Rebalancing:
         group.computation = None
         if computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
             return
-        targets = {}
-        for reader in computed.readers:
-            member_id = reader.member_id
-            if member_id not in group.members and reader.instance_id is not None:
-                # A static member that has come back meanwhile goes by another id.
-                member_id = group.static_members.get(reader.instance_id, member_id)
-            target = computed.targets.get(reader.member_id, {})
-            if member_id in group.members and target != group.targets.get(member_id):
-                targets[member_id] = target
-        self._write_targets(group, computed.epoch, targets)
+        self._effects.carry_on(self._take_targets(group, computed.epoch, computed.members, computed.targets))
 
-    def _write_targets(self, group: ConsumerGroup, epoch: int, targets: Mapping[str, Assignment]) -> None:
-        for member_id, target in targets.items():
-            self.put(records.target_record(group.group_id, member_id, target))
+    def _take_targets(
+        self, group: ConsumerGroup, epoch: int, members: Mapping[str, Member], computed: Mapping[str, Assignment]
+    ) -> Steps:
+        """Put the targets of all members in force, of which many may be new."""
+        before, after = group.targets, dict(group.targets)
+        written: list[KeyedRecord] = []
+
+        def take(member: Member) -> None:
+            member_id = member.member_id
+            if member_id not in group.members and member.instance_id is not None:
+                # A static member that has come back meanwhile goes by another id.
+                member_id = group.static_members.get(member.instance_id, member_id)
+            target = computed.get(member.member_id, NOTHING)
+            if member_id in group.members and target != before.get(member_id):
+                record = records.target_record(group.group_id, member_id, target)
+                after[member_id] = read_assignment(record.value.topic_partitions)
+                written.append(record)
+
+        yield from in_pieces(members.values(), take)
+        # As long as their epoch is missing they count for nobody, and the next heartbeat has them computed anew.
+        self._effects.be_cuttable()
+        self._effects.records += written
+        self._effects.undo_if_refused(partial(group.replace_targets, before))
+        group.replace_targets(after)
+        self._put_target_epoch(group, epoch)
+
+    def _put_target_epoch(self, group: ConsumerGroup, epoch: int) -> None:
         self.put(records.target_epoch_record(group.group_id, epoch, self._effects.timestamp_ms))
 
     def _readers_of(self, group: ConsumerGroup) -> Readers:
-        readers = [
-            Reader(each.member_id, each.instance_id, each.topics, group.matched_by(each), group.target_of(each.member_id))
-            for each in group.members.values()
-        ]
         images = {name: image for name in group.subscriptions.topics if (image := self._topics.image(name)) is not None}
-        return Readers(readers, images, group.is_homogeneous)
+        return Readers(group.all_readers(), images, group.is_homogeneous)
 
     # ------------------------------------------------------------------ one member
 

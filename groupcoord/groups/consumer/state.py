@@ -14,12 +14,14 @@ or as still to be given up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ottla.groupcoord.groups.consumer import records
 from ottla.groupcoord.groups.consumer.member import Member, Progress
-from ottla.groupcoord.groups.modern.assignments import EpochsOfPartitions, read_assignment
+from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, EpochsOfPartitions, read_assignment
+from ottla.groupcoord.groups.modern.assignor import Reader
 from ottla.groupcoord.groups.modern.group import NEVER, ModernGroup
 from ottla.groupcoord.groups.modern.subscriptions import Counts
 from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
@@ -67,7 +69,16 @@ class ConsumerState(ModernGroup[Member]):
 
     def matched_by(self, member: Member) -> frozenset[str]:
         """The names of the topics that a member's pattern stands for, one set for all who have given it."""
-        return self._matched.get(member.pattern, NO_TOPICS)
+        return self.topics_of(member.pattern)
+
+    def topics_of(self, pattern: str) -> frozenset[str]:
+        """The topics that a pattern stands for, as far as that is known."""
+        return self._matched.get(pattern, NO_TOPICS)
+
+    def all_readers(self) -> Callable[[], Iterable[Reader]]:
+        """The members as an assignor sees them, as they are now: to be made later, and in a thread."""
+        # Copies of the tables alone: what is in them never changes.
+        return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
     def reads(self, member: Member, topic: str) -> bool:
         """Whether a member names a topic, or its pattern stands for it."""
@@ -211,18 +222,24 @@ class ConsumerState(ModernGroup[Member]):
 
     # ------------------------------------------------------------------ its end
 
-    def tombstones(self) -> list[KeyedRecord]:
+    def tombstones(self) -> Iterator[KeyedRecord]:
         """The end of all its records, the group's own last."""
         group_id, members = self.group_id, list(self.members)
-        return [
-            *[records.current_record(group_id, each, None) for each in members],
-            *[records.target_record(group_id, each, None) for each in members],
-            records.target_epoch_tombstone(group_id),
-            *[records.member_record(group_id, each, None) for each in members],
-            *[records.regex_record(group_id, each, None) for each in self.resolved],
-            records.partition_metadata_tombstone(group_id),
-            records.group_tombstone(group_id),
-        ]
+        yield from (records.current_record(group_id, each, None) for each in members)
+        yield from (records.target_record(group_id, each, None) for each in members)
+        yield records.target_epoch_tombstone(group_id)
+        yield from (records.member_record(group_id, each, None) for each in members)
+        yield from [records.regex_record(group_id, each, None) for each in self.resolved]
+        yield records.partition_metadata_tombstone(group_id)
+        yield records.group_tombstone(group_id)
+
+
+def _readers(
+    members: Mapping[str, Member], matched: Mapping[str, frozenset[str]], targets: Mapping[str, Assignment]
+) -> Iterator[Reader]:
+    for each in members.values():
+        topics = matched.get(each.pattern, NO_TOPICS)
+        yield Reader(each.member_id, each.instance_id, each.topics, topics, targets.get(each.member_id, NOTHING))
 
 
 _REPLAYS: Mapping[type, Callable[[ConsumerState, Any, Any], None]] = {

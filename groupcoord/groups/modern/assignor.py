@@ -52,18 +52,11 @@ class Reader(NamedTuple):
 class Readers(NamedTuple):
     """What a `GroupSpec` is made of. To make it may take long, as a pattern may stand for thousands of topics."""
 
-    readers: Sequence[Reader]
+    all: Callable[[], Iterable[Reader]]
+    """Makes them, in whatever thread."""
     images: Mapping[str, TopicImage]
     """Of all topics that somebody reads, as far as they exist."""
     is_homogeneous: bool
-
-    @property
-    def size(self) -> int:
-        """How much there is to go through: members, their topics, and the partitions."""
-        pairs = len(self.readers)
-        if not self.is_homogeneous:
-            pairs = sum([len(each.names) + len(each.matched) for each in self.readers])
-        return pairs + sum([each.partition_count for each in self.images.values()])
 
     def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:
         """Have an assignor make the assignment."""
@@ -71,7 +64,7 @@ class Readers(NamedTuple):
 
     def _spec(self) -> GroupSpec:
         topic_ids = _TopicIds(self.images)
-        by_id = {each.member_id: each for each in self.readers}
+        by_id = {each.member_id: each for each in self.all()}
         subscribers = []
         for member_id in in_kafkas_order(by_id):
             _, instance_id, names, matched, assigned = by_id[member_id]

@@ -121,6 +121,10 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
             self._hashed = hashed
         return self._hash
 
+    def replace_targets(self, targets: dict[str, Assignment]) -> None:
+        """Put the targets of all members in force in one step, which have been made from their records beside the old ones."""
+        self.targets = targets
+
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
         """The targets of members that are new or others than before."""
         changed = {}

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from ottla.groupcoord.group_settings import GroupSettings, GroupSettingsSource
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.group import PartitionCheck
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
@@ -95,6 +95,16 @@ class HostedGroup(ABC, Generic[MemberT]):
     def cancel_timers(self) -> None:
         for member_id in self.members:
             self.cancel_member(member_id)
+
+    def end_deadlines(self) -> Steps:
+        """End all deadlines of members for good: a group of another kind has taken the place of this one."""
+        timers = self._effects.timers
+
+        def end(member_id: str) -> None:
+            for kind in self.timer_kinds:
+                timers.cancel(TimerKey(kind, self.group_id, member_id))
+
+        return in_pieces(list(self.members), end)
 
     # ------------------------------------------------------------------ callers: nobody is ever parked here
 

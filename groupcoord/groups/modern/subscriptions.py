@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ottla.groupcoord.java_hashing import hash_map_slot
 
@@ -65,6 +65,11 @@ class Subscriptions:
         if not self.by_pattern.by_key:
             return self.by_name.by_key
         return self.by_name.by_key.keys() | self.by_pattern.by_key.keys()
+
+    def pair_count(self, matched_by: Callable[[str], Collection[str]]) -> int:
+        """How many pairs of a member and a topic there are; `matched_by` has the topics of a pattern."""
+        by_pattern = sum(count * len(matched_by(pattern)) for pattern, count in self.patterns.by_key.items())
+        return sum(self.by_name.by_key.values()) + by_pattern
 
     def are_alike(self, member_count: int) -> bool:
         """Whether all members read the same topics: everybody names the same ones, or everybody gives the same pattern."""

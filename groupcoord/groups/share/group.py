@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.groups.effects import Effects, KeyedState
+from ottla.groupcoord.groups.effects import Effects, KeyedState, Steps, in_pieces
 from ottla.groupcoord.groups.group import PartitionCheck
 from ottla.groupcoord.groups.modern.hosted import HostedGroup
 from ottla.groupcoord.groups.records import KeyedRecord
@@ -92,9 +92,8 @@ class ShareGroup(ShareGroupState, HostedGroup[Member]):
 
     # ------------------------------------------------------------------ deadlines
 
-    def start_sessions(self) -> None:
-        for member_id in self.members:
-            self.start_session(member_id)
+    def start_sessions(self) -> Steps:
+        return in_pieces(list(self.members), self.start_session)
 
     def start_session(self, member_id: str) -> None:
         self.schedule(SESSION, member_id, self.settings.share_session_timeout_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.modern.hosted import CommittingGroup
 from ottla.groupcoord.groups.streams.members import Member, MemberState
 from ottla.groupcoord.groups.streams.state import StreamsState
@@ -58,11 +58,13 @@ class StreamsGroup(StreamsState, CommittingGroup[Member]):
 
     # ------------------------------------------------------------------ deadlines
 
-    def start_sessions(self) -> None:
-        for member in self.members.values():
-            self.start_session(member.member_id)
-            if member.state is MemberState.UNREVOKED_TASKS:
-                self.await_revocation(member)
+    def start_sessions(self) -> Steps:
+        return in_pieces(list(self.members.values()), self._start_deadlines)
+
+    def _start_deadlines(self, member: Member) -> None:
+        self.start_session(member.member_id)
+        if member.state is MemberState.UNREVOKED_TASKS:
+            self.await_revocation(member)
 
     def start_session(self, member_id: str) -> None:
         """Put the end of a member's session off."""

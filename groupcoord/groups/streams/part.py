@@ -168,7 +168,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         """Take a member out of its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
-        self._effects.undo_if_refused(group.start_sessions)
+        self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))
         self._put(list(records_of_end(group, member)))
         note_rebalance(self._effects, group, group.group_epoch, member_reason(member.member_id, reason))
 
