@@ -25,7 +25,8 @@ from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.reminders import Reminders
 from ottla.server.cluster.features import TRANSACTION_VERSION
-from ottla.server.cluster.member import ClusterMember, JoinProblem
+from ottla.server.cluster.member import ClusterMember
+from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.groups_code import GROUPS_CODE, SHARE_STATE_CODE, TRANSACTIONS_CODE
 from ottla.server.duty import Duty

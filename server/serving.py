@@ -23,7 +23,7 @@ from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, present_limit
 from ottla.server.broker import Broker
-from ottla.server.cluster.member import JoinProblem
+from ottla.server.cluster.session import JoinProblem
 from ottla.server.gate.dispatch import client_routes, served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits

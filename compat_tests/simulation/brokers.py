@@ -23,7 +23,7 @@ from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileRegion
 from ottla.server.broker import Broker
-from ottla.server.cluster.member import JoinProblem
+from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.gate.dispatch import served_routes
 from ottla.server.net.calls import Calls

@@ -6,7 +6,6 @@ import random
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
-from unittest import mock
 
 import trio
 from compat_tests.history.checker import check
@@ -33,7 +32,6 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.partition.partition import Partition
-from ottla.server.cluster import features
 from ottla.server.coordination.memory import MemoryService
 from ottla.server.coordination.pipes import Agenda
 from ottla.wire.errors import ErrorCode
@@ -162,7 +160,7 @@ class Simulation:
         self.record = Recorder(self._note, trio.current_time)
         self.network = Network(agenda, random.Random(f"network {self.plan.seed}"), self.trace)
         self.zookeeper = MemoryService(random.Random(f"zookeeper {self.plan.seed}"), agenda=agenda)
-        with self.network.processors.in_force(), newest_transactions():
+        with self.network.processors.in_force():
             return await self._run_cluster()
 
     @contextlib.asynccontextmanager
@@ -484,14 +482,6 @@ class Simulation:
         folder = held.log.directory + "/"
         segments = sorted(path for path in disk.files() if path.startswith(folder) and path.endswith(".log"))
         return b"".join(disk.read(path) for path in segments)
-
-
-@contextlib.contextmanager
-def newest_transactions() -> Iterator[None]:
-    """A cluster in which each transaction has an epoch of its own, as clusters of Ottla alone do not yet tell clients."""
-    newest = tuple(each._replace(latest_in_cluster=each.latest) for each in features.FEATURES)
-    with mock.patch.object(features, "FEATURES", newest):
-        yield
 
 
 def _leader(held: dict[int, Partition]) -> Partition | None:

@@ -66,6 +66,9 @@ class Cluster:
         self._network = network
         place = network.add("zookeeper") if isinstance(network, Network) else None
         self.settings = settings_of(len(kinds)) | (settings or {})
+        # Else the first of Ottla's brokers might finalize levels of features before one of Kafka's comes, which then would not start.
+        if OttlaProcess in kinds and ApacheKafka3 in kinds:
+            self.settings.setdefault("inter.broker.protocol.version", "3.9")
         self.zookeeper: Ensemble | TreeHolder
         if is_served:
             self.zookeeper = TreeHolder(directory / "tree")

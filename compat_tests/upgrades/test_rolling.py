@@ -1,4 +1,8 @@
-"""Three brokers go from the release before to this one and back, one after the other, while clients write and read."""
+"""Three brokers go from the release before to this one and back, one after the other, while clients write and read.
+
+The release before knows no levels of features in a cluster. So the first time this one raises them when all three brokers are
+of it, the way back begins with lowering transaction.version, and what was lowered stays so until it is raised by hand.
+"""
 
 import contextlib
 import threading
@@ -7,12 +11,17 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from compat_tests.files.portrait import Asker
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.feed import Feed, read_all
 from compat_tests.upgrades.before import Release, this_release
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 pytestmark = [pytest.mark.may_be_skipped, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -145,12 +154,17 @@ class Rolling:
     def __init__(self, cluster: Cluster, feeds: Sequence[Feed], reader: Reader, transactions: Transactions) -> None:
         self._cluster, self._feeds, self._reader, self._transactions = cluster, feeds, reader, transactions
 
-    def roll(self, release: Release) -> None:
-        """One broker after the other ends and comes back as that release; the next one only when all is well."""
+    def roll(self, release: Release, level: str) -> None:
+        """One broker after the other ends and comes back as that release; the next one only when all is well.
+
+        `level`: of transaction.version, as every broker of this release tells it until the last one has come.
+        """
         for broker in self._cluster.brokers:
             broker.stop()
             # Those that are left serve all partitions: a minimum of two is in sync.
             self.work_goes_on()
+            # Nobody knows yet as what the third one comes back.
+            assert {*levels(self._cluster), level} <= {level, ""}
             release.runs(broker)
             self._start_again(broker)
             self.work_goes_on()
@@ -171,6 +185,26 @@ class Rolling:
         wait_until(has_gone_on, "records are acknowledged and read, and transactions committed", SETTLE_S)
 
 
+def levels(cluster: Cluster) -> list[str]:
+    """The level of transaction.version that each running broker tells of; "": it tells of no features."""
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    found = []
+    for broker in cluster.running:
+        with Asker((broker.host, broker.port)) as asker:
+            answer = asker.ask(request, 4)
+        told = {each.name: str(each.max_version_level) for each in answer.finalized_features}
+        found.append(told.get(TRANSACTION_VERSION, "0") if answer.supported_features else "")
+    return found
+
+
+def set_level(cluster: Cluster, level: int, kind: int) -> None:
+    update = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
+    controller = cluster.controller()
+    with Asker((controller.host, controller.port)) as asker:
+        answer = asker.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+    assert (answer.error_code, answer.error_message) == (0, None)
+
+
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_rolling_upgrade_and_back_loses_and_doubles_nothing(before: Release, tmp_path: Path, rounds: int) -> None:
     cluster = Cluster(tmp_path / "cluster")
@@ -184,8 +218,16 @@ def test_a_rolling_upgrade_and_back_loses_and_doubles_nothing(before: Release, t
             running.enter_context(each)
         rolling = Rolling(cluster, feeds, reader, transactions)
         rolling.work_goes_on()
-        for release in (this_release(), before) * rounds:
-            rolling.roll(release)
+        for turn in range(rounds):
+            rolling.roll(this_release(), "0" if turn else "")
+            if turn:
+                set_level(cluster, 2, UPGRADE)
+            wait_until(lambda: levels(cluster) == ["2"] * 3, "all brokers tell of the newest transactions", SETTLE_S)
+            rolling.work_goes_on()
+            set_level(cluster, 0, SAFE_DOWNGRADE)
+            wait_until(lambda: levels(cluster) == ["0"] * 3, "all brokers have heard of it", SETTLE_S)
+            rolling.work_goes_on()
+            rolling.roll(before, "0")
         transactions.finish()
         for feed in feeds:
             feed.finish()

@@ -44,7 +44,8 @@ class BrokerEndpoint:
 class BrokerRegistration:
     """A live broker with its endpoint on each listener, and Kafka's id of the security protocol spoken there.
 
-    `epoch` tells its incarnations apart: the transaction that created its node (KIP-380).
+    `epoch` tells its incarnations apart: the transaction that created its node (KIP-380). `features` are the newest levels that
+    it supports. The controller tells nobody of them, so they do not count where two of these are compared.
     """
 
     node_id: int
@@ -52,6 +53,7 @@ class BrokerRegistration:
     rack: str | None = None
     epoch: int = NO_BROKER_EPOCH
     security_protocols: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

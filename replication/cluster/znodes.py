@@ -301,8 +301,9 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
         "timestamp": str(timestamp_ms),
         "endpoints": [f"{name}://{_bracketed(each.host)}:{each.port}" for name, each in broker.endpoints.items()],
         "listener_security_protocol_map": protocols,
-        # The controller ignores a broker that lacks a feature that is finalized in /feature. Normally none is.
-        "features": {},
+        # The controller ignores a broker that lacks a feature that is finalized in /feature. Kafka before 3.9 reads no range
+        # that begins with 0, the level of a feature that is not finalized.
+        "features": {name: {"min_version": 1, "max_version": latest} for name, latest in broker.features.items()},
     }
     if broker.rack is not None:
         node["rack"] = broker.rack
@@ -327,9 +328,10 @@ def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
             endpoints[name] = BrokerEndpoint(node_id, host, port, rack)
             # Without the map listeners have no names of their own yet: each is called like its protocol.
             security[name] = SECURITY_PROTOCOLS[name if protocols is None else protocols[name]]
+        features = {str(name): int(each["max_version"]) for name, each in (node.get("features") or {}).items()}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MalformedNode(f"not a broker's registration: {error!r}") from None
-    return BrokerRegistration(node_id, endpoints, rack, epoch, security)
+    return BrokerRegistration(node_id, endpoints, rack, epoch, security, features)
 
 
 def _bracketed(host: str) -> str:

@@ -510,3 +510,20 @@ class PartitionStates(PartitionTable):
                 # The state stays, but clients are to see that the replica is offline.
                 self.tell_all(batch, partition, state)
         return self.decision(changes, batch)
+
+
+# A view and no copy, which would be as long as the list of all topics, for every batch.
+class TopicIds(Mapping[str, bytes]):
+    """The ids of topics as they are known now."""
+
+    def __init__(self, states: PartitionStates) -> None:
+        self._states = states
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._states.topics[name].topic_id
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states.topics)
+
+    def __len__(self) -> int:
+        return len(self._states.topics)

@@ -88,6 +88,15 @@ def test_a_brokers_registration_is_kafkas() -> None:
     assert json.loads(znodes.encode_broker(broker, 1700000000000)) == json.loads(data)
 
 
+def test_a_broker_registers_the_levels_that_it_supports_as_kafka_does() -> None:
+    endpoint = BrokerEndpoint(1, "h", 9092)
+    broker = BrokerRegistration(1, {"PLAINTEXT": endpoint}, None, 5, {"PLAINTEXT": 0}, {"x": 2})
+    data = znodes.encode_broker(broker, 0)
+    assert json.loads(data)["features"] == {"x": {"min_version": 1, "max_version": 2}}
+    read = znodes.decode_broker(1, data, 5)
+    assert (read, read.features) == (broker, broker.features)
+
+
 def test_a_broker_without_a_plaintext_listener_has_no_host_for_old_clients() -> None:
     broker = BrokerRegistration(1, {"TLS": BrokerEndpoint(1, "h", 1)}, None, 5, {"TLS": 1})
     node = json.loads(znodes.encode_broker(broker, 0))

@@ -1,31 +1,39 @@
 """The features that clients and tools ask for by level (KIP-584, KIP-1022): the one place that lists them.
 
-A feature is *supported* by the software up to a level, and *finalized* at the level that the cluster uses. It is told to
-clients once all requests that it is about are served. What has no meaning here is not told: metadata.version,
-kraft.version and eligible.leader.replicas.version are about Kafka's own metadata log.
+A feature is *supported* by the software up to a level, and *finalized* at the level that the cluster uses. Levels are in the
+node /feature, where Kafka 3.9 keeps them. What has no meaning here is not listed: metadata.version, kraft.version and
+eligible.leader.replicas.version are about Kafka's own metadata log.
 
-A broker that is alone uses the newest levels until somebody changes one. Then all are written into the node /feature, and
-stay what they are when a newer Ottla supports more. The version of that node counts the changes.
+    the node                        a broker that is alone           a member of a cluster
+    is missing                      uses the newest levels           uses what can be used without the others
+    names a feature as set          uses the level that was set      the same
+    has the feature's level         uses the newest level            uses this level
 
-The members of a cluster tell what brokers of Kafka 3.9 tell in ZooKeeper mode: nothing. Transactions are then what such
-brokers know (level 0). What only concerns one coordinator is used at its newest level.
+In a cluster the active controller writes the node (`controller/finalized_levels.py`) and each member watches it. A broker that
+is alone writes it when somebody sets a level. A broker that does not support a finalized level does not start.
+
+Clients of a member hear of features once the node is there and is one of Ottla's. A cluster with brokers of Kafka 3.9 has a
+node of Kafka's, which names no feature: all its brokers tell of none.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import CoordinationError, Create, Operation, SetData
+from ottla.replication.cluster.coordination import CoordinationError
+from ottla.server.cluster.notices import persistently
+from ottla.server.cluster.session import JoinProblem
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.coordination import Coordination
+    from ottla.replication.cluster.coordination import Coordination, Node
 
 logger = logging.getLogger("ottla.features")
 
@@ -38,12 +46,13 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """`keys`: the requests that have to be served for the feature to be one."""
+    """`keys`: the requests that have to be served for the feature to be one. `unfinalized`: the level that a member of a
+    cluster uses while none is finalized, 0 for what all brokers have to know."""
 
     name: str
     latest: int
     keys: tuple[int, ...]
-    latest_in_cluster: int
+    unfinalized: int
 
 
 FEATURES = (
@@ -59,7 +68,26 @@ FEATURES = (
 KINDS_OF_GROUPS = {"consumer": GROUP_VERSION, "streams": STREAMS_VERSION}
 """The names in group.coordinator.rebalance.protocols that count, with the features that they turn off where they are missing."""
 
-_BY_NAME = {feature.name: feature for feature in FEATURES}
+
+def supported_levels() -> dict[str, int]:
+    """The newest level of each feature, as a broker registers it."""
+    return {each.name: each.latest for each in FEATURES}
+
+
+class Levels(NamedTuple):
+    """Content of the node /feature.
+
+    `finalized`: levels above 0. `settled`: features whose level somebody has set, which the controller leaves as they are.
+    `is_ours`: whether the controller may raise the others; a node that Kafka wrote leaves that to the operator.
+    """
+
+    finalized: Mapping[str, int] = {}
+    settled: frozenset[str] = frozenset()
+    is_ours: bool = True
+
+    def unsupported(self, supported: Mapping[str, int]) -> dict[str, int]:
+        """The finalized levels that a broker which supports these does not know."""
+        return {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
 
 
 class Update(NamedTuple):
@@ -82,122 +110,161 @@ class Features:
     """See the module's docstring. `read` is called at every start."""
 
     def __init__(
-        self, coordination: Coordination, node_id: int, *, is_alone: bool, kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS
+        self,
+        coordination: Coordination,
+        *,
+        is_alone: bool,
+        kinds_of_groups: Iterable[str] = KINDS_OF_GROUPS,
+        beside_kafka: str | None = None,
     ) -> None:
-        """`kinds_of_groups`: those that this broker serves."""
+        """`kinds_of_groups`: those that this broker serves. `beside_kafka`: the release of Kafka's brokers in the cluster."""
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
+        self.supported_levels = supported_levels() if beside_kafka is None else {}
+        self._beside_kafka = beside_kafka
         self._coordination = coordination
-        self._node_id = node_id
         self._is_alone = is_alone
-        self._levels = {each.name: each.latest if is_alone else each.latest_in_cluster for each in FEATURES}
-        self._version: int | None = None  # of the node; None: there is none
-        self._turn = trio.Lock()
+        self._node: Node | None = None
+        self._finalized: dict[str, int] = {}
+        self._in_use: dict[str, int] = {}
+        self._are_told = is_alone
+        self._problem, self._has_problem = "", trio.Event()
+        self._take_up(None, Levels())
 
     # ------------------------------------------------------------------ asking
 
     def level(self, name: str) -> int:
-        """The level that is in use here, whether it is told or not."""
-        return self._levels[name]
+        """The level that is in use here, whether clients are told of it or not."""
+        return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
         """Whether this broker answers what the feature is about: it is in use, and not turned off by a setting.
 
         What a setting turns off is told to clients as before, as in Kafka.
         """
-        return self._levels[name] > 0 and name not in self._not_served
+        return self._in_use[name] > 0 and name not in self._not_served
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
-        """What is told to clients of a broker that serves these requests; each is supported from level 0 on."""
-        return [each for each in FEATURES if self._is_alone and all(key in served_keys for key in each.keys)]
+        """Features that a broker which serves these requests tells clients of; each is supported from level 0 on."""
+        return [each for each in FEATURES if self._are_told and all(key in served_keys for key in each.keys)]
 
     def finalized(self, served_keys: Container[int]) -> dict[str, int]:
-        """The levels of the same; 0 is told as nothing."""
-        levels = {each.name: self._levels[each.name] for each in self.supported(served_keys)}
-        return {name: level for name, level in levels.items() if level}
+        """Finalized feature levels; features at level 0 are omitted."""
+        levels = self._in_use if self._is_alone else self._finalized
+        return {each.name: levels[each.name] for each in self.supported(served_keys) if levels.get(each.name)}
 
     @property
     def epoch(self) -> int:
         """Grows with every change of a level."""
-        if self._version is None:
+        if self._node is None:
             return 0 if self._is_alone else UNKNOWN_EPOCH
-        return self._version + 1 if self._is_alone else self._version
-
-    # ------------------------------------------------------------------ changing
-
-    async def update(self, updates: Sequence[Update], served_keys: Container[int], *, validate_only: bool) -> None:
-        """Change levels, all or none. KafkaError: none."""
-        async with self._turn:
-            levels = dict(self._levels)
-            for each in updates:
-                levels[each.name] = self._checked(each, served_keys)
-            if validate_only or levels == self._levels:
-                return
-            await self._write(levels)
-
-    def _checked(self, update: Update, served_keys: Container[int]) -> int:
-        """The new level of a feature; raises InvalidUpdate."""
-        if update.upgrade_type not in UPGRADE_TYPES:
-            raise InvalidUpdate(update, "The controller does not support the given upgrade type.")
-        if update.level < 0:
-            raise InvalidUpdate(update, "A feature version cannot be less than 0.")
-        feature = next((each for each in self.supported(served_keys) if each.name == update.name), None)
-        if update.level > (0 if feature is None else feature.latest):
-            only = "does not support this feature." if feature is None else f"only supports versions 0-{feature.latest}"
-            raise InvalidUpdate(update, f"Local controller {self._node_id} {only}")
-        if feature is None:
-            raise InvalidUpdate(update, f"Feature {update.name} not found.")
-        self._check_direction(update)
-        return update.level
-
-    def _check_direction(self, update: Update) -> None:
-        present = self._levels[update.name]
-        if update.level < present and update.upgrade_type == UPGRADE:
-            raise InvalidUpdate(
-                update,
-                "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
-                " unsafe downgrade.",
-            )
-        if update.level > present and update.upgrade_type != UPGRADE:
-            raise InvalidUpdate(update, "Can't downgrade to a newer version.")
-
-    async def _write(self, levels: dict[str, int]) -> None:
-        data = encode_features(levels)
-        write: Operation = Create(znodes.FEATURE, data)
-        if self._version is not None:
-            write = SetData(znodes.FEATURE, data, self._version)
-        try:
-            await self._coordination.multi([write])
-        except CoordinationError as error:
-            logger.error("The levels of features cannot be written: %r", error)
-            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED) from None
-        logger.info("Levels of features: %s", ", ".join(f"{name}={level}" for name, level in sorted(levels.items())))
-        self._levels, self._version = levels, 0 if self._version is None else self._version + 1
+        return self._node.version + 1 if self._is_alone else self._node.version
 
     # ------------------------------------------------------------------ reading
 
     async def read(self) -> None:
-        """Take up what is written. Raises CoordinationError."""
+        """Take up the levels in the tree. Raises CoordinationError, JoinProblem."""
         (node,) = await self._coordination.get_all([znodes.FEATURE])
-        self._version = None if node is None else node.version
-        if node is not None and self._is_alone:
-            for name, level in decode_features(node.data).items():
-                if name in _BY_NAME:
-                    self._levels[name] = min(level, _BY_NAME[name].latest)
+        known = self._node
+        # A server of the tree may be behind the one that was asked before.
+        if node is not None and known is not None and node.creation_id == known.creation_id and node.version < known.version:
+            return
+        levels = Levels() if node is None else decode_levels(node.data)
+        if unknown := levels.unsupported(self.supported_levels):
+            raise JoinProblem(self._refusal(unknown))
+        self._take_up(node, levels)
+
+    def _take_up(self, node: Node | None, levels: Levels) -> None:
+        before = self._in_use
+        self._node, self._finalized = node, dict(levels.finalized)
+        self._in_use = {each.name: self._level_of(each, levels) for each in FEATURES}
+        self._are_told = self._is_alone or (node is not None and levels.is_ours)
+        if before and before != self._in_use:
+            logger.info("Levels of features in use: %s", in_words(self._in_use))
+
+    def _level_of(self, feature: Feature, levels: Levels) -> int:
+        level = levels.finalized.get(feature.name, 0)
+        if feature.name in levels.settled:
+            return level
+        return feature.latest if self._is_alone else level or feature.unfinalized
+
+    def _refusal(self, unknown: Mapping[str, int]) -> str:
+        who = "this release" if self._beside_kafka is None else f"inter.broker.protocol.version={self._beside_kafka}"
+        lower = " ".join(f"{name}={self.supported_levels.get(name, 0)}" for name in sorted(unknown))
+        return (
+            f"the cluster uses {in_words(unknown)}, which {who} does not support: start a newer release, or first lower it with"
+            f" `ottla features downgrade {lower}`"
+        )
+
+    async def catch_up(self) -> None:
+        """Read what the controller has just written; if the tree is away, `run` does so later."""
+        with suppress(CoordinationError, JoinProblem):
+            await self.read()
+
+    async def run(self) -> None:
+        """Follow the changes of others for the life of one session. Raises SessionExpired at its end."""
+        if self._is_alone:
+            await trio.sleep_forever()
+        changed = trio.Event()
+
+        def on_change(_: str) -> None:
+            changed.set()
+
+        cancel_watch = self._coordination.watch_node(znodes.FEATURE, on_change)
+        try:
+            while True:
+                await persistently(self._coordination, self._read_or_break)
+                await changed.wait()
+                changed = trio.Event()
+        finally:
+            cancel_watch()
+
+    async def _read_or_break(self) -> None:
+        try:
+            await self.read()
+        except JoinProblem as problem:
+            self._problem = str(problem)
+            self._has_problem.set()
+
+    async def until_broken(self, until_other: Callable[[], Awaitable[str]]) -> str:
+        """Return when the levels are beyond this release, or when `until_other` returns, with the reason."""
+        reasons: list[str] = []
+        async with trio.open_nursery() as nursery:
+
+            async def wait(until: Callable[[], Awaitable[Any]]) -> None:
+                reasons.append(await until() or self._problem)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait, until_other)
+            nursery.start_soon(wait, self._has_problem.wait)
+        return reasons[0]
 
 
-def encode_features(levels: Mapping[str, int]) -> bytes:
-    """As Kafka's FeatureZNode has it from release 3.3 on."""
-    node = {"version": 2, "status": 1, "features": dict(sorted(levels.items()))}
+def in_words(levels: Mapping[str, int]) -> str:
+    """Levels for a line in the log."""
+    return ", ".join(f"{name}={level}" for name, level in sorted(levels.items())) or "none"
+
+
+# ------------------------------------------------------------------ the node
+
+
+def encode_levels(levels: Levels) -> bytes:
+    """As Kafka's FeatureZNode has it from release 3.3 on. It passes over `set`, which says which levels somebody has set."""
+    features = {name: {"max_version_level": level} for name, level in sorted(levels.finalized.items()) if level > 0}
+    node = {"version": 2, "status": 1, "features": features, "set": sorted(levels.settled)}
     return json.dumps(node, separators=(",", ":")).encode()
 
 
-def decode_features(data: bytes) -> dict[str, int]:
-    """The levels; what cannot be read is left aside."""
+def decode_levels(data: bytes) -> Levels:
+    """The levels in a node; a node that cannot be read has none, and is left to the operator."""
     try:
         node = json.loads(data)
-        features: Iterable[tuple[object, object]] = node["features"].items() if node["status"] == 1 else ()
-        return {str(name): int(level) for name, level in features if isinstance(level, int) and level >= 0}
+        features: dict[str, Any] = dict(node["features"]) if node["status"] == 1 else {}
+        # Before clusters had features a broker that was alone wrote plain numbers, zeros among them, once a level was set.
+        plain = [name for name, each in features.items() if isinstance(each, int)]
+        levels = {name: each if name in plain else each["max_version_level"] for name, each in features.items()}
+        settled = frozenset(map(str, node.get("set", plain)))
+        return Levels({str(name): int(each) for name, each in levels.items() if each > 0}, settled, bool(plain) or "set" in node)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         logger.error("Left aside levels of features that cannot be read: %r", error)
-        return {}
+        return Levels(is_ours=False)

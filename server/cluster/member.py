@@ -26,6 +26,7 @@ import logging
 import math
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,7 +56,7 @@ from ottla.server.cluster.log_dir_failures import LogDirFailures
 from ottla.server.cluster.log_dir_identities import settle_identities
 from ottla.server.cluster.own_logs import OwnLogs
 from ottla.server.cluster.security import Security
-from ottla.server.cluster.session import ClusterSession, CoordinationTree, Session
+from ottla.server.cluster.session import ClusterSession, CoordinationTree, JoinProblem, Session
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.cluster.ways_to_members import Port as PortOfWays
 from ottla.server.cluster.ways_to_members import WaysToMembers
@@ -92,10 +93,6 @@ NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
 FIRST_WORD_S = 10.0  # how long a starting broker waits until the controller names it
 TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the topics
-
-
-class JoinProblem(Exception):
-    """Why a broker cannot become a member of its cluster; one line for the operator."""
 
 
 class Port(HasPlanner, HasCoordinators, HasReplicas, HasThrottles, PortOfWays, Protocol):
@@ -166,7 +163,8 @@ class ClusterMember:
             clock_ms=broker.now_ms,
         )
         kinds = broker.config.groups.group_coordinator_rebalance_protocols
-        self.features = Features(self.session, broker.node_id, is_alone=not tree.is_shared, kinds_of_groups=kinds)
+        beside = None if broker.config.zookeeper is None else broker.config.zookeeper.inter_broker_protocol_version
+        self.features = Features(self.session, is_alone=not tree.is_shared, kinds_of_groups=kinds, beside_kafka=beside)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
         self._tell_replicas()
 
@@ -270,7 +268,7 @@ class ClusterMember:
 
     def register(self, registration: BrokerRegistration) -> None:
         """Where this broker can be reached."""
-        self._registration = registration
+        self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold a session, and another one when it has ended. Raises JoinProblem if there is no first."""
@@ -327,6 +325,7 @@ class ClusterMember:
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear, "Settings", self.notifications.run)
+            nursery.start_soon(self._hear, "Levels of features", self.features.run)
             for what, listen in self.security.listeners().items():
                 nursery.start_soon(self._hear, what, listen)
             await nursery.start(self.election.run)
@@ -479,6 +478,7 @@ class ClusterMember:
         # The controller of a broker that is alone is here, and has its word for certain.
         with trio.move_on_after(FIRST_WORD_S if self._tree.is_shared else math.inf):
             await self.until_told()
+        await self.features.catch_up()
         await self._tree.end_start()
         self._has_started.set()
         # Those who serve clients from now on go first: who hears that this broker has joined finds it serving.
@@ -594,7 +594,7 @@ class ClusterMember:
 
     async def until_broken(self) -> str:
         """Return when this broker cannot go on, with the reason."""
-        return await self._tree.until_broken()
+        return await self.features.until_broken(self._tree.until_broken)
 
     # ------------------------------------------------------------------ what the controller's word leads to
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.isr_changes import IsrChanges
     from ottla.replication.hosting.replica_control import ReplicaControl
     from ottla.server.cluster.acl_store import AclStore
-    from ottla.server.cluster.features import Features
+    from ottla.server.cluster.features import Features, Update
     from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.errors import KafkaError
@@ -68,6 +68,9 @@ class ActiveController(Protocol):
     ) -> Mapping[TopicPartition, KafkaError | None]: ...
 
     async def reassignments(self) -> Mapping[TopicPartition, PartitionState]: ...
+
+    async def update_features(self, updates: Sequence[Update], *, validate_only: bool) -> None:
+        """Set levels of features, all or none."""
 
 
 class Member(Protocol):

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from ottla.replication.hosting.loading import HostedPartition
 
 
+class JoinProblem(Exception):
+    """Why a broker cannot become a member of its cluster; one line for the operator."""
+
+
 class Session(Coordination, Protocol):
     """One session with the coordination service."""
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "topics": "list, create, delete and describe topics",
     "groups": "list and describe groups, and reset their offsets",
     "spread": "move partitions evenly over the brokers",
+    "features": "list and change levels of features, such as transaction.version",
     "produce": "write records",
     "consume": "read records",
     "bench": "measure a running cluster by a small load",

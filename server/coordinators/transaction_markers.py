@@ -31,11 +31,13 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.transactions.metadata import EPOCH_PER_TRANSACTION
 from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.slices import Slices
+from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.ports import HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
@@ -56,8 +58,9 @@ RETRY_S, RETRY_MAX_S = 0.1, 1.0
 PARTITIONS_PER_REQUEST = 1_000
 PARTITIONS_AT_ONCE = 500
 """So many are put into queues in one step. A transaction may have a hundred thousand."""
-VERSION_TO_PEERS = 1
-"""What brokers of Kafka 3.9 know. It says nothing of the transaction version, so these check epochs in the older way."""
+VERSION_OF_ANY, VERSION_OF_ALL_NEW = 1, 2
+"""To other brokers. Those of Kafka 3.9 know the first, which says nothing of the transaction version: they check epochs in the older
+way. The second is for clusters that have finalized transaction.version 2, so that a late marker ends no later transaction."""
 
 DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 OUTDATED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
@@ -261,12 +264,17 @@ class TransactionMarkers:
             queue.peer = broker.member.peer(queue.leader, purpose=purpose)
         timeout_s = broker.config.server.request_timeout_ms / 1000
         try:
-            response: WriteTxnMarkersResponse = await queue.peer.ask(request, VERSION_TO_PEERS, timeout_s=timeout_s)
+            response: WriteTxnMarkersResponse = await queue.peer.ask(request, self._version, timeout_s=timeout_s)
         except PeerUnavailable:
             # It may come back at another address.
             await queue.aclose()
             raise
         return response
+
+    @property
+    def _version(self) -> int:
+        level = self._broker.member.features.level(TRANSACTION_VERSION)
+        return VERSION_OF_ALL_NEW if level >= EPOCH_PER_TRANSACTION else VERSION_OF_ANY
 
     # ------------------------------------------------------------------ results
 

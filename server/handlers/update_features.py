@@ -5,21 +5,26 @@ Behaviour
 * Nothing happens if one change is refused. From v2 on there are no results for single features, before that they all say
   the same.
 * v0 cannot ask for a downgrade: as with Kafka 4 its flag has no meaning.
-* In a cluster no feature has levels, as with brokers of Kafka 3.9 in ZooKeeper mode, whose words are used: only the
-  controller answers, and it refuses every feature for itself.
+* The controller decides (`server/cluster/controller/finalized_levels.py`), and answers when it uses the levels itself. It refuses
+  a level that one of its brokers does not support.
+* Among brokers that know nothing of features, as those of Kafka 3.9, no feature has levels. The controller then refuses every
+  feature for itself, in the words of Kafka 3.9.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Protocol
+
+import trio
 
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.server.cluster.features import UPGRADE, UPGRADE_TYPES, Update
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.dispatch import handles, served_routes
+from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.update_features import (
@@ -45,16 +50,23 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:
         raise denied
-    broker = context.broker
-    if broker.is_in_cluster:
-        return _refused_in_cluster(request, context)
+    controller = context.broker.member.controller
+    if controller is None:
+        return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message)
+    if not all(each.features for each in controller.states.brokers.values()):
+        return _refused_in_mixed_cluster(request, context.api_version)
     # Of several changes of one feature the last counts. v0 has no kind of change, which makes it an upgrade.
     updates = {
         each.feature: Update(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
     }
-    served = served_routes(is_in_cluster=False)
     try:
-        await broker.member.features.update(_in_order(updates), served, validate_only=request.validate_only)
+        # The tree of a broker that is alone is never out of reach.
+        patience_s = max(request.timeout_ms, 0) / 1000 if context.broker.is_in_cluster else math.inf
+        with trio.move_on_after(patience_s) as patience:
+            await controller.update_features(_in_order(updates), validate_only=request.validate_only)
+            await context.broker.member.features.catch_up()
+        if patience.cancelled_caught:
+            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=f"{ALL_FAILED}{error.message}")
     names = (each.feature for each in request.feature_updates)
@@ -78,10 +90,7 @@ def _answer(api_version: int, results: Iterable[tuple[str, ErrorCode, str]]) -> 
     return UpdateFeaturesResponse(error_code=failed.error_code, error_message=f"{ALL_FAILED}{failed.error_message}")
 
 
-def _refused_in_cluster(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
-    if context.broker.member.controller is None:
-        return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message)
-    version = context.api_version
+def _refused_in_mixed_cluster(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
     refused = ((each.feature, ErrorCode.INVALID_REQUEST, _reason(each, version)) for each in request.feature_updates)
     return _answer(version, refused)
 

@@ -13,7 +13,7 @@ from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import Storage
 from ottla.server.broker import Broker
-from ottla.server.cluster.member import JoinProblem
+from ottla.server.cluster.session import JoinProblem
 from ottla.server.inspection.overlay import Change, OverlayStorage
 from ottla.server.settings.broker_config import BrokerConfig
 from ottla.server.surroundings import Surroundings

@@ -143,7 +143,6 @@ auto.include.jmx.reporter: Whether metrics are reported by JMX although metric.r
 broker.id.generation.enable: Whether a broker that is not told its id gets one from ZooKeeper.
 eligible.leader.replicas.enable: Whether the controller keeps a list of replicas that may lead although they are not in sync.
 group.share.max.groups: Most share groups of a broker.
-inter.broker.protocol.version: Version that brokers speak among themselves while a cluster is upgraded.
 log.message.downconversion.enable: Whether records are converted for clients that know only older formats. Here they are.
 log.message.format.version: Version of the format that records are kept in.
 log.message.timestamp.difference.max.ms: How far a record's timestamp and the broker's clock may differ.

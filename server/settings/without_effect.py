@@ -150,7 +150,6 @@ auto.include.jmx.reporter boolean true
 broker.id.generation.enable boolean true
 eligible.leader.replicas.enable boolean false
 group.share.max.groups short 10 1..100
-inter.broker.protocol.version string 3.9-IV0
 log.message.downconversion.enable boolean true cluster-wide
 log.message.format.version string 3.0-IV1
 log.message.timestamp.difference.max.ms long 9223372036854775807 0.. cluster-wide

@@ -7,6 +7,7 @@ authorities. Kafka takes the name and password of SASL from a JAAS file of the J
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,10 @@ def _cipher(value: str) -> str | None:
 
 def _key_length(value: int) -> str | None:
     return None if value in KEY_LENGTHS else "AES has keys of 128, 192 and 256 bits"
+
+
+def _kafka_release(value: str) -> str | None:
+    return None if re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", value) else "it is no release of Kafka, such as 3.9"
 
 
 def check_connection(config: ZooKeeperConfig, texts: Mapping[str, str]) -> None:
@@ -75,6 +80,12 @@ class ZooKeeperConfig:
     )
     control_plane_listener_name: str | None = setting(
         None, doc="Listener that brokers and the controller use among themselves; by default the one among brokers."
+    )
+    inter_broker_protocol_version: str | None = setting(
+        None,
+        check=_kafka_release,
+        doc="Release of the Apache Kafka brokers that share the cluster, such as 3.9: no features are finalized then. Without it, all"
+        " that this release supports.",
     )
     zookeeper_set_acl: bool = setting(False, doc="Whether only this user may change the nodes that are created.")
     zookeeper_sasl_username: str | None = setting(None, doc="User of SASL DIGEST-MD5; none: no SASL.")

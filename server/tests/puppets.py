@@ -231,11 +231,11 @@ class Theatre:
             raise PeerUnavailable(f"there is no broker {broker.node_id}")
         return PuppetPeer(puppet)
 
-    async def up(self, *node_ids: int, port: int = 9092) -> None:
-        """Register brokers."""
+    async def up(self, *node_ids: int, port: int = 9092, features: Mapping[str, int] | None = None) -> None:
+        """Register brokers, which support these levels."""
         for node_id in node_ids:
             endpoint = BrokerEndpoint(node_id, f"host{node_id}", port)
-            data = znodes.encode_broker(BrokerRegistration(node_id, {"PLAINTEXT": endpoint}), 0)
+            data = znodes.encode_broker(BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, features=features or {}), 0)
             path = znodes.broker_path(node_id)
             await self.operator.multi([Create(path, data, ephemeral=True)])
             epoch = (await self.operator.get(path)).creation_id
@@ -287,6 +287,10 @@ class Theatre:
         with trio.fail_after(PATIENCE_S):
             while not condition():
                 await trio.sleep(LOOK_S)
+
+    async def until_told_of(self, *node_ids: int) -> None:
+        """Every live broker knows that these are live, in their present incarnation."""
+        await self.until(lambda: all({*node_ids} <= puppet.live for puppet in self.puppets.values()))
 
     async def until_led(self, leader: int, topic: str = "t", index: int = 0) -> None:
         """Every live broker knows this leader."""

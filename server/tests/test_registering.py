@@ -31,6 +31,7 @@ class Member(ClusterMember):
         )
         self.election: Any = SimpleNamespace(run=self._elect)
         self.notifications: Any = SimpleNamespace(run=trio.sleep_forever)
+        self.features: Any = SimpleNamespace(run=trio.sleep_forever)
         self.may_register = trio.Event()
 
     def _note_beginning(self) -> None:

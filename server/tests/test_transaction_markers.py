@@ -67,6 +67,8 @@ class FakeBroker:
         self.knows_topics.set()
         self.config = SimpleNamespace(server=SimpleNamespace(request_timeout_ms=30_000))
         self.member = self
+        self.features = SimpleNamespace(level=lambda name: {"transaction.version": self.transaction_version}[name])
+        self.transaction_version = 0
         self.transactions = self
         self.replicas = SimpleNamespace(partition=self.held_partition)
         for node_id in (HERE, OTHER, THIRD):
@@ -175,7 +177,11 @@ async def broker(nursery: trio.Nursery, autojump_clock: Clock) -> FakeBroker:
     return broker
 
 
-async def test_each_leader_is_told_and_then_the_coordinator(broker: FakeBroker, autojump_clock: Clock) -> None:
+@pytest.mark.parametrize(("level", "to_peers"), [(0, 1), (1, 1), (2, 2)])
+async def test_each_leader_is_told_and_then_the_coordinator(
+    broker: FakeBroker, autojump_clock: Clock, level: int, to_peers: int
+) -> None:
+    broker.transaction_version = level
     broker.end("tx", ("t", 0), ("t", 1), ("t", 2))
     assert not broker.completed, "nothing comes back before the append has ended"
     await broker.settled()
@@ -187,7 +193,7 @@ async def test_each_leader_is_told_and_then_the_coordinator(broker: FakeBroker, 
         assert (marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch) == (3, True, 5)
         assert marker.transaction_version == 2
     assert [version for node_id, version, _ in broker.requests if node_id == HERE] == [2]
-    assert {version for node_id, version, _ in broker.requests if node_id != HERE} == {1}
+    assert {version for node_id, version, _ in broker.requests if node_id != HERE} == {to_peers}
 
 
 async def test_a_transaction_without_partitions_is_complete(broker: FakeBroker, autojump_clock: Clock) -> None:

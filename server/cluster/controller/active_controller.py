@@ -12,7 +12,7 @@ its turn. So its picture differs from the tree only while a write is on its way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,24 +33,26 @@ from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
+from ottla.replication.control.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
 from ottla.replication.control.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.cluster.administration import random_topic_id
-from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels
+from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels, deleted_replicas
 from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally
 from ottla.server.cluster.controller.events import ControllerEvents
+from ottla.server.cluster.controller.finalized_levels import FinalizedLevels
 from ottla.server.cluster.controller.topics_by_request import TopicsByRequest
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed
 from ottla.server.cluster.controller.tree_reader import TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 if TYPE_CHECKING:
     from ottla.replication.control.elect_leaders import ElectionType
     from ottla.replication.control.reassignment import Targets
+    from ottla.server.cluster.features import Update
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
@@ -64,23 +66,6 @@ TOPICS_PER_DECISION = 100
 T = TypeVar("T")
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-
-
-# A view and no copy, which would be as long as the list of all topics, for every batch.
-class _TopicIds(Mapping[str, bytes]):
-    """The ids of topics as they are known now."""
-
-    def __init__(self, states: PartitionStates) -> None:
-        self._states = states
-
-    def __getitem__(self, name: str) -> bytes:
-        return self._states.topics[name].topic_id
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._states.topics)
-
-    def __len__(self) -> int:
-        return len(self._states.topics)
 
 
 class ActiveController:
@@ -119,6 +104,7 @@ class ActiveController:
         self._tree = ControllerTree(session, epoch_version)
         self._reader = TreeReader(self._tree, make_topic_id)
         self._writer = DecisionWriter(self._tree, self._reader, self.states, self._tell)
+        self._levels = FinalizedLevels(self._tree, self.states, node_id, is_alone=is_alone)
         self._topics = TopicsByRequest(self.states, self._writer, self._begin_to_watch, self._events.put)
         self._watches: dict[str, Callable[[], None]] = {}
         self._channels: BrokerChannels
@@ -181,6 +167,15 @@ class ActiveController:
 
         return await self._events.ask(look)
 
+    async def update_features(self, updates: Sequence[Update], *, validate_only: bool) -> None:
+        """Set levels of features, all or none. Raises KafkaError."""
+
+        async def update() -> None:
+            await self._levels.update(updates, validate_only=validate_only)
+            await self._look_at_brokers()  # who was left out may come, where a level was lowered
+
+        await self._events.ask(update, to_the_end=self._is_alone)
+
     def unclean_election_changed(self, topics: Iterable[str] | None) -> None:
         """Settings changed: topics (None: all) may elect leaders now that were not in sync."""
         names = None if topics is None else list(topics)
@@ -239,6 +234,7 @@ class ActiveController:
         self._watch_children(znodes.BROKER_IDS, self._look_at_brokers)
         if not self._is_alone:
             self._watch_children(znodes.TOPICS, self._look_at_topics)
+            self._watch_node(znodes.FEATURE, self._look_at_levels)
         self._watch_children(znodes.DELETED_TOPICS, self._look_at_deletions)
         self._watch_children(znodes.LOG_DIR_EVENTS, self._look_at_log_dirs)
         self._watch_children(znodes.ISR_CHANGES, self._look_at_isr_changes)
@@ -270,6 +266,7 @@ class ActiveController:
         """Everything that was decided before. What notifications say is seen in the answers to the first requests."""
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
+        await self._levels.load()
         # Brokers before topics, because elections ask who lives.
         for broker in (await self._brokers()).values():
             self.states.load_broker(broker)
@@ -293,6 +290,7 @@ class ActiveController:
         return list(found)
 
     async def _start(self) -> None:
+        await self._levels.raise_newest()  # before brokers are told anything: then they know the levels when they serve
         for broker in self.states.brokers.values():
             self._channels.open(broker)  # what is told to a broker without a channel is lost
         await self._writer.carry_out(lambda: self.states.start(self._leads))
@@ -321,7 +319,7 @@ class ActiveController:
             controller_epoch=self.epoch,
             listener=self._listener,
             brokers=self.states.brokers,
-            topic_ids=_TopicIds(self.states),
+            topic_ids=TopicIds(self.states),
         )
         slices = Slices()
         for broker in batch.receivers():
@@ -358,7 +356,7 @@ class ActiveController:
             errors = self._replica_errors(response)
             await self._carry_out(lambda: self.states.replicas_answered(broker, errors))
         elif isinstance(request, StopReplicaRequest):
-            gone = _deleted(request, response)
+            gone = deleted_replicas(request, response)
             await self._carry_out(lambda: self.states.replicas_deleted(broker, gone))
 
     def _replica_errors(self, response: LeaderAndIsrResponse) -> dict[TopicPartition, int]:
@@ -376,7 +374,7 @@ class ActiveController:
         ids = await self._reader.broker_ids()
         for node_id in ids:
             self._watch_node(znodes.broker_path(node_id), self._look_at_brokers)
-        return await self._reader.brokers(ids)
+        return self._levels.admitted(await self._reader.brokers(ids))
 
     async def _look_at_brokers(self) -> None:
         registrations = await self._brokers()
@@ -397,6 +395,11 @@ class ActiveController:
                 logger.info("Broker %d is reached elsewhere", broker.node_id)
                 self._channels.update(broker)
                 await self._carry_out(partial(self.states.broker_updated, broker))
+        await self._levels.raise_newest()
+
+    async def _look_at_levels(self) -> None:
+        await self._levels.load()
+        await self._look_at_brokers()
 
     async def _come(self, brokers: list[BrokerRegistration]) -> None:
         for broker in brokers:
@@ -598,21 +601,6 @@ def _outcomes(outcome: CarriedOut) -> Outcomes:
         # An attempt may be written in part and then fail. The last decision finds nothing to do for what was written.
         name: answer if isinstance(answer, KafkaError) and name not in outcome.written else None
         for name, answer in outcome.decision.answers.items()
-    }
-
-
-def _deleted(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
-    """A broker's answer about each replica that it was asked to delete."""
-    asked = {
-        (topic.topic_name, each.partition_index)
-        for topic in request.topic_states
-        for each in topic.partition_states
-        if each.delete_partition
-    }
-    return {
-        name: each.error_code
-        for each in response.partition_errors
-        if (name := (each.topic_name, each.partition_index)) in asked
     }
 
 

@@ -15,9 +15,9 @@ import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import BrokerRegistration
-from ottla.replication.control.control_batch import ControlRequest
+from ottla.replication.control.control_batch import ControlRequest, TopicPartition
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
+from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 logger = logging.getLogger("ottla.controller")
@@ -135,3 +135,18 @@ class BrokerChannels:
 
     def is_open(self, channel: BrokerChannel) -> bool:
         return self._channels.get(channel.broker.node_id) is channel
+
+
+def deleted_replicas(request: StopReplicaRequest, response: StopReplicaResponse) -> dict[TopicPartition, int]:
+    """A broker's answer about each replica that it was asked to delete."""
+    asked = {
+        (topic.topic_name, each.partition_index)
+        for topic in request.topic_states
+        for each in topic.partition_states
+        if each.delete_partition
+    }
+    return {
+        name: each.error_code
+        for each in response.partition_errors
+        if (name := (each.topic_name, each.partition_index)) in asked
+    }

@@ -1,0 +1,42 @@
+"""`ottla features`: levels told and changed."""
+
+FEATURE = "transaction.version"
+OTHERS = ("group.version", "streams.version")
+
+
+def levels(told):
+    return {each["feature"]: each["finalized"] for each in told.json}
+
+
+def test_levels_are_listed_and_changed(ottla):
+    listed = {each["feature"]: each for each in ottla("features", "--json").json}
+    assert listed[FEATURE] == {"feature": FEATURE, "finalized": 2, "supported_min": 0, "supported_max": 2}
+    lines = [line.split() for line in ottla("features").lines]
+    assert lines[0] == ["FEATURE", "FINALIZED", "SUPPORTED"]
+    assert [FEATURE, "2", "0-2"] in lines
+    try:
+        assert ottla("features", "downgrade", f"{FEATURE}=1", "--dry-run").out == f"{FEATURE} would be at level 1\n"
+        assert levels(ottla("features", "describe", "--json"))[FEATURE] == 2
+        assert ottla("features", "downgrade", f"{FEATURE}=1").out == f"{FEATURE} is at level 1\n"
+        changed = levels(ottla("features", "--json"))
+        assert changed[FEATURE] == 1
+        assert {name: changed[name] for name in OTHERS} == dict.fromkeys(OTHERS, 1)
+        told = ottla("features", "downgrade", "--unsafe", "--json", f"{FEATURE}=0").json
+        assert told == {"levels": {FEATURE: 0}, "dry_run": False}
+        assert levels(ottla("features", "--json"))[FEATURE] == 0
+    finally:
+        ottla("features", "upgrade", f"{FEATURE}=2")
+    assert levels(ottla("features", "--json"))[FEATURE] == 2
+
+
+def test_refusals_are_the_brokers_own_words(ottla):
+    for action, change, words in (
+        ("upgrade", f"{FEATURE}=1", "Can't downgrade the version of this feature"),
+        ("downgrade", f"{FEATURE}=3", "only supports versions 0-2"),
+        ("upgrade", "no.such=1", "does not support this feature"),
+    ):
+        told = ottla("features", action, change, status=1).err
+        assert words in told and "INVALID_UPDATE_VERSION" in told
+        assert len(told.splitlines()) == 1
+    for wrong in (FEATURE, "=1", f"{FEATURE}=-1", f"{FEATURE}=x", f"{FEATURE}=40000"):
+        assert "is not FEATURE=LEVEL" in ottla("features", "upgrade", wrong, status=2).err

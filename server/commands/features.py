@@ -1,0 +1,157 @@
+"""ottla features [describe | upgrade | downgrade]"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla import __version__
+from ottla.server.asking.failures import WrongUse
+from ottla.server.asking.options import add_connection, add_json, wants_json
+from ottla.server.asking.tables import print_json, print_line, print_table
+from ottla.server.commands.asked import run_asking
+from ottla.server.commands.outcome import EXIT_OK
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.server.asking.cluster import Cluster
+    from ottla.wire.messages.api_versions import ApiVersionsResponse
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+LEVEL_MAX = 32767
+
+DESCRIPTION = """\
+Tells which levels of features a cluster supports and uses (its finalized levels), or changes them. A level that somebody has set
+stays until somebody sets it again; the others rise by themselves when all brokers support more.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla features                                 list them
+  ottla features upgrade transaction.version=2   fails while a broker does not support it
+  ottla features downgrade transaction.version=0 before brokers go back to a release without it
+"""
+
+
+class Told(NamedTuple):
+    """A feature as the brokers tell of it: the levels that all of them support, and the finalized one, 0 for none."""
+
+    feature: str
+    finalized: int
+    supported: tuple[int, int] | None
+    """None: not all of them support it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do, by default to describe."""
+    add_connection(parser)
+    add_json(parser)
+    parser.set_defaults(act=_describe)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: describe)")
+    _action(actions, "describe", "tell which levels are supported and finalized", _describe)
+    for name, what in (("upgrade", "raise levels"), ("downgrade", "lower levels; 0 turns a feature off")):
+        changing = _action(actions, name, what, _change)
+        changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
+        changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
+        if name == "downgrade":
+            changing.add_argument("--unsafe", action="store_true", help="even if data written at the higher level is lost")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=what, description=what)
+    add_connection(parser)
+    add_json(parser)
+    parser.set_defaults(act=act)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    return run_asking(lambda cluster: options.act(cluster, options), options)
+
+
+def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+    features = _features_of(cluster)
+    if wants_json(options):
+        print_json([_as_json(each) for each in features])
+    elif not features:
+        print_line("no broker tells of features: one that knows none is in the cluster, or levels are not finalized yet")
+    else:
+        rows = [(each.feature, each.finalized, _range(each)) for each in features]
+        print_table(("FEATURE", "FINALIZED", "SUPPORTED"), rows)
+    return EXIT_OK
+
+
+def _range(told: Told) -> str:
+    return "not by all brokers" if told.supported is None else f"{told.supported[0]}-{told.supported[1]}"
+
+
+def _as_json(told: Told) -> dict[str, Any]:
+    least, most = told.supported or (None, None)
+    return {"feature": told.feature, "finalized": told.finalized, "supported_min": least, "supported_max": most}
+
+
+def _features_of(cluster: Cluster) -> list[Told]:
+    request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+
+    def told_by(node_id: int) -> ApiVersionsResponse:
+        answer: ApiVersionsResponse = cluster.broker(node_id).ask(request)
+        return answer
+
+    answers = [cluster.patiently(partial(told_by, node_id)) for node_id in cluster.brokers()]
+    # Brokers hear of a change one after the other; who has heard of the most is right.
+    newest = max(answers, key=lambda answer: answer.finalized_features_epoch, default=None)
+    finalized = {} if newest is None else {each.name: each.max_version_level for each in newest.finalized_features}
+    ranges = [{each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers]
+    names = sorted({*finalized, *(name for each in ranges for name in each)})
+    return [Told(name, finalized.get(name, 0), _common([each.get(name) for each in ranges])) for name in names]
+
+
+def _common(ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    known = [each for each in ranges if each is not None]
+    if len(known) < len(ranges):
+        return None
+    least, most = max(low for low, _ in known), min(high for _, high in known)
+    return (least, most) if least <= most else None
+
+
+def _change(cluster: Cluster, options: argparse.Namespace) -> int:
+    kind = UPGRADE
+    if options.action == "downgrade":
+        kind = UNSAFE_DOWNGRADE if options.unsafe else SAFE_DOWNGRADE
+    levels = dict(map(_level, options.levels))
+    request = UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind != UPGRADE)
+            for name, level in levels.items()
+        ],
+        validate_only=options.dry_run,
+    )
+
+    def change() -> None:
+        answer = cluster.controller().ask(request)
+        cluster.check("the levels are not changed", answer.error_code, answer.error_message)
+        for each in answer.results:
+            cluster.check(each.feature, each.error_code, each.error_message)
+
+    cluster.patiently(change)
+    if wants_json(options):
+        print_json({"levels": levels, "dry_run": options.dry_run})
+    else:
+        would_be = "would be" if options.dry_run else "is"
+        for name, level in levels.items():
+            print_line(f"{name} {would_be} at level {level}")
+    return EXIT_OK
+
+
+def _level(text: str) -> tuple[str, int]:
+    name, separator, level = text.partition("=")
+    if not name or not separator or not level.isascii() or not level.isdecimal() or int(level[:6]) > LEVEL_MAX:
+        raise WrongUse(f"{text!r} is not FEATURE=LEVEL, such as transaction.version=2")
+    return name, int(level)
