@@ -19,6 +19,8 @@
  * `walk_stored_records` (_stored_records.h) walks over records that a codec could not compress and has stored in blocks as they
  * are, and over those that lz4 has compressed (_lz4_block.h). `Background` (_background.h) does that in a thread.
  *
+ * `crc32c` (_crc32c.h) is the checksum of batches.
+ *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
  */
 #define Py_LIMITED_API 0x030b0000
@@ -319,6 +321,7 @@ static PyObject *has_gzip_header(PyObject *Py_UNUSED(module), PyObject *args)
     return PyBool_FromLong(found);
 }
 
+#include "_crc32c.h"
 #include "_one_batch.h"
 #ifndef _WIN32
 #include "_background.h"

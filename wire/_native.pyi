@@ -15,4 +15,6 @@ def walk_stored_records(
     codec: int, data: bytes | bytearray | memoryview, limit: int, count: int, memory: memoryview, /
 ) -> tuple[int, tuple[int, int, int, bool, bool] | None]: ...
 
+def crc32c(data: bytes | bytearray | memoryview, value: int = 0, /) -> int: ...  # where the processor has the instruction
+
 def has_gzip_header(data: bytes | bytearray | memoryview, start: int, /) -> bool: ...

@@ -193,21 +193,8 @@ static PyObject *ordinary_header(PyObject *Py_UNUSED(module), PyObject *const *a
 
 /* --- the records of a small batch ----------------------------------------------------------------------------------- */
 
-/* Without the instruction the twin is used, whose crc32c is quicker than a table here. */
-#if defined(__x86_64__) && defined(__GNUC__)
-
-__attribute__((target("sse4.2"))) static uint32_t crc32c(const uint8_t *in, Py_ssize_t size)
-{
-    uint64_t sum = 0xffffffff;
-    for (; size >= 8; size -= 8, in += 8) {
-        uint64_t word;
-        memcpy(&word, in, 8);
-        sum = __builtin_ia32_crc32di(sum, word);
-    }
-    for (; size > 0; size--)
-        sum = __builtin_ia32_crc32qi((uint32_t)sum, *in++);
-    return (uint32_t)sum ^ 0xffffffff;
-}
+/* Without the instruction the twin is used. */
+#ifdef HAS_CRC32C
 
 /* Whether the checksum is right, the records are as many as the header says, and their times are in order. */
 static int is_intact(const uint8_t *in, Py_ssize_t size, int64_t earliest, int64_t latest)
@@ -216,7 +203,7 @@ static int is_intact(const uint8_t *in, Py_ssize_t size, int64_t earliest, int64
     int64_t base = (int64_t)big_endian(in + 27, 8), max_timestamp = (int64_t)big_endian(in + 35, 8), min, max;
     int32_t count = (int32_t)big_endian(in + 57, 4);
     Summary summary = {0, 0, -1, 0, 1};
-    return crc32c(in + ATTRIBUTES_AT, size - ATTRIBUTES_AT) == big_endian(in + 17, 4) && count > 0 &&
+    return crc32c(0, in + ATTRIBUTES_AT, size - ATTRIBUTES_AT) == big_endian(in + 17, 4) && count > 0 &&
            walk_area((Cursor){in + HEADER_BYTES, in + size}, count, &summary) < 0 &&
            !__builtin_add_overflow(base, summary.max_timestamp_delta, &max) && max == max_timestamp &&
            !__builtin_add_overflow(base, summary.min_timestamp_delta, &min) && min >= -1 && min >= earliest &&
@@ -259,11 +246,16 @@ static PyObject *native_is_intact(PyObject *Py_UNUSED(module), PyObject *const *
 static int add_checks(PyObject *module)
 {
     static PyMethodDef checks[] = {
+        {"crc32c", (PyCFunction)(void (*)(void))crc32c_of, METH_FASTCALL, crc32c_doc},
         {"is_intact", (PyCFunction)(void (*)(void))native_is_intact, METH_FASTCALL, is_intact_doc},
         {NULL, NULL, 0, NULL},
     };
     __builtin_cpu_init();
-    return __builtin_cpu_supports("sse4.2") ? PyModule_AddFunctions(module, checks) : 0;
+    if (!__builtin_cpu_supports("sse4.2"))
+        return 0;
+    make_stretch(over_long, LONG_STRETCH);
+    make_stretch(over_short, SHORT_STRETCH);
+    return PyModule_AddFunctions(module, checks);
 }
 #else
 static int add_checks(PyObject *Py_UNUSED(module))

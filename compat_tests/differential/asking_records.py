@@ -8,8 +8,8 @@ from typing import Any
 from compat_tests.differential.asking import produce
 from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, Topic
 from compat_tests.support.raw import varint
-from crc32c import crc32c
 
+from ottla.wire.checksum import crc32c
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest

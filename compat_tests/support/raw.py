@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Self
 
-from crc32c import crc32c
+from ottla.wire.checksum import crc32c
 
 CLIENT_ID = "peer"
 NO_TIMESTAMP = -1

@@ -1,29 +1,61 @@
-"""The checksum that is loaded past its package's front door is the package's."""
+"""CRC-32C by the native module and by the package, which agree on any buffer."""
 
 import subprocess
 import sys
 
-import crc32c as package
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from ottla.wire import checksum
 
-
-def test_it_is_crc_32c():
-    assert checksum.crc32c(b"123456789") == 0xE3069283
-    assert checksum.crc32c(memoryview(b"56789"), checksum.crc32c(b"1234")) == 0xE3069283
-
-
-def test_it_equals_the_package_after_both_are_loaded():
-    data = bytes(range(256)) * 100
-    assert checksum.crc32c(data) == package.crc32c(data) == checksum._from_package()(data)
+FUNCTIONS = [pytest.param(checksum.crc32c, id="in use"), pytest.param(checksum._of_package(), id="package")]
+# Where the native module sums three stretches at once, and one byte to each side.
+LENGTHS = [each + beside for each in (0, 8, 3 * 256, 3 * 256 + 8, 3 * 8192, 3 * 8192 + 3 * 256) for beside in (-1, 0, 1) if each + beside >= 0]
 
 
-def test_loading_it_leaves_the_packages_command_line_alone():
-    script = "import ottla.wire.checksum, sys; print('crc32c' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "False"
+def by_bits(data: bytes, value: int = 0) -> int:
+    """As it is defined."""
+    value ^= 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
 
 
-def test_a_file_that_is_no_extension_is_passed_over(tmp_path):
-    path = tmp_path / "broken.so"
-    path.write_bytes(b"not an extension")
-    assert checksum._load(str(path)) is None
+@pytest.mark.parametrize("crc32c", FUNCTIONS)
+def test_it_is_crc_32c(crc32c):
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(memoryview(b"56789"), crc32c(bytearray(b"1234"))) == 0xE3069283
+    assert crc32c(b"") == 0 and crc32c(b"", 7) == 7
+
+
+@pytest.mark.parametrize("crc32c", FUNCTIONS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_at_which_it_is_done_in_another_way(crc32c, length):
+    data = bytes((index * 131 + (index >> 8) * 17) & 0xFF for index in range(length))
+    assert crc32c(memoryview(b"\xff" + data)[1:], 0xDEADBEEF) == by_bits(data, 0xDEADBEEF)
+
+
+@given(st.binary(max_size=2000), st.integers(0, 2**32 - 1), st.integers(0, 40), st.integers(0, 20))
+@example(b"", 0, 20, 3)
+def test_the_two_agree_on_any_buffer(data, value, times, start):
+    data = data * times
+    view = memoryview(bytearray(data))[start:]
+    assert checksum.crc32c(view, value) == checksum._of_package()(view, value)
+    whole = checksum.crc32c(data[:start] + data[start:])
+    assert whole == checksum.crc32c(data[start:], checksum.crc32c(data[:start]))
+
+
+def test_what_is_no_buffer_is_refused():
+    for wrong in ((), (1,), ("text",), (b"", "value"), (b"", 1, 2)):
+        with pytest.raises(TypeError):
+            checksum.crc32c(*wrong)
+
+
+def test_where_the_native_module_has_it_no_package_is_loaded():
+    if checksum._compiled is None:
+        pytest.skip("compiled for another processor, or not at all")
+    script = "import ottla.wire.checksum, sys; print([each for each in sys.modules if 'crc32c' in each])"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"

@@ -4,10 +4,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import (
     ControlType,

@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import cramjam
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from ottla.replication.log.validator import (
     check_produced,
     is_expensive,
 )
+from ottla.wire.checksum import crc32c
 from ottla.wire.compression import XERIAL_HEADER, Compression, compress
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
