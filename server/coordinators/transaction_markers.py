@@ -37,7 +37,6 @@ from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.slices import Slices
-from ottla.server.cluster.features import TRANSACTION_VERSION
 from ottla.server.ports import HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
@@ -79,6 +78,10 @@ EXPECTED = frozenset(
 
 class Port(HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions, Protocol):
     """What is needed of the broker here."""
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of this feature that is in use."""
 
 
 WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersResponse]]]
@@ -273,8 +276,7 @@ class TransactionMarkers:
 
     @property
     def _version(self) -> int:
-        level = self._broker.member.features.level(TRANSACTION_VERSION)
-        return VERSION_OF_ALL_NEW if level >= EPOCH_PER_TRANSACTION else VERSION_OF_ANY
+        return VERSION_OF_ALL_NEW if self._broker.transaction_version >= EPOCH_PER_TRANSACTION else VERSION_OF_ANY
 
     # ------------------------------------------------------------------ results
 

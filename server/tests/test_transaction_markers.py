@@ -67,7 +67,6 @@ class FakeBroker:
         self.knows_topics.set()
         self.config = SimpleNamespace(server=SimpleNamespace(request_timeout_ms=30_000))
         self.member = self
-        self.features = SimpleNamespace(level=lambda name: {"transaction.version": self.transaction_version}[name])
         self.transaction_version = 0
         self.transactions = self
         self.replicas = SimpleNamespace(partition=self.held_partition)
