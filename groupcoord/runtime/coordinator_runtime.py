@@ -24,6 +24,7 @@ from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 
@@ -173,11 +174,13 @@ class Runtime(Generic[ShardT]):
             # Members could not reach a fenced broker, so their silence proves nothing.
             if self.log.is_fenced():
                 await self._suspend()
-            now_ms = self.now_ms()
-            for partition in self.partitions():
-                partition.expire(now_ms)
             # This task is awake and looks at all deadlines before it sleeps again, so nobody has to wake it.
             self._sleeping_until_ms = 0
+            turn = Turn()
+            for partition in self.partitions():
+                partition.expire(self.now_ms())
+                # Much may be due in each of them.
+                await turn.give_way()
 
     async def _suspend(self) -> None:
         """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""
