@@ -143,7 +143,8 @@ async def _serve_until_asked(
                 nursery.start_soon(_open_when_told, broker, [for_brokers, for_clients])
                 failure = await _stopped(broker, stop, on_ready)
                 # Requests are still answered while others take over. Another signal ends the wait.
-                await stop.unless(stop.at_once, broker.member.leave)
+                if stop.hands_over:
+                    await stop.unless(stop.at_once, broker.member.leave)
     finally:
         await broker.close()
     # Raised only after everything is closed and flushed.

@@ -13,6 +13,8 @@ class Stop:
     def __init__(self) -> None:
         self.asked = trio.Event()
         self.at_once = trio.Event()
+        self.hands_over = True
+        """Whether somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
         """Do some work, cancelled when `event` happens; answers whether it was done."""

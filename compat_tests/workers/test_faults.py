@@ -224,6 +224,17 @@ def refused(directory, settings, status=1):
     return lines[0]
 
 
+def test_all_stop_together_without_a_warning(start_workers):
+    workers = start_workers({"num.workers": "3", "default.replication.factor": "3", "num.partitions": "6"})
+    producer = Producer({"bootstrap.servers": workers.bootstrap, "acks": "all"})
+    producer.produce("led-by-all", b"value")
+    assert producer.flush(60) == 0
+    workers.stop()
+    last = workers.log.partition("stopping on SIGTERM")[2]
+    assert last.count("stopping with all brokers of the cluster") == 3
+    assert "WARN" not in last and "ERROR" not in last
+
+
 def test_a_port_that_somebody_has_is_told_in_one_line(workers, tmp_path):
     own = workers.own_addresses[1].rpartition(":")[2]
     for port, count in ((workers.port, 2), (own, 1)):

@@ -38,6 +38,7 @@ from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.process.settings_file import write_settings
+from ottla.server.process.signals import ALL_STOP
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
 from ottla.server.streams import announce
 
@@ -500,11 +501,11 @@ class LocalCluster:
         raise ClusterFailed("all brokers have ended")
 
     async def _end(self) -> None:
-        """Brokers first, all at the same time: each hands over what it leads, for which it needs the tree."""
+        """Brokers first, all at the same time, because they need the tree until then."""
         self._is_stopping = True
         for children, patience_s in ((self._brokers, self._hand_over_s + FLUSH_S), (self._besides, STOP_S)):
-            # Ask to hand over, then to stop without, then kill.
-            for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, KILL_S)):
+            first = ALL_STOP if children is self._brokers else signal.SIGTERM
+            for number, wait_s in ((first, patience_s), (signal.SIGTERM, FLUSH_S), (signal.SIGKILL, KILL_S)):
                 for child in children:
                     child.signal(number)
                 with trio.move_on_after(wait_s):

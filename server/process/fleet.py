@@ -4,8 +4,8 @@
     beginning  the tree's keeper starts, and when it    all workers serve -> serving; one ends, or a signal -> stopping
                is ready all workers, side by side
     serving    clients are served                       a signal, no worker is left, or the tree is lost -> stopping
-    stopping   every worker is asked to hand over and   all processes have ended
-               stop; when all have ended, the keeper
+    stopping   every worker is asked to stop, with all  all processes have ended
+               others; when all have ended, the keeper
 
 A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
 the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
@@ -15,8 +15,8 @@ when the minute is over: its disk may have room by then, or be mended. When all 
 So is the keeper of the tree, whose members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it
 cannot go on is not tried again.
 
-Who stops is patient, then not: SIGTERM, a second SIGTERM after which nothing is handed over, SIGKILL. An operator's second
-and third signals do the same sooner. A process that does not even end then (its disk hangs) is left to the system.
+Workers are sent ALL_STOP, and hand nothing over. Who stops is patient, then not: SIGTERM, SIGKILL. An operator's second and third
+signals do the same sooner. A process that does not even end then (its disk hangs) is left to the system.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+from ottla.server.process.signals import ALL_STOP
 
 RESTARTS_MAX: Final = 5
 RESTARTS_S: Final = 60.0
@@ -221,19 +223,19 @@ class Fleet:
         self.is_stopping = True
         for each in self._all:
             each.due = math.inf
-        return self._ask(self._workers, now) or self._go_on_stopping(now)
+        return self._ask(self._workers, ALL_STOP, now) or self._go_on_stopping(now)
 
     def _go_on_stopping(self, now: float) -> list[Action]:
         # Workers need the tree to hand over, so its keeper comes last.
         if self._keeper is None or any(each.is_alive for each in self._workers):
             return []
-        return self._ask([self._keeper], now)
+        return self._ask([self._keeper], signal.SIGTERM, now)
 
-    def _ask(self, processes: Sequence[_Process], now: float) -> list[Action]:
+    def _ask(self, processes: Sequence[_Process], number: signal.Signals, now: float) -> list[Action]:
         alive = [each for each in processes if each.is_alive]
         if alive:
             self._urgency, self._deadline = 0, now + self._patience_s
-        return [Send(each.name, signal.SIGTERM) for each in alive]
+        return [Send(each.name, number) for each in alive]
 
     def _press(self, now: float) -> list[Action]:
         self._urgency += 1

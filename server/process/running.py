@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.descriptors import Descriptors, raise_limit
-from ottla.server.process.signals import StopSignals
+from ottla.server.process.signals import STOPPING, StopSignals
 from ottla.server.process.switching import switch_soon
 from ottla.server.serving import StartupError, checked_limit, serve
 
@@ -24,9 +23,9 @@ NEVER = 2**31 - 1
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT. Raises StartupError if it cannot start, or stops for want of a disk."""
+    """Run a broker until a signal stops it (`signals.py`). Raises StartupError if it cannot start, or stops for want of a disk."""
     problem: StartupError | KeyboardInterrupt | None = None
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*STOPPING) as signals:
         descriptors, stop = Descriptors(checked_limit(raise_limit())), StopSignals()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop.heed, signals)

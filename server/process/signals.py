@@ -4,6 +4,9 @@
     first    ends the start             asks it to hand over and to stop
     second                                                                       ends the hand-over; logs are flushed
     third                                                                        ends the process, whatever it is at
+
+Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None hands
+over, because nobody will be left to lead. That others go is no news then: it is logged, but not as a warning.
 """
 
 from __future__ import annotations
@@ -12,12 +15,26 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import trio
 
 from ottla.server.stop import Stop
 
 logger = logging.getLogger("ottla.broker")
 
 EXIT_KILLED = 1
+ALL_STOP = signal.SIGUSR2
+TOGETHER_S: Final = 0.25  # until all brokers have heard of it, and expect each other to go
+ABOUT_OTHERS: Final = tuple(
+    f"ottla.{name}"
+    for name in (
+        "cluster", "controller", "coordination", "fetcher", "groupcoord", "peers", "producer_ids", "replication.control", "transactions"
+    )
+)  # fmt: skip
+"""Loggers that tell of other brokers."""
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP)
 
 
 class StopSignals(Stop):
@@ -29,9 +46,18 @@ class StopSignals(Stop):
 
     async def heed(self, signals: AsyncIterator[int]) -> None:
         """Take signals as they come; until cancelled."""
+        try:
+            await self._heed(signals)
+        finally:
+            for name in ABOUT_OTHERS:
+                logging.getLogger(name).removeFilter(_as_expected)
+
+    async def _heed(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             name = signal.Signals(number).name
-            if not self.asked.is_set():
+            if number == ALL_STOP:
+                await self._stop_with_all()
+            elif not self.asked.is_set():
                 logger.info("stopping on %s", name)
                 self.asked.set()
             elif not self.at_once.is_set():
@@ -40,3 +66,19 @@ class StopSignals(Stop):
             else:
                 logger.critical("ending without flushing the logs on a third signal, %s", name)
                 self._end_process(EXIT_KILLED)
+
+    async def _stop_with_all(self) -> None:
+        if self.asked.is_set():
+            return
+        logger.info("stopping with all brokers of the cluster")
+        self.hands_over = False
+        for name in ABOUT_OTHERS:
+            logging.getLogger(name).addFilter(_as_expected)
+        await trio.sleep(TOGETHER_S)
+        self.asked.set()
+
+
+def _as_expected(record: logging.LogRecord) -> bool:
+    if record.levelno == logging.WARNING:
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.replication import system
 from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, AnnounceAgain, Fleet, Say, Send, Start
+from ottla.server.process.signals import STOPPING
 
 if TYPE_CHECKING:
     from ottla.server.process.service_manager import ServiceManager
@@ -248,7 +249,7 @@ class Supervisor:
         # A supervisor that is held up must not hold up a broker.
         os.set_blocking(tells, False)
         # No handler of the supervisor may run in the child: what wakes one would wake the other.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             pid = os.fork()
             if pid == 0:
@@ -258,7 +259,7 @@ class Supervisor:
             os.close(hears)
             raise
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             os.close(tells)
         os.set_blocking(hears, False)
         self._children[name] = _Child(name, pid, hears, time.monotonic())
@@ -273,7 +274,7 @@ class Supervisor:
             for child in self._children.values():
                 child.close()
             _forget_signals()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
             status = self._programs[name](Report(tells, self._told_before.get(name)))
         except BaseException:
             logger.exception("bug: %s ends", name)
@@ -327,7 +328,7 @@ def _end(number: int, frame: object) -> None:
 def _forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in _SIGNALS:
+    for number in STOPPING:
         # Until its program takes them: nothing has been touched by then.
         signal.signal(number, _end)
 

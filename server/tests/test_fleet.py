@@ -17,6 +17,7 @@ from ottla.server.process.fleet import (
     Send,
     Start,
 )
+from ottla.server.process.signals import ALL_STOP
 
 KEEPER, WORKERS = "the tree", ["worker 0", "worker 1"]
 
@@ -62,7 +63,7 @@ def test_a_worker_that_cannot_start_ends_the_start_with_its_reason():
     fleet.on_ready(KEEPER)
     fleet.on_problem("worker 1", "cannot listen on PLAINTEXT://h:1: taken")
     actions = fleet.on_ended("worker 1", "exit status 1", 0, is_failure=True)
-    assert actions == [Send("worker 0", signal.SIGTERM)]
+    assert actions == [Send("worker 0", ALL_STOP)]
     assert fleet.on_ended("worker 0", "exit status 0", 1, is_failure=False) == [Send(KEEPER, signal.SIGTERM)]
     assert not fleet.is_over
     fleet.on_ended(KEEPER, "exit status 0", 2, is_failure=False)
@@ -199,8 +200,8 @@ def test_the_keeper_is_started_again_unless_it_says_that_it_cannot_go_on():
     fleet.on_ready(KEEPER)
     fleet.on_problem(KEEPER, "the journal cannot be written")
     assert fleet.on_ended(KEEPER, "exit status 1", 1, is_failure=True) == [
-        Send("worker 0", signal.SIGTERM),
-        Send("worker 1", signal.SIGTERM),
+        Send("worker 0", ALL_STOP),
+        Send("worker 1", ALL_STOP),
     ]
     assert fleet.failure == f"{KEEPER}: the journal cannot be written"
 
@@ -208,7 +209,7 @@ def test_the_keeper_is_started_again_unless_it_says_that_it_cannot_go_on():
 def test_the_first_signal_asks_the_workers_and_then_the_keeper():
     fleet = serving()
     actions = fleet.on_signal("SIGTERM", 0)
-    assert names(actions, Send) == WORKERS
+    assert [each for each in actions if isinstance(each, Send)] == [Send(name, ALL_STOP) for name in WORKERS]
     assert fleet.on_ended("worker 0", "exit status 0", 1, is_failure=False) == []
     assert fleet.on_ended("worker 1", "exit status 0", 1, is_failure=False) == [Send(KEEPER, signal.SIGTERM)]
     fleet.on_ended(KEEPER, "exit status 0", 1, is_failure=False)

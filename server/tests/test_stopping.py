@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.server.process.signals import EXIT_KILLED, StopSignals
+from ottla.server.process.signals import ALL_STOP, EXIT_KILLED, StopSignals
 
 
 class Operator:
@@ -44,6 +44,29 @@ async def test_signals_ask_more_and_more(autojump_clock: MockClock, caplog: pyte
             nursery.cancel_scope.cancel()
     assert states == [(True, False, []), (True, True, []), (True, True, [EXIT_KILLED])]
     assert [record.message.split(",")[-1].split()[-1] for record in caplog.records] == ["SIGTERM", "SIGINT", "SIGTERM"]
+
+
+async def test_brokers_that_stop_together_hand_nothing_over_and_expect_each_other_to_go(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = Operator()
+    peers = logging.getLogger("ottla.peers")
+    with caplog.at_level(logging.INFO, "ottla"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(operator.run)
+            peers.warning("a broker is unavailable")
+            await operator.send(ALL_STOP)
+            assert not operator.stop.asked.is_set()
+            peers.warning("a broker is unavailable")
+            peers.error("a bug")
+            await operator.stop.asked.wait()
+            assert not operator.stop.hands_over and not operator.stop.at_once.is_set()
+            await operator.send(signal.SIGTERM)
+            assert operator.stop.at_once.is_set() and not operator.ended_with
+            nursery.cancel_scope.cancel()
+    assert [each.levelname for each in caplog.records if each.name == "ottla.peers"] == ["WARNING", "INFO", "ERROR"]
+    peers.warning("a broker is unavailable")
+    assert caplog.records[-1].levelname == "WARNING"
 
 
 async def test_work_is_done_unless_a_signal_comes(autojump_clock: MockClock) -> None:

@@ -15,7 +15,8 @@ ASKING = ("status", "--status", "start-broker")  # a cluster that runs: what is 
 def main() -> int:
     """Run the command that was given; returns the exit code."""
     if len(sys.argv) > 1 and sys.argv[1] in LONG_RUNNING and not set(ASKING) & set(sys.argv[2:]):
-        signal.signal(signal.SIGTERM, _end)
+        for number in (signal.SIGTERM, signal.SIGUSR2):  # the latter if all brokers stop together
+            signal.signal(number, _end)
         # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _end)
