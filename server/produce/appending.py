@@ -322,8 +322,9 @@ class Appending(PendingAnswer[ProduceResponse]):
             if header is not None:
                 checked = check_ordinary(records, header, rules, now_ms=now_ms)
             elif time.monotonic() <= self._turn_end:
-                # Without followers `at_once.py` has asked the library already, in vain.
-                is_news = partition.followers is not None
+                # Of a batch that came alone, for a partition without followers, `at_once.py` has asked the library already, in vain.
+                is_alone = len(self._request.topic_data) == len(topic.partition_data) == 1
+                is_news = partition.followers is not None or not is_alone
                 checked = check_ordinary_compressed(records, rules, now_ms=now_ms, by_library=is_news)
             # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
             # has used up its turn: many small batches would hold the event loop together.
