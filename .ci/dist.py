@@ -4,6 +4,8 @@
     dist/ottla-<version>-cp311-abi3-manylinux_*_x86_64.whl       with the native module, for CPython since 3.11 on Linux
     dist/ottla-<version>-cp311-abi3-manylinux_*_aarch64.whl      the same for arm64, where Debian's cross compiler is
     dist/ottla-<version>-py3-none-any.whl                        without it, for every system
+    dist/ottla-<version>.cdx.json                                what a wheel brought with it, with versions and licences (`sbom.py`)
+    dist/SHA256SUMS                                              of all these, for sha256sum --check
 
 The same commit gives the same bytes, by the same tools: every time in the files is SOURCE_DATE_EPOCH, which is the time of the
 commit if it is not set. Only files that git knows, or would add, are in them.
@@ -15,6 +17,7 @@ stopped (`one_record.py`). Nothing is published.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import platform
 import shutil
@@ -30,6 +33,7 @@ from native_wheel import CROSS_COMPILER, NotPortable, tag_by_symbols
 from source_archive import normalize, unpack
 
 ROOT = Path(__file__).resolve().parent.parent
+CHECKSUMS = "SHA256SUMS"
 CLIENT = "kafka-python>=3.0.12"
 # Paths and the compiler's own notes would differ from machine to machine.
 FLAGS = {"CFLAGS": "-O2 -g0", "LDFLAGS": "-Wl,--strip-all"}
@@ -47,12 +51,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         made = make(options.output)
+        bill = ""
         for path in made:
             if "aarch64" in path.name and platform.machine() != "aarch64":
                 print(f"{path.name}: made, and not run, because this machine is no arm64")
             else:
-                check(path)
+                bill = check(path)
                 print(f"{path.name}: installed, started, one record written and read, stopped")
+        describe(options.output, made, bill)
     except (DistFailed, NotPortable) as error:
         print(f"make dist: {error}", file=sys.stderr)
         return 1
@@ -139,13 +145,23 @@ def build(kind: str, sources: Path, output: Path, environment: Mapping[str, str]
     run([sys.executable, "-c", program, str(output.absolute())], environment, sources)
 
 
-def check(path: Path) -> None:
-    """Install it into a fresh virtual environment, as a user would, and have one record go through it."""
+def describe(output: Path, made: Sequence[Path], bill: str) -> None:
+    """Write the bill of materials and the checksums beside what was made."""
+    version = made[0].name.removeprefix("ottla-").removesuffix(".tar.gz")
+    materials = output / f"ottla-{version}.cdx.json"
+    materials.write_text(bill)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted([*made, materials])]
+    (output / CHECKSUMS).write_text("".join(lines))
+
+
+def check(path: Path) -> str:
+    """Install it into a fresh virtual environment, as a user would, and have one record go through it; its bill of materials."""
     with tempfile.TemporaryDirectory(prefix="ottla-check-") as folder:
         run([sys.executable, "-m", "venv", folder])
         python = f"{folder}/bin/python"
         run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(path), CLIENT])
         run([python, str(ROOT / ".ci" / "one_record.py"), f"{folder}/bin/ottla"])
+        return run([python, str(ROOT / ".ci" / "sbom.py"), "ottla"], {"SOURCE_DATE_EPOCH": source_date()})
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path = ROOT) -> str:

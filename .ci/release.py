@@ -22,6 +22,7 @@ import tested
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+CHECKSUMS = "SHA256SUMS"
 RELEASE_BEFORE = Path("compat_tests") / "upgrades" / "release_before.toml"
 NEXT = "made dist/ and the tag {tag}. Nothing is published; docs/releasing.md says what to do next."
 
@@ -47,7 +48,7 @@ def release(root: Path, version: str, make_files: Callable[[], Sequence[Path]]) 
     commit = check(root, version)
     notes = changes_of(root, version)
     for path in make_files():
-        if f"ottla-{version}" not in path.name:
+        if f"ottla-{version}" not in path.name and path.name != CHECKSUMS:
             raise Refused(f"{path.name} is not of version {version}")
     if tested.clean_commit(root) != commit:
         raise Refused("the work tree has changed meanwhile")

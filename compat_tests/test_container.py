@@ -132,6 +132,13 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody():
     assert set(last("EXPOSE").split()) == {"9092", "19092"}
 
 
+def test_the_base_image_is_one_whole_version():
+    """A tag such as 3.13-slim is another image every month."""
+    images = [text.split()[0] for name, text in instructions() if name == "FROM"]
+    assert len(set(images)) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", images[0])
+
+
 def test_compose_gives_the_container_one_volume_and_nothing_else():
     composed = yaml.safe_load((ROOT / "compose.yaml").read_text())
     [service] = composed["services"].values()

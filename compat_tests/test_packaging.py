@@ -1,12 +1,17 @@
 """What people install: the files of `make dist` hold the four packages under `ottla/`, all of them, and nothing else."""
 
 import importlib.util
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,12 +102,55 @@ def test_a_broker_runs_from_the_wheel(made: Path, tmp_path: Path):
     assert "one record written and read" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def native_wheel():
-    spec = importlib.util.spec_from_file_location("native_wheel", ROOT / ".ci" / "native_wheel.py")
+def bill() -> dict[str, Any]:
+    command = [sys.executable, ROOT / ".ci" / "sbom.py", "ottla"]
+    done = subprocess.run(command, check=True, text=True, capture_output=True, env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"})
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_bill_of_materials_has_what_ottla_needs_and_no_more():
+    """As it is installed here. Whatever is under a licence that asks for more than notices is not needed by everybody."""
+    made = bill()
+    assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.5")
+    assert made["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    assert made["metadata"]["component"]["licenses"] == [{"expression": "Apache-2.0"}]
+    components = {each["name"]: each for each in made["components"]}
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split("[^a-z0-9-]", each)[0] for each in needed} <= components.keys()
+    assert not components.keys() & {"kafka-python", "pytest", "pyspark", "cryptography"}, "only of tests and extras"
+    for each in components.values():
+        assert each["purl"] == each["bom-ref"] == f"pkg:pypi/{each['name']}@{each['version']}"
+        assert each["licenses"] and "GPL" not in str(each["licenses"]) and "GNU" not in str(each["licenses"]), each
+    assert {each["ref"] for each in made["dependencies"]} == {each["bom-ref"] for each in components.values()} | {
+        made["metadata"]["component"]["bom-ref"]
+    }
+    assert bill() == made
+
+
+def test_a_release_has_checksums_of_all_its_files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # it puts its folder there
+    files = [Path(shutil.copy(each, tmp_path)) for each in sorted(made.iterdir(), key=lambda each: each.suffix != ".gz")]
+    loaded("dist").describe(tmp_path, files, "{}")
+    listed = (tmp_path / "SHA256SUMS").read_text()
+    assert {line.split("  ")[1] for line in listed.splitlines()} == {each.name for each in tmp_path.iterdir()} - {"SHA256SUMS"}
+    assert one(tmp_path, "*.cdx.json").name == one(tmp_path, "*.tar.gz").name.replace(".tar.gz", ".cdx.json")
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], check=True, cwd=tmp_path)
+    files[0].write_bytes(b"another file")
+    assert subprocess.run(["sha256sum", "--check", "--status", "SHA256SUMS"], check=False, cwd=tmp_path).returncode == 1
+
+
+def loaded(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def native_wheel():
+    return loaded("native_wheel")
 
 
 ELF = "  Machine:  {}\n{}"

@@ -69,7 +69,7 @@ class Project:
         return self.tested.end(self.root, **{"has_no_skips": True, **options})
 
     def make(self) -> list[Path]:
-        self.made = [self.root / "dist" / "ottla-1.2.3.tar.gz"]
+        self.made = [self.root / "dist" / name for name in ("SHA256SUMS", "ottla-1.2.3.cdx.json", "ottla-1.2.3.tar.gz")]
         return self.made
 
     def release(self, version: str = "1.2.3") -> str:

@@ -133,6 +133,14 @@ def test_a_file_has_the_form_that_its_schema_says(file):
     assert done.returncode == 0, done.stdout
 
 
+def test_actions_are_named_by_commit():
+    """Of the example, and of whatever workflow the project may have."""
+    files = [EXAMPLES / "github-actions.yaml", *(ROOT / ".github").rglob("*.y*ml")]
+    for file in files:
+        for action in re.findall(r"uses: (.*)", file.read_text()):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", action), f"{file.name}: {action}"
+
+
 def test_the_steps_of_the_workflow_start_a_broker_and_use_it(tmp_path):
     [job] = yaml.safe_load((EXAMPLES / "github-actions.yaml").read_text())["jobs"].values()
     steps = [step["run"] for step in job["steps"] if "run" in step and "if" not in step]
