@@ -93,7 +93,7 @@ class LoopHandler:
         """`attempt_s` bounds the wait for one server to take the connection, and then for its first answer."""
         self.completion_queue = self.callback_queue = LoopQueue(token)
         self.granted_ms = 0
-        self.last_problem = ""
+        self.last_problem = self.last_server = ""
         self._tls = tls
         self._attempt_s = attempt_s
         self._connection: ServerConnection | None = None
@@ -119,7 +119,8 @@ class LoopHandler:
         try:
             sock = self._connected(address, hostname)
         except OSError as error:  # which ssl.SSLError is
-            self.last_problem = f"{hostname or address[0]}:{address[1]}: {error}"
+            self.last_problem = error.strerror or str(error)
+            self.last_server = f"{hostname or address[0]}:{address[1]}"
             raise
         # `cut_connection` is called on the event loop, and finds this
         # one only from here on. So the refusal is looked at again.

@@ -63,6 +63,7 @@ READS_IN_FLIGHT = 200
 READS_PER_PIECE = 100  # in one flight, after which others get their turn
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
+WAIT_TOLD_S = 1.0  # how long a session may take to begin before the log says that it is waited for
 GOODBYE_S = 3.0  # a server that does not answer must not hold up the stop
 
 WORLD_WRITABLE_PATH = "/consumers"  # as in Kafka: its old consumers write there themselves
@@ -221,16 +222,30 @@ class ZooKeeperCoordination(ProbedSession):
         problem: CoordinationError = CoordinationUnavailable()
         try:
             with trio.move_on_after(self._config.connection_timeout_s):
-                # Any change of the connection or of the session is a reason to look again.
-                while not await self._is_open():
-                    await self._changed.wait()
+                with trio.move_on_after(WAIT_TOLD_S):
+                    await self._until_open()
+                    return
+                logger.warning("This broker waits for ZooKeeper at %s: %s", self._config.zookeeper_connect, self._trouble())
+                await self._until_open()
                 return
         except (AccessDenied, SessionExpired) as error:
             problem = error
         denied = isinstance(problem, AccessDenied) or self._end_reason == KeeperState.AUTH_FAILED
         what = self._end_reason or (problem.path and f"{problem.path} may not be made or read")
-        line = f"ZooKeeper at {self._config.zookeeper_connect}: {what or self._handler.last_problem or 'no answer'}"
+        line = f"ZooKeeper at {self._config.zookeeper_connect}: {what or self._trouble()}"
         raise (AccessDenied if denied else CoordinationUnavailable)(line) from None
+
+    async def _until_open(self) -> None:
+        # Any change of the connection or of the session is a reason to look again.
+        while not await self._is_open():
+            await self._changed.wait()
+
+    def _trouble(self) -> str:
+        """Why there is no connection, with the server that was tried last if there are several."""
+        problem, server = self._handler.last_problem, self._handler.last_server
+        if not problem:
+            return "no answer"
+        return f"{problem} ({server})" if len(self._servers) > 1 else problem
 
     async def _is_open(self) -> bool:
         """Whether there is a session that was proven by a probe, and a root; makes the root."""
@@ -321,12 +336,13 @@ class ZooKeeperCoordination(ProbedSession):
             return
         self._no_longer_sure()
         self._end_reason = reason
-        logger.log(
-            logging.INFO if reason == "closed" else logging.WARNING,
-            "The session 0x%x with ZooKeeper has ended: %s",
-            self.session_id,
-            reason,
-        )
+        if self.session_id:
+            logger.log(
+                logging.INFO if reason == "closed" else logging.WARNING,
+                "The session 0x%x with ZooKeeper has ended: %s",
+                self.session_id,
+                reason,
+            )
         # First everybody's requests fail, then the listeners hear why.
         self._cut_off()
         self._session_changed()

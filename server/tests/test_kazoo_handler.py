@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 import trio
 
+from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.coordination.kazoo_handler import LoopHandler, LoopQueue, ServerConnection
+from ottla.server.coordination.zookeeper import ZooKeeperCoordination
+from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 
 GREETING = struct.pack(">iii", 37, 0, 4_000)
 
@@ -105,7 +108,7 @@ async def test_why_there_is_no_connection_is_remembered(handler: LoopHandler) ->
         address = held.getsockname()
         with pytest.raises(ConnectionRefusedError):
             handler.create_connection(address, hostname="zk", timeout=60)
-    assert handler.last_problem.startswith(f"zk:{address[1]}: ")
+    assert (handler.last_server, handler.last_problem) == (f"zk:{address[1]}", "Connection refused")
 
 
 def test_whoever_has_the_number_of_a_closed_connection_is_not_cut(
@@ -126,3 +129,22 @@ def test_whoever_has_the_number_of_a_closed_connection_is_not_cut(
     connection.cut()
     kazoo.join()
     assert was_open == [True] and pair[0].fileno() < 0
+
+
+@pytest.mark.parametrize(
+    ("connect", "trouble"),
+    [("127.0.0.1:1/kafka", "Connection refused"), ("127.0.0.1:1,127.0.0.1:1", "Connection refused (127.0.0.1:1)")],
+)
+async def test_a_zookeeper_that_is_not_there_is_told_of_soon_and_in_plain_words(
+    connect: str, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for timeout_ms in (1_500, 30_000):  # the latter if the machine is too busy
+        caplog.clear()
+        config = ZooKeeperConfig(zookeeper_connect=connect, zookeeper_connection_timeout_ms=timeout_ms)
+        with pytest.raises(CoordinationUnavailable) as failure:
+            await ZooKeeperCoordination(config).run()
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        if trouble in told[0]:
+            break
+    assert told == [f"This broker waits for ZooKeeper at {connect}: {trouble}"]
+    assert str(failure.value) == f"ZooKeeper at {connect}: {trouble}"
