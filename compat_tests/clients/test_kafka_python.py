@@ -44,10 +44,14 @@ def new_consumer(bootstrap):
 
 
 def read(consumer, count, timeout_s=60):
-    """At least `count` records, in the order in which they came."""
+    """At least `count` records, in the order in which they came.
+
+    A poll whose time is over just when its SyncGroup is answered drops the assignment, and the member neither joins again nor
+    heartbeats: with any broker. Its leader joins twice where metadata come late, so a poll has all the time there is.
+    """
     records, deadline = [], time.monotonic() + timeout_s
-    while len(records) < count and time.monotonic() < deadline:
-        for batch in consumer.poll(timeout_ms=200).values():
+    while len(records) < count and (left_s := deadline - time.monotonic()) > 0:
+        for batch in consumer.poll(timeout_ms=int(left_s * 1000) + 1).values():
             records.extend(batch)
     assert len(records) >= count, f"{len(records)} of {count} records in {timeout_s} s"
     return records
@@ -224,7 +228,7 @@ class Member:
     def poll(self):
         try:
             while not self.stopping.is_set():
-                self.consumer.poll(timeout_ms=50)
+                self.consumer.poll(timeout_ms=1000)  # rarely over while it joins: see `read`
             self.consumer.close()
         except BaseException as failure:
             logging.getLogger("kafka.coordinator").exception("a member has ended")  # which another one may be waiting for
