@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -45,6 +46,19 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     Bytes may hold a time or a chance, as gzip's header does. Two workers of one run must call a test the same.
     """
     return argname if isinstance(val, (bytes, bytearray)) else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line at the end: what was left out, and why."""
+    skipped = Counter(_file_and_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        told = "; ".join(f"{count} of {file} ({reason})" for (file, reason), count in skipped.most_common())
+        terminalreporter.write_line(f"{skipped.total()} skipped: {told}")
+
+
+def _file_and_reason(report: Any) -> tuple[str, str]:
+    reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
+    return report.nodeid.partition("::")[0], " ".join(reason.removeprefix("Skipped: ").split())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,7 @@
 """`make release` refuses each thing that would make a bad release, and otherwise makes a tag and publishes nothing."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -288,3 +289,14 @@ def test_a_work_tree_that_changes_meanwhile_is_refused(project):
 def test_the_versions_of_this_project_agree(loaded):
     _, release = loaded
     assert len(set(release.versions_in(ROOT).values())) == 1
+
+
+def test_the_end_of_a_run_says_what_was_left_out_and_why(tmp_path):
+    """Without CI=true a test that lacks something is skipped, and the release with it is not marked as tested."""
+    skips = "import pytest\n\n\n@pytest.mark.parametrize('number', range(3))\ndef test(number):\n    pytest.skip('no jars,\\nno Java')\n"
+    (tmp_path / "test_skips.py").write_text(skips)
+    (tmp_path / "test_lacks.py").write_text("import pytest\n\npytest.skip('no client', allow_module_level=True)\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert "4 skipped: 3 of test_skips.py (no jars, no Java); 1 of test_lacks.py (no client)" in run.stdout.splitlines()

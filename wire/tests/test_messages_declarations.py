@@ -1,24 +1,20 @@
-"""The declarations say what Kafka's own message definitions say: names, order, types, versions, nulls, tags, defaults.
+"""The declarations say what Kafka's own messages are: names, order, types, versions, nulls, tags, defaults.
 
-The definitions are data of Apache Kafka and not part of this repository; they are read from beside it where present.
-Versions that Kafka 4 dropped are compared with its 3.9 definitions.
+The yardstick are the schemas in the classes of kafka-clients, whose jars `make setup` brings: those of 4.4, and those of 3.9
+for the messages and versions that Kafka 4 dropped.
 """
 
-import json
-import re
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import pytest
+from compat_tests.apache.message_schemas import message_schemas
 
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
-from ottla.wire.schema import REQUIRED, Array, Field, Message, Primitive, Struct, VersionRange
-from ottla.wire.tests.message_values import EMBEDDED, messages, snake_case
-
-DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages-4.4"
-pytestmark = pytest.mark.skipif(not DEFINITIONS.is_dir(), reason=f"no Kafka message definitions in {DEFINITIONS}")
+from ottla.wire.schema import REQUIRED, ZERO_UUID, Array, Field, Message, Primitive, Struct, VersionRange
+from ottla.wire.tests.message_values import EMBEDDED, messages, versions
 
 # What is declared on purpose beyond or below the versions of Kafka 4.4: old clients, and a version not yet stable.
 OTHER_VERSIONS = {
@@ -36,96 +32,80 @@ KAFKAS_NAMES = {
     "DescribedPartitionData": "PartitionData",
     "DescribedTopicData": "TopicData",
 }
+TYPES = {"boolean": "bool", "unsigned_int32": "uint32"}
 ALL = pytest.mark.parametrize("cls", [*messages(), *EMBEDDED], ids=repr)
 
-
-def definition(cls: type[Struct], folder: str = "requests") -> dict[str, Any]:
-    text = (DEFINITIONS / folder / f"{cls.__name__}.json").read_text()
-    parsed: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    shared = {struct["name"]: struct["fields"] for struct in parsed.get("commonStructs", [])}
-    for field in parsed["fields"]:
-        put_in_place(field, shared)
-    return parsed
+Fields = list[tuple[str, dict[str, Any]]]
+"""Of one version, by their paths: nested ones after the one that holds them, those with tags after the others."""
 
 
-def put_in_place(field: dict[str, Any], shared: dict[str, list[dict[str, Any]]]) -> None:
-    """Give a field the fields of its struct where Kafka's definition says them once for several."""
-    name = field["type"].removeprefix("[]")
-    if name in shared:
-        field["fields"] = shared[name]
-    for inner in field.get("fields", []):
-        put_in_place(inner, shared)
+@cache
+def schemas(release: str) -> dict[str, dict[str, Any]]:
+    return message_schemas(release, [class_name(cls) for cls in (*messages(), *EMBEDDED)])
 
 
-def common(left: VersionRange, right: VersionRange) -> VersionRange:
-    first, last = max(left.first, right.first), min(left.last, right.last)
-    return VersionRange(first, last) if first <= last else VersionRange.parse("none")
+def class_name(cls: type[Struct]) -> str:
+    return cls.__name__ if cls in EMBEDDED else f"{cls.__name__}Data"
 
 
-def defined_fields(
-    fields: list[dict[str, Any]], around: VersionRange, path: str = ""
-) -> list[tuple[str, dict[str, Any]]]:
-    """Kafka's fields, nested ones after the one that holds them, with the versions in which they really occur."""
+def kafkas(cls: type[Struct]) -> dict[str, Any]:
+    """Of the newest release that has the message."""
+    name = class_name(cls)
+    return schemas("kafka_4").get(name) or schemas("kafka_3")[name]
+
+
+def kafkas_version(cls: type[Struct], version: int) -> dict[str, Any]:
+    """Of the newest release that has this version."""
+    found = kafkas(cls)["versions"].get(str(version))
+    schema: dict[str, Any] = found or schemas("kafka_3")[class_name(cls)]["versions"][str(version)]
+    return schema
+
+
+def defined_fields(schema: dict[str, Any], path: str = "") -> Fields:
     found = []
-    for field in fields:
-        versions = common(VersionRange.parse(field["versions"]), around)
-        if versions.first > versions.last:
-            continue
-        name = f"{path}{snake_case(field['name'])}"
-        found.append((name, defined(field, versions)))
-        found += defined_fields(field.get("fields", []), versions, f"{name}.")
+    for field in schema["fields"]:
+        name, wire_type = path + field["name"], field["type"]
+        shown = {
+            "type": TYPES.get(wire_type, wire_type),
+            "nullable": field["nullable"],
+            "tag": field["tag"],
+            "default": "records" if wire_type == "records" else field["default"],
+        }
+        found.append((name, shown))
+        if field["struct"] is not None:
+            found += defined_fields(field["struct"], f"{name}.")
     return found
 
 
-def defined(field: dict[str, Any], versions: VersionRange) -> dict[str, Any]:
-    assert field.get("taggedVersions", field["versions"]) == field["versions"]
-    return {
-        "type": field["type"],
-        "versions": versions,
-        "nullable": common(VersionRange.parse(field.get("nullableVersions", "none")), versions),
-        "tag": field.get("tag"),
-        "default": defined_default(field),
-    }
-
-
-def defined_default(field: dict[str, Any]) -> Any:
-    wire_type, text = field["type"], str(field.get("default", ""))
-    if text == "null":
-        return None
-    if wire_type.startswith("[]"):
-        return []
-    if wire_type == "bool":
-        return text.lower() == "true"
-    if re.fullmatch(r"u?int\d+", wire_type):
-        return int(text or "0", 0)
-    if wire_type == "float64":
-        return float(text or "0")
-    return {"string": text, "bytes": b"", "records": b"", "uuid": bytes(16)}.get(wire_type, "zero struct")
-
-
-def declared_fields(cls: type[Struct], around: VersionRange, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+def declared_fields(cls: type[Struct], version: int, path: str = "") -> Fields:
     found = []
-    for name, field in cls.wire_fields.items():
-        versions = common(VersionRange.parse(field.versions), around)
-        if versions.first > versions.last:
-            continue
+    present = [(name, field) for name, field in cls.wire_fields.items() if is_in(version, field.versions)]
+    for name, field in sorted(present, key=lambda each: -1 if each[1].tag is None else each[1].tag):
         item = field.type.item if isinstance(field.type, Array) else field.type
         shown = {
             "type": type_name(field.type),
-            "versions": versions,
-            "nullable": common(VersionRange.parse(field.nullable), versions),
+            "nullable": is_in(version, field.nullable),
             "tag": field.tag,
             "default": declared_default(field),
         }
         found.append((path + name, shown))
         if not isinstance(item, Primitive):
-            found += declared_fields(item, versions, f"{path}{name}.")
+            found += declared_fields(item, version, f"{path}{name}.")
     return found
 
 
+def is_in(version: int, within: str) -> bool:
+    return version in VersionRange.parse(within)
+
+
 def declared_default(field: Field) -> Any:
+    """As the schemas have it. Kafka has no empty records in its classes, only null."""
     default = field.initial()
-    return "zero struct" if isinstance(default, Struct) and default == field.type.zero() else default
+    if type_name(field.type) == "records":
+        return "records"
+    if isinstance(default, Struct) and default == field.type.zero():
+        return "zero struct"
+    return {ZERO_UUID: "zero uuid", b"": ""}.get(default, default) if isinstance(default, bytes) else default
 
 
 def type_name(wire_type: Any) -> str:
@@ -137,46 +117,33 @@ def type_name(wire_type: Any) -> str:
 
 
 @ALL
-def test_fields_are_those_of_kafka(cls: type[Struct]) -> None:
-    assert declared_fields(cls, cls.versions) == defined_fields(definition(cls)["fields"], cls.versions)
+def test_fields_are_those_of_kafka_in_every_version(cls: type[Struct]) -> None:
+    for version in versions(cls):
+        assert declared_fields(cls, version) == defined_fields(kafkas_version(cls, version)), version
 
 
 @ALL
 def test_key_and_versions_are_those_of_kafka(cls: type[Struct]) -> None:
-    expected = definition(cls)
-    assert cls.versions == VersionRange.parse(OTHER_VERSIONS.get(cls, expected["validVersions"]))
-    assert cls.flexible == VersionRange.parse(expected["flexibleVersions"])
+    expected = kafkas(cls)
+    stable = list(map(int, expected["versions"]))
+    assert cls.versions == VersionRange.parse(OTHER_VERSIONS.get(cls, f"{min(stable)}-{max(stable)}"))
+    for version in versions(cls):
+        assert (version in cls.flexible) == kafkas_version(cls, version)["flexible"], version
     if issubclass(cls, Message):
-        assert (cls.api_key, cls.__name__) == (expected["apiKey"], expected["name"])
-
-
-@pytest.mark.parametrize(
-    ("cls", "dropped"),
-    [(ProduceRequest, "0-2"), (ProduceResponse, "0-2"), (FetchRequest, "0-3"), (FetchResponse, "0-3")],
-)
-def test_versions_that_kafka_4_dropped_are_those_of_kafka_3(cls: type[Struct], dropped: str) -> None:
-    versions = VersionRange.parse(dropped)
-    expected = defined_fields(definition(cls, "requests-3.9")["fields"], versions)
-    assert declared_fields(cls, versions) == expected
+        assert cls.api_key == expected["key"]
 
 
 @ALL
 def test_a_field_has_a_default_wherever_kafka_gives_one_or_a_version_lacks_it(cls: type[Struct]) -> None:
-    fields = dict(defined_fields(definition(cls)["fields"], cls.versions))
-    explicit = dict(explicit_defaults(definition(cls)["fields"]))
-    for name, shown in fields.items():
-        around = fields[name.rpartition(".")[0]]["versions"] if "." in name else cls.versions
-        if explicit[name] or shown["tag"] is not None or shown["versions"] != around:
+    fields = [dict(defined_fields(kafkas_version(cls, version))) for version in versions(cls)]
+    for name in {name for each in fields for name in each}:
+        around = name.rpartition(".")[0]
+        shown = [each[name] for each in fields if name in each]
+        lacks_it = any(name not in each for each in fields if not around or around in each)
+        # Of the classes of Kafka nobody can tell whether a zero was written there.
+        is_zero = shown[0]["default"] in (0, "", [], None, "zero uuid", "zero struct", "records")
+        if lacks_it or not is_zero or any(each["tag"] is not None for each in shown):
             assert declared_field(cls, name.split(".")).default is not REQUIRED, name
-
-
-def explicit_defaults(fields: list[dict[str, Any]], path: str = "") -> list[tuple[str, bool]]:
-    found = []
-    for field in fields:
-        name = f"{path}{snake_case(field['name'])}"
-        found.append((name, "default" in field))
-        found += explicit_defaults(field.get("fields", []), f"{name}.")
-    return found
 
 
 def declared_field(cls: type[Struct], path: list[str]) -> Field:
