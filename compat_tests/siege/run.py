@@ -5,18 +5,20 @@
     make siege ARGS="--only Fetch --only tags"  attacks whose name has one of these words
     make siege ARGS="--in-cluster"              a member of a cluster, so that what brokers ask each other is there too
 
-A line is printed for each attack: the longest hold of the event loop and how long its thread ran in one turn, how much the broker's memory grew at most, the sockets that
-were left, the longest wait of the bystander, and the limits that were broken. In the end: the worst of each request, the
+A line is printed for each attack: the longest hold of the event loop, how long its thread ran in one turn, and how long the machine gave it no
+processor (`watched_broker.py` tells them apart); how much the broker's memory grew at most, the sockets that were left, the longest wait
+of the bystander, and the limits that were broken. In the end, also if it is stopped before: the worst of each request, the
 bystander's 99th percentile, and the objects that only a full collection of garbage found.
 """
 
 import argparse
 import contextlib
 import random
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from compat_tests.siege.attacks import SIZES, Attack, fullest_of_route, of_many_peers, of_records, of_route
@@ -69,18 +71,18 @@ class Report:
         worst = self._worst.get(attack.api)
         if worst is None or damage.hold_ms > worst.hold_ms:
             self._worst[attack.api] = damage
-        print(_line(damage), f"   BROKEN: {'; '.join(broken)}" if broken else "", flush=True)
+        print(_line(damage), f"   BROKEN: {'; '.join(broken)}\n{damage.stack}" if broken else "", flush=True)
 
     def end(self, waits_ms: list[float], garbage: int) -> bool:
-        """Print the summary; returns whether all limits hold."""
+        """Print the summary; returns whether all limits hold. `garbage`: -1 if the broker is not there to be asked."""
         print("\nthe longest hold by each request:")
         for damage in sorted(self._worst.values(), key=lambda damage: -damage.hold_ms):
             print(_line(damage))
-        p99 = sorted(waits_ms)[int(len(waits_ms) * 0.99)]
-        holds = not self.broken and p99 <= BYSTANDERS_P99_MS and garbage <= GARBAGE_MAX
+        p99 = sorted(waits_ms)[int(len(waits_ms) * 0.99)] if waits_ms else 0.0
+        holds = not self.broken and p99 <= BYSTANDERS_P99_MS and 0 <= garbage <= GARBAGE_MAX
         print(
             f"\n{self.attacks} attacks, {self.broken} broke a limit; bystander: {len(waits_ms)} requests,"
-            f" p99 {p99:.1f} ms (limit {BYSTANDERS_P99_MS:.0f}), longest {max(waits_ms):.0f} ms;"
+            f" p99 {p99:.1f} ms (limit {BYSTANDERS_P99_MS:.0f}), longest {max(waits_ms, default=0.0):.0f} ms;"
             f" {garbage} objects were left in circles (limit {GARBAGE_MAX})"
         )
         return holds
@@ -88,7 +90,8 @@ class Report:
 
 def _line(damage: Damage) -> str:
     return (
-        f"{damage.hold_ms:6.0f} ms ({damage.busy_ms:.0f} busy) {damage.memory_mib:5.0f} MiB {damage.sockets_left:4} left"
+        f"{damage.hold_ms:6.0f} ms ({damage.busy_ms:.0f} busy, {damage.away_ms:.0f} away) {damage.memory_mib:5.0f} MiB"
+        f" {damage.sockets_left:4} left"
         f" {damage.slowest_ms:6.0f} ms bystander {damage.seconds:5.1f} s   {damage.attack}"
     )
 
@@ -101,6 +104,19 @@ def carry_out(siege: Siege, attacks: Iterator[Attack], words: Sequence[str], rep
         report.add(attack, siege.carry_out(attack))
         if time.monotonic() > until:
             return
+
+
+def lay(siege: Siege, report: Report, rounds: Callable[[], None]) -> bool:
+    """Carry out `rounds`; whether all limits hold. The summary is printed whatever ends them, a signal or a broker that has died."""
+    is_whole = False
+    try:
+        rounds()
+        is_whole = True
+    except (KeyboardInterrupt, SystemExit):
+        print("\nstopped before its end")
+    finally:
+        holds = report.end(siege.all_waits_ms, -1 if siege.broker.died() else siege.garbage())
+    return holds and is_whole
 
 
 @contextlib.contextmanager
@@ -135,12 +151,16 @@ def main() -> int:
     routes = [route for _, route in sorted(served_routes(is_in_cluster=options.in_cluster).items())]
     report = Report(Limits())
     began = time.monotonic()
+    until = began + options.minutes * 60
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as name, besieged(Path(name), in_cluster=options.in_cluster) as siege:
-        carry_out(siege, first_round(routes), options.only, report, float("inf"))
-        until = began + options.minutes * 60
-        if time.monotonic() < until:
-            carry_out(siege, later_rounds(routes, random.Random(options.seed)), options.only, report, until)
-        return 0 if report.end(siege.all_waits_ms, siege.garbage()) else 1
+
+        def rounds() -> None:
+            carry_out(siege, first_round(routes), options.only, report, float("inf"))
+            if time.monotonic() < until:
+                carry_out(siege, later_rounds(routes, random.Random(options.seed)), options.only, report, until)
+
+        return 0 if lay(siege, report, rounds) else 1
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from compat_tests.siege import watched_broker
 from compat_tests.siege.attacks import Attack
 from compat_tests.siege.bystander import TOPIC as BYSTANDERS_TOPIC
 from compat_tests.siege.subjects import TOPIC
-from compat_tests.siege.watched_broker import Notes
+from compat_tests.siege.watched_broker import LASTING, Notes, Turn
 from compat_tests.support import raw
 from compat_tests.support.brokers import OttlaProcess, wait_until
 
@@ -46,18 +46,29 @@ class Damage(NamedTuple):
     """What one attack did. Milliseconds and MiB; `slowest_ms` is the bystander's longest wait."""
 
     attack: str
-    hold_ms: float
+    longest: Turn
+    """The turn of the loop that was held longest."""
     busy_ms: float
+    away_ms: float
+    """For how long the machine kept the loop from a turn at most."""
     memory_mib: float
     sockets_left: int
     slowest_ms: float
     seconds: float
+    stack: str = ""
+    """Where the loop was in the last turn that lasted long, if there was one."""
+
+    @property
+    def hold_ms(self) -> float:
+        return self.longest.held_ns / 1e6
 
     def breaks(self, limits: Limits) -> list[str]:
         """The limits that are broken, in words."""
         broken = []
         if self.hold_ms > limits.hold_ms:
-            broken.append(f"the loop was held for {self.hold_ms:.0f} ms")
+            longest = self.longest
+            parts = f"{longest.busy_ns / 1e6:.0f} ms at work, {longest.blocked_ns / 1e6:.0f} ms asleep in the kernel"
+            broken.append(f"the loop was held for {self.hold_ms:.0f} ms: {parts}, {longest.faults} pages from the disk")
         if self.memory_mib > limits.memory_mib:
             broken.append(f"memory grew by {self.memory_mib:.0f} MiB")
         if self.sockets_left > limits.sockets_left:
@@ -98,21 +109,23 @@ class Siege:
         """Run one attack and tell its damage. AssertionError: the broker or the bystander did not survive it."""
         ensure_topic(self.address, TOPIC)
         self._notes.clear()
+        logged = len(self.broker.log)
         self._reset_peak()
         self._new_waits_ms()
         began = time.monotonic()
         attack.run(self.address)
         seconds = time.monotonic() - began
         left = self._sockets_left()
-        longest_ns, _, busy_ns, _ = self._notes.read()
+        seen = self._notes.read()
         assert not self.broker.died(), f"the broker ended after {attack}:\n{self.broker.log[-4000:]}"
         assert self._bystander.poll() is None, f"the bystander ended after {attack}"
         waits = self._new_waits_ms()
         self.all_waits_ms += waits
         grown = (self._peak_bytes() - self._idle_bytes) / MIB
         self._delete_topics()
+        slowest_ms, stack = max(waits, default=0.0), self.broker.log[logged:].rpartition(LASTING)
         return Damage(
-            str(attack), longest_ns / 1e6, busy_ns / 1e6, grown, left, max(waits, default=0.0), seconds
+            str(attack), seen.longest, seen.busy_ns / 1e6, seen.away_ns / 1e6, grown, left, slowest_ms, seconds, stack[1] + stack[2]
         )
 
     def garbage(self) -> int:

@@ -4,18 +4,21 @@ Time is only asserted as the processor time of the event loop's thread within on
 machine can lengthen, and with a factor to spare: `make siege` measures.
 """
 
+import contextlib
 import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from compat_tests.siege.attacks import Attack, of_many_peers, of_records, of_route
-from compat_tests.siege.run import GARBAGE_MAX
-from compat_tests.siege.siege import Damage, Siege, laid
+from compat_tests.siege.run import GARBAGE_MAX, Report, lay
+from compat_tests.siege.siege import Damage, Limits, Siege, laid
 from compat_tests.siege.state_attacks import of_states
 from compat_tests.siege.subjects import subjects_that_differ
-from compat_tests.siege.watched_broker import Notes, WatchedEpoll
+from compat_tests.siege.watched_broker import Moment, Notes, Seen, Turn, WatchedEpoll
 
 from ottla.server.gate.dispatch import Route, served_routes
 
@@ -66,9 +69,64 @@ def test_a_turn_that_waits_for_anything_but_a_processor_is_a_hold(tmp_path: Path
         watched.poll(0)
         time.sleep(0.1)  # as a disk would let it wait
         watched.poll(0)
-    longest_ns, count, _, over = notes.read()
-    assert (count, over) == (1, 1)
-    assert longest_ns >= 99_000_000
+    seen = notes.read()
+    assert (seen.count, seen.over) == (1, 1)
+    assert seen.longest.held_ns >= 99_000_000
+    notes.clear()
+    assert notes.read() == Seen(0, 0, 0, 0, Turn())
+
+
+BEGAN = Moment(now=1_000, ran=500, queued=70, sleeps=3, faults=1)
+
+
+@pytest.mark.parametrize(
+    ("ended", "turn", "held_ns", "away_ns"),
+    [
+        (Moment(1_090, 590, 70, 3, 1), Turn(busy_ns=90), 90, 0),
+        (Moment(1_090, 520, 130, 3, 1), Turn(busy_ns=20, queued_ns=60, stolen_ns=10), 20, 70),
+        (Moment(1_090, 503, 70, 3, 1), Turn(busy_ns=3, stolen_ns=87), 3, 87),
+        (Moment(1_090, 503, 80, 4, 3), Turn(busy_ns=3, blocked_ns=77, queued_ns=10, faults=2), 80, 10),
+        # It was away between two looks at the clocks.
+        (Moment(1_090, 590, 400, 3, 1), Turn(busy_ns=90, queued_ns=330), 90, 330),
+    ],
+    ids=["at work", "others have the processor", "the hypervisor has it", "asleep in the kernel", "away meanwhile"],
+)
+def test_each_part_of_a_turn_is_somebodys(ended: Moment, turn: Turn, held_ns: int, away_ns: int):
+    found = Turn.between(BEGAN, ended)
+    assert found == turn
+    assert (found.held_ns, found.away_ns) == (held_ns, away_ns)
+
+
+def test_who_waits_for_a_thread_without_a_processor_is_not_held():
+    """It has the interpreter's lock, and the machine lets it wait."""
+    ended = Moment(1_090, 503, 80, 4, 1)
+    assert Turn.between(BEGAN, ended, 50) == Turn(busy_ns=3, blocked_ns=27, starved_ns=50, queued_ns=10)
+    assert Turn.between(BEGAN, ended, 500) == Turn(busy_ns=3, starved_ns=77, queued_ns=10)
+    assert Turn.between(BEGAN, Moment(1_090, 503, 80, 3, 1), 50) == Turn(busy_ns=3, queued_ns=10, stolen_ns=77)
+
+
+def test_the_longest_hold_is_told_with_its_parts(tmp_path: Path):
+    notes = Notes(tmp_path / "notes", create=True)
+    for turn in (Turn(busy_ns=9), Turn(queued_ns=99, stolen_ns=1), Turn(busy_ns=2, blocked_ns=10**9, faults=4), Turn(blocked_ns=8)):
+        notes.note(turn)
+    assert notes.read() == Seen(4, 1, 9, 100, Turn(busy_ns=2, blocked_ns=10**9, faults=4))
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, AssertionError, None])
+def test_a_siege_ends_with_its_summary(end: type[BaseException] | None, capsys: pytest.CaptureFixture[str]):
+    siege: Any = SimpleNamespace(
+        all_waits_ms=[1.0, 2.0], broker=SimpleNamespace(died=lambda: end is AssertionError), garbage=lambda: 7
+    )
+    report = Report(Limits())
+
+    def rounds() -> None:
+        report.add(Attack("Fetch", "of nothing", lambda _: None), Damage("Fetch", Turn(busy_ns=3), 1, 2, 3, 0, 5, 6))
+        if end is not None:
+            raise end
+
+    with pytest.raises(AssertionError) if end is AssertionError else contextlib.nullcontext():
+        assert lay(siege, report, rounds) is (end is None)
+    assert "1 attacks, 0 broke a limit; bystander: 2 requests" in capsys.readouterr().out
 
 
 def check_garbage(siege: Siege, what: str) -> None:
