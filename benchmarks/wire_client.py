@@ -122,8 +122,8 @@ def produce_frame(topic: str, batch: bytes, acks: int = -1, correlation_id: int 
     return frame(request, PRODUCE_VERSION, correlation_id)
 
 
-def fetch_frame(topic_id: bytes, max_bytes: int, index: int = 0) -> bytes:
-    partition = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=max_bytes)
+def fetch_frame(topic_id: bytes, max_bytes: int, index: int = 0, offset: int = 0) -> bytes:
+    partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [FetchTopic(topic_id=topic_id, partitions=[partition])]
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, topics=topics)
     return frame(request, FETCH_VERSION)

@@ -123,7 +123,7 @@ def produce_error_offset(topic: str) -> int:
         topics = [TopicProduceResponse(name=topic, partition_responses=[partition])]
         return ProduceResponse(responses=topics).encode(PRODUCE_VERSION)
 
-    return RESPONSE_HEADER_BYTES + _first_difference(body(0), body(-1))
+    return RESPONSE_HEADER_BYTES + first_difference(body(0), body(-1))
 
 
 # --- fetch ------------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def fetch_error_offsets(topic_id: bytes) -> tuple[int, int]:
         topics = [FetchableTopicResponse(topic_id=topic_id or ZERO_UUID, partitions=[partition])]
         return FetchResponse(error_code=error_code, responses=topics).encode(FETCH_VERSION)
 
-    first = _first_difference(body(0, 0), body(-1, 0))
-    second = _first_difference(body(0, 0), body(0, -1))
+    first = first_difference(body(0, 0), body(-1, 0))
+    second = first_difference(body(0, 0), body(0, -1))
     return RESPONSE_HEADER_BYTES + first, RESPONSE_HEADER_BYTES + second
 
 
@@ -217,7 +217,7 @@ def _connections(count: int) -> str:
     return "1 connection" if count == 1 else f"{count} connections"
 
 
-def _first_difference(left: bytes, right: bytes) -> int:
+def first_difference(left: bytes, right: bytes) -> int:
     return next(index for index, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
 
 
