@@ -1,8 +1,9 @@
 """Accepts the connections of the HTTP endpoint, within limits that are its own.
 
 CONNECTIONS_MAX in all and CONNECTIONS_PER_ADDRESS from one address. They count as descriptors of the broker, which has a few in
-reserve for them: health can be asked when clients have taken everything. If all are taken, or those descriptors are, the one that
-has idled longest between two requests makes room; if none idles, the one whose request or answer began first of the address that
+reserve for them: health can be asked when clients have taken everything. If an address has as many as it may have, that one of its
+own makes room which has idled longest: behind a proxy everybody has one address. If all are taken, or those descriptors are, the
+one that has idled longest of all between two requests makes room; if none idles, the one whose request or answer began first of the address that
 has most, if that has two more than the address of the new one. So a few addresses with slow requests do not keep others out. Else
 the new one is closed.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -41,7 +43,6 @@ class HttpServer:
         self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
         self._room = Room()
         self._conversations: set[Conversation] = set()
-        self._per_address: Counter[str] = Counter()
         self._are_taken, self._shortage = Reminder(), Reminder()
 
     @property
@@ -74,35 +75,29 @@ class HttpServer:
     def _has_room(self, host: str) -> bool:
         """Whether another connection of this address is served."""
         descriptors = self._descriptors
-        if self._per_address[host] >= CONNECTIONS_PER_ADDRESS:
-            self._tell("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
-            return False
+        staying = [each for each in self._conversations if not each.cancel_scope.cancel_called]
+        of_host = [each for each in staying if each.peer == host]
+        if len(of_host) >= CONNECTIONS_PER_ADDRESS:
+            leaver = _longest_idle(of_host)
+            if leaver is None:
+                self._tell("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
+                return False
+            leaver.cancel_scope.cancel()
+            return True
         are_left = descriptors.connections < descriptors.connections_max + descriptors.reserve // RESERVE_PART
         if are_left and len(self._conversations) < CONNECTIONS_MAX:
             return True
-        leaver = self._leaver(host)
+        leaver = _longest_idle(staying) or _of_largest_share(staying, host)
         if leaver is None:
             self._tell("all %d connections over HTTP are in use", len(self._conversations))
             return False
         leaver.cancel_scope.cancel()
         return True
 
-    def _leaver(self, host: str) -> Conversation | None:
-        """Who makes room for another connection of this address."""
-        staying = [each for each in self._conversations if not each.cancel_scope.cancel_called]
-        if not (found := [each for each in staying if each.is_idle]):
-            counts = Counter(each.peer for each in staying)
-            most = max(counts.values(), default=0)
-            if most < counts[host] + 2:
-                return None
-            found = [each for each in staying if counts[each.peer] == most]
-        return min(found, key=lambda each: each.since)
-
     def _tell(self, message: str, count: int) -> None:
         self._are_taken.tell(logger.warning, message, count)
 
     async def _converse(self, sock: trio.socket.SocketType, host: str) -> None:
-        self._per_address[host] += 1
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
         conversation = Conversation(
@@ -117,6 +112,20 @@ class HttpServer:
             sock.close()
             self._conversations.discard(conversation)
             self._descriptors.connection_closed()
-            self._per_address[host] -= 1
-            if not self._per_address[host]:
-                del self._per_address[host]
+
+
+def _longest_idle(conversations: Sequence[Conversation]) -> Conversation | None:
+    return min((each for each in conversations if each.is_idle), key=_since, default=None)
+
+
+def _of_largest_share(staying: Sequence[Conversation], host: str) -> Conversation | None:
+    """Whose request began first, of the address that has most; None if this address would come to have as many."""
+    counts = Counter(each.peer for each in staying)
+    most = max(counts.values(), default=0)
+    if most < counts[host] + 2:
+        return None
+    return min((each for each in staying if counts[each.peer] == most), key=_since)
+
+
+def _since(conversation: Conversation) -> float:
+    return conversation.since

@@ -493,12 +493,41 @@ async def is_served(stream: trio.SocketStream) -> bool:
             return False
 
 
-async def test_one_address_has_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_address_has_a_share_in_which_its_own_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_PER_ADDRESS", 2)
+    async with serving() as (http, connect):
+
+        async def until_idle(count: int) -> None:
+            with trio.fail_after(FAR_S):
+                while sum(each.is_idle for each in http._conversations) != count:
+                    await trio.sleep(0.01)
+
+        other = await connect("127.0.0.2")
+        assert await ask(other)
+        silent, kept = await connect(), await connect()
+        await until_idle(3)
+        assert await ask(kept)
+        await until_idle(3)
+        # As a probe and a scraper behind a proxy have them: the first has never said anything.
+        third = await connect()
+        assert await ask(third)
+        await until_idle(3)
+        assert await ask(silent) == b""
+        assert await ask(await connect())
+        await until_idle(3)
+        assert await ask(kept) == b""
+        assert await ask(other)
+
+
+async def test_what_is_busy_makes_no_room_for_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_PER_ADDRESS", 2)
     async with serving() as (http, connect):
         first, second = await connect(), await connect()
-        assert await ask(first)
-        assert await ask(second)
+        for stream in (first, second):
+            await stream.send_all(b"GET /echo HTT")
+        with trio.fail_after(FAR_S):
+            while len(http._conversations) < 2 or any(each.is_idle for each in http._conversations):
+                await trio.sleep(0.01)
         assert await ask(await connect()) == b""
         await first.aclose()
         with trio.fail_after(FAR_S):
