@@ -44,12 +44,10 @@ def _hash_of_topic(image: TopicImage) -> int:
 def _described(image: TopicImage) -> bytes:
     """What the hash is of: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
     most, least = image.topic_id[:8][::-1], image.topic_id[8:][::-1]
-    parts = [MAGIC, most, least, _text(image.name), _number(image.partition_count)]
-    for partition, racks in enumerate(image.partition_racks):
-        parts.append(_number(partition))
-        for rack in sorted(racks):
-            parts += (_number(_units(rack)), _text(rack))
-    return b"".join(parts)
+    head = b"".join((MAGIC, most, least, _text(image.name), _number(image.partition_count)))
+    # Nearly all partitions have the same racks, and there may be ten thousand of them.
+    told = {racks: b"".join([_number(_units(rack)) + _text(rack) for rack in sorted(racks)]) for racks in set(image.partition_racks)}
+    return head + b"".join([index.to_bytes(4, "little") + told[racks] for index, racks in enumerate(image.partition_racks)])
 
 
 def _number(value: int) -> bytes:

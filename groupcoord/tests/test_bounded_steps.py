@@ -20,11 +20,13 @@ from ottla.groupcoord.groups.classic.records import (
     GroupMetadataValue,
     MemberMetadata,
 )
+from ottla.groupcoord.groups.consumer import records
+from ottla.groupcoord.groups.consumer.part import ConsumerGroups
 from ottla.groupcoord.groups.offsets.part import AskCommitted, CountOffsets, OffsetsPart
 from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.tests.conversation import GROUP, START_MS, subscription
+from ottla.groupcoord.tests.conversation import GROUP, START_MS
 from ottla.groupcoord.tests.large_groups import (
     MEMBERS,
     OFFSETS,
@@ -33,7 +35,10 @@ from ottla.groupcoord.tests.large_groups import (
     Measured,
     names_of,
 )
+from ottla.groupcoord.tests.test_consumer_migration import assignment, words
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -146,16 +151,16 @@ async def test_expiry_of_offsets(measured: Measured, nursery: trio.Nursery, auto
 # ---------------------------------------------------------------------- classic groups
 
 
-def classic_group() -> GroupMetadataRecord:
+def classic_group(*, rebalance_ms: int = 60_000) -> GroupMetadataRecord:
     members = [
         MemberMetadata(
             member_id=f"m{number}",
             client_id="client",
             client_host="/127.0.0.1",
-            rebalance_timeout=60_000,
+            rebalance_timeout=rebalance_ms,
             session_timeout=45_000,
-            subscription=subscription("t0"),
-            assignment=b"assignment",
+            subscription=words("t0")["range"],
+            assignment=assignment(t0={number}),
         )
         for number in range(MEMBERS)
     ]
@@ -163,14 +168,14 @@ def classic_group() -> GroupMetadataRecord:
     return GroupMetadataRecord(GroupMetadataKey(group=GROUP), value)
 
 
-def join(talk: LargeGroups, number: int) -> Any:
+def join(talk: LargeGroups, number: int, *, rebalance_ms: int = 60_000) -> Any:
     request = JoinGroupRequest(
         group_id=GROUP,
         member_id=f"m{number}",
         session_timeout_ms=45_000,
-        rebalance_timeout_ms=60_000,
+        rebalance_timeout_ms=rebalance_ms,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription("t0"))],
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=words("t0")["range"])],
     )
     return talk.groups.classic.join_group(request, api_version=9, client_id="client", client_host="/127.0.0.1")
 
@@ -237,3 +242,105 @@ async def test_classic_groups(measured: Measured, nursery: trio.Nursery, autojum
     await talk.begin(nursery, [classic_group()])
     await talk.wait("session", 50)
     check(measured, names_of(talk.part(ClassicGroups)))
+
+
+# ---------------------------------------------------------------------- consumer groups
+
+
+def beat(talk: LargeGroups, member_id: str, epoch: int, **details: Any) -> Any:
+    given = {"rebalance_timeout_ms": 20_000, "topic_partitions": [], "subscribed_topic_names": ["t0", "t1"]} if not epoch else {}
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **(given | details))
+    return talk.groups.consumer.heartbeat(request, api_version=1, client_id="client", client_host="/127.0.0.1")
+
+
+async def test_consumer_groups_of_members_of_both_protocols(
+    measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock
+) -> None:
+    talk = LargeGroups(measured)
+    await talk.begin(nursery, [classic_group(rebalance_ms=20_000)])
+    came = await talk.asked("a classic group becomes a consumer group", lambda: beat(talk, "new", 0))
+    assert not came.error_code
+    await talk.wait("an assignment", 2)
+    classic = talk.groups.classic
+    heartbeat = HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m1")
+    with talk.counting("Heartbeat of a classic member"):
+        assert classic.heartbeat(heartbeat).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    joined = await talk.asked("JoinGroup of a classic member", lambda: join(talk, 1))
+    synced = await talk.asked("SyncGroup of a classic member", lambda: sync(talk, 1, joined.generation_id))
+    assert not synced.error_code
+    await finished(join(talk, 2, rebalance_ms=20_000))
+    describe = ConsumerGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
+    described = await talk.asked(
+        "ConsumerGroupDescribe", lambda: talk.groups.consumer.describe(describe, operations=lambda group_id: 0)
+    )
+    assert len(described.groups[0].members) == MEMBERS + 1
+    await talk.asked("a pattern", lambda: beat(talk, "pattern", 0, subscribed_topic_regex="t[01]", subscribed_topic_names=None))
+    await talk.wait("a pattern and an assignment", 5)
+    with talk.counting("AskLastRebalance"):
+        assert talk.groups.administration.last_rebalance(GROUP)
+    for number in range(3, MEMBERS // 2):
+        classic.heartbeat(HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=f"m{number}"))
+    leaving = [MemberIdentity(member_id=f"m{each}") for each in range(MEMBERS // 2, MEMBERS)]
+    leave = LeaveGroupRequest(group_id=GROUP, members=leaving)
+    await talk.asked("LeaveGroup", lambda: classic.leave_group(leave, api_version=5))
+    await talk.wait("members that do not join, and do not sync", 30)
+
+    # The last member of the newer protocol goes.
+    talk = LargeGroups(measured)
+    await talk.begin(nursery, [classic_group()])
+    await finished(beat(talk, "new", 0))
+    await talk.wait("an assignment", 2)
+    assert talk.shard._groups[GROUP].group_type == "consumer"
+    await talk.asked("a consumer group becomes a classic group", lambda: beat(talk, "new", -1))
+    assert talk.shard._groups[GROUP].group_type == "classic"
+    part = talk.part(ConsumerGroups)
+    check(measured, names_of(part) - {"consumer-session", "consumer-revocation"})
+
+
+def consumer_group(talk: LargeGroups) -> list[Any]:
+    """Members that have a partition each of two topics."""
+    written: list[Any] = [records.group_record(GROUP, 1, 0), records.target_epoch_record(GROUP, 1, 1)]
+    ids = [talk.images.image(name).topic_id for name in ("t0", "t1")]
+    for number in range(MEMBERS):
+        member_id = f"m{number}"
+        words_of_member = records.ConsumerGroupMemberMetadataValue(
+            client_id="client", client_host="/127.0.0.1", subscribed_topic_names=["t0", "t1"], rebalance_timeout_ms=20_000
+        )
+        current = records.ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=1,
+            previous_member_epoch=1,
+            state=0,
+            assigned_partitions=[
+                records.AssignedTopicPartitions(topic_id=each, partitions=[number], assignment_epochs=[1]) for each in ids
+            ],
+            partitions_pending_revocation=[],
+        )
+        written += [
+            records.member_record(GROUP, member_id, words_of_member),
+            records.target_record(GROUP, member_id, {each: frozenset([number]) for each in ids}),
+            records.current_record(GROUP, member_id, current),
+        ]
+    return written
+
+
+async def test_consumer_groups(measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
+    talk = LargeGroups(measured)
+    await talk.begin(nursery, consumer_group(talk))
+    group: Any = talk.shard._groups[GROUP]
+    await talk.asked("a heartbeat", lambda: beat(talk, "m0", 1))
+    await talk.asked("a newcomer", lambda: beat(talk, "new", 0))
+    while group.assignment_epoch < group.group_epoch:
+        await talk.wait("an assignment", 2)
+        await talk.asked("a heartbeat", lambda: beat(talk, "m0", group.members["m0"].epoch))
+    (loser,) = [each for each in group.members if len(group.targets[each]) < 2 and each != "new"]
+    for _ in range(2):
+        await talk.asked("a member that has to give up a partition", lambda: beat(talk, loser, group.members[loser].epoch))
+        await talk.wait("revocation", 11)
+    assert loser not in group.members
+    await talk.asked("a member that leaves", lambda: beat(talk, "m7", -1))
+    talk.images.put("t0", PARTITIONS + 1)
+    await talk.asked("a partition more", lambda: beat(talk, "m8", 1))
+    await talk.wait("sessions", 60)
+    assert not group.members
+    await talk.asked("DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
+    check(measured, {"ConsumerGroupHeartbeatRequest", "AssignmentComputed", "consumer-session", "consumer-revocation"})
