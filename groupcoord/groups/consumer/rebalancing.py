@@ -11,7 +11,7 @@ has until the result is there. Members that have come meanwhile get theirs with 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,10 +19,11 @@ from ottla.groupcoord.groups.consumer import range_assignor, records, uniform_as
 from ottla.groupcoord.groups.consumer.group import REVOCATION, ConsumerGroup
 from ottla.groupcoord.groups.consumer.member import UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.groups.consumer.reconciliation import Goal, Owned, reconciled
-from ottla.groupcoord.groups.effects import KeyedState, Steps, in_pieces
+from ottla.groupcoord.groups.effects import KeyedState, Steps
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, read_assignment
 from ottla.groupcoord.groups.modern.assignor import Assignor, Readers
+from ottla.groupcoord.groups.modern.group import put_targets
 from ottla.groupcoord.groups.part import Host
 from ottla.groupcoord.groups.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.groups.records import KeyedRecord
@@ -148,27 +149,19 @@ class Rebalancing:
     def _take_targets(
         self, group: ConsumerGroup, epoch: int, members: Mapping[str, Member], computed: Mapping[str, Assignment]
     ) -> Steps:
-        """Put the targets of all members in force, of which many may be new."""
-        before, after = group.targets, dict(group.targets)
-        written: list[KeyedRecord] = []
+        def of_present_members() -> Iterator[tuple[str, Assignment]]:
+            for member in members.values():
+                member_id = member.member_id
+                if member_id not in group.members and member.instance_id is not None:
+                    # A static member that has come back meanwhile goes by another id.
+                    member_id = group.static_members.get(member.instance_id, member_id)
+                if member_id in group.members:
+                    yield member_id, computed.get(member.member_id, NOTHING)
 
-        def take(member: Member) -> None:
-            member_id = member.member_id
-            if member_id not in group.members and member.instance_id is not None:
-                # A static member that has come back meanwhile goes by another id.
-                member_id = group.static_members.get(member.instance_id, member_id)
-            target = computed.get(member.member_id, NOTHING)
-            if member_id in group.members and target != before.get(member_id):
-                record = records.target_record(group.group_id, member_id, target)
-                after[member_id] = read_assignment(record.value.topic_partitions)
-                written.append(record)
-
-        yield from in_pieces(members.values(), take)
-        # As long as their epoch is missing they count for nobody, and the next heartbeat has them computed anew.
-        self._effects.be_cuttable()
-        self._effects.records += written
-        self._effects.undo_if_refused(partial(group.replace_targets, before))
-        group.replace_targets(after)
+        written = partial(records.target_record, group.group_id)
+        yield from put_targets(
+            self._effects, group, of_present_members(), written, lambda value: read_assignment(value.topic_partitions)
+        )
         self._put_target_epoch(group, epoch)
 
     def _put_target_epoch(self, group: ConsumerGroup, epoch: int) -> None:

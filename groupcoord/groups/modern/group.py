@@ -10,13 +10,16 @@ epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
 from ottla.groupcoord.groups.modern.subscriptions import Subscriptions
 from ottla.groupcoord.groups.rebalance_log import LastRebalance
+from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.groups.topic_hashes import hash_of_topics
 
 MemberT = TypeVar("MemberT")
@@ -76,6 +79,10 @@ class EpochGroup(Generic[MemberT, TargetT]):
         else:
             self.targets[member_id] = target
 
+    def replace_targets(self, targets: dict[str, TargetT]) -> None:
+        """Put the targets of all members in force in one step."""
+        self.targets = targets
+
     # ------------------------------------------------------------------ records that are alike in all kinds
 
     def replay_metadata(self, key: Any, value: Any | None) -> None:
@@ -93,6 +100,35 @@ class EpochGroup(Generic[MemberT, TargetT]):
 
     def target_metadata_value(self, key: Any) -> Any | None:
         return self.target_metadata
+
+
+def put_targets(
+    effects: Effects,
+    group: EpochGroup[Any, TargetT],
+    computed: Iterable[tuple[str, TargetT]],
+    written: Callable[[str, TargetT], GroupRecord],
+    read: Callable[[Any], TargetT],
+) -> Steps:
+    """Write the targets of members that are new or others than before, in steps, and put all in force in the last one.
+
+    `written` makes the record of a target, and `read` the target of the record's value. Until the record with their epoch
+    is in the log the targets count for nobody, and the next heartbeat has them computed anew.
+    """
+    before, after = group.targets, dict(group.targets)
+    made: list[GroupRecord] = []
+
+    def take(each: tuple[str, TargetT]) -> None:
+        member_id, target = each
+        if target != before.get(member_id):
+            record = written(member_id, target)
+            after[member_id] = read(record.value)
+            made.append(record)
+
+    yield from in_pieces(computed, take)
+    effects.be_cuttable()
+    effects.records += made
+    effects.undo_if_refused(partial(group.replace_targets, before))
+    group.replace_targets(after)
 
 
 class ModernGroup(EpochGroup[MemberT, Assignment]):
@@ -120,10 +156,6 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
             self._hash = hash_of_topics(map(topics.image, self.subscriptions.topics))
             self._hashed = hashed
         return self._hash
-
-    def replace_targets(self, targets: dict[str, Assignment]) -> None:
-        """Put the targets of all members in force in one step, which have been made from their records beside the old ones."""
-        self.targets = targets
 
     def changed_targets(self, computed: Mapping[str, Assignment]) -> dict[str, Assignment]:
         """The targets of members that are new or others than before."""

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps
 from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
-from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH
+from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, put_targets
 from ottla.groupcoord.groups.rebalance_log import (
     HAS_LEFT,
     IS_NEW,
@@ -36,6 +36,7 @@ from ottla.groupcoord.groups.rebalance_log import (
     member_reason,
     note_rebalance,
 )
+from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.share.assignor import assign
 from ottla.groupcoord.groups.share.group import SESSION, ShareGroup
 from ottla.groupcoord.groups.share.initialization import KnownTopic
@@ -249,12 +250,15 @@ class Heartbeats:
         ):
             return group.assignment_epoch
         ids = {image.name: image.topic_id for image in self._read_topics(group)}
-        names = {member_id: member.topics for member_id, member in group.members.items()}
         assignable = self._assignable(group)
-        # Of what changes meanwhile there are copies; the sets in them never change.
-        compute = partial(_computed, names, ids, assignable, dict(group.targets))
-        if sum(map(len, names.values())) + sum(map(len, assignable.values())) <= SIZE_AT_ONCE:
-            self._write_targets(group, group.group_epoch, compute())
+        # Of what changes meanwhile there are copies; the members and sets in them never change.
+        compute = partial(_computed, dict(group.members), ids, assignable, dict(group.targets))
+        if sum(group.subscriptions.by_name.by_key.values()) + sum(map(len, assignable.values())) <= SIZE_AT_ONCE:
+            for member_id, target in compute().items():
+                if group.targets.get(member_id) != target:
+                    record = _target_record(group.group_id, member_id, target)
+                    group.put(record.key, record.value)
+            self._put_target_epoch(group, group.group_epoch, timestamp_ms=self._effects.timestamp_ms)
         else:
             group.computation = object()
             done = partial(ShareAssignmentComputed, group.group_id, group.computation, group.group_epoch)
@@ -268,14 +272,15 @@ class Heartbeats:
             return
         group.computation = None
         if computed.targets is not None and group.assignment_epoch < computed.epoch <= group.group_epoch:
-            self._write_targets(group, computed.epoch, computed.targets)
+            self._effects.carry_on(self._take_targets(group, computed.epoch, computed.targets))
 
-    def _write_targets(self, group: ShareGroup, epoch: int, targets: Mapping[str, Assignment]) -> None:
-        for member_id, target in targets.items():
-            # Members may have left meanwhile.
-            if member_id in group.members and group.targets.get(member_id) != target:
-                key = ShareGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
-                group.put(key, target_value(target))
+    def _take_targets(self, group: ShareGroup, epoch: int, computed: Mapping[str, Assignment]) -> Steps:
+        # Members may have left meanwhile.
+        targets = (each for each in computed.items() if each[0] in group.members)
+        written = partial(_target_record, group.group_id)
+        yield from put_targets(
+            self._effects, group, targets, written, lambda value: read_assignment(value.topic_partitions)
+        )
         self._put_target_epoch(group, epoch, timestamp_ms=self._effects.timestamp_ms)
 
     def _assignable(self, group: ShareGroup) -> dict[bytes, frozenset[int]]:
@@ -332,18 +337,23 @@ class Heartbeats:
         return request
 
 
+def _target_record(group_id: str, member_id: str, target: Assignment) -> KeyedRecord:
+    key = ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return KeyedRecord(key, target_value(target))
+
+
 def _computed(
-    names: Mapping[str, frozenset[str]],
+    members: Mapping[str, Member],
     ids: Mapping[str, bytes],
     assignable: Mapping[bytes, frozenset[int]],
     current: Mapping[str, Assignment],
 ) -> Mapping[str, Assignment]:
     """The target of each member, by the names of the topics that it reads."""
     known: dict[frozenset[str], frozenset[bytes]] = {}
-    for read in names.values():
-        if read not in known:
+    for member in members.values():
+        if (read := member.topics) not in known:
             known[read] = frozenset(ids[name] for name in read if name in ids)
-    return assign({member_id: known[read] for member_id, read in names.items()}, assignable, current)
+    return assign({member_id: known[each.topics] for member_id, each in members.items()}, assignable, current)
 
 
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:

@@ -32,7 +32,7 @@ from ottla.groupcoord.groups.streams.joining import check_size, member_of
 from ottla.groupcoord.groups.streams.members import Endpoint, Member, MemberState
 from ottla.groupcoord.groups.streams.reconciliation import reconcile
 from ottla.groupcoord.groups.streams.requests import named_tasks, owned_tasks
-from ottla.groupcoord.groups.streams.state import EMPTY, TaskPositions
+from ottla.groupcoord.groups.streams.state import TaskPositions
 from ottla.groupcoord.groups.streams.status import Status
 from ottla.groupcoord.groups.streams.targets import (
     assignment_configs,
@@ -267,7 +267,7 @@ class Heartbeat:
 
     def _delay_first_assignment(self) -> None:
         """The first member of an empty group waits for others, so that tasks are not given out again for each of them."""
-        if self._state.state_name == EMPTY:
+        if not self._state.members:
             self._state.delay_assignment()
 
     def _target(self, epoch: int, member: Member, configured: ConfiguredTopology) -> tuple[int, Tasks]:

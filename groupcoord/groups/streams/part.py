@@ -6,8 +6,9 @@ back if the log refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from ottla.groupcoord.groups.effects import Steps
 from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.groups.modern.part import ModernGroups, gives_way
@@ -33,6 +34,7 @@ from ottla.groupcoord.groups.streams.leaving import (
 from ottla.groupcoord.groups.streams.members import Member, MemberState
 from ottla.groupcoord.groups.streams.records import (
     FORMATS,
+    assignment_epoch_record,
     assignment_epoch_tombstone,
     metadata_record,
     topology_record,
@@ -42,10 +44,11 @@ from ottla.groupcoord.groups.streams.state import EMPTY
 from ottla.groupcoord.groups.streams.targets import (
     StreamsAssignmentComputed,
     compute,
-    of_present_members,
+    put_computed,
     question,
     target_records,
 )
+from ottla.groupcoord.groups.streams.tasks import Tasks
 from ottla.groupcoord.groups.timers import TimerKey
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -225,9 +228,14 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if group is not None and group.computation is computed.computation:
             group.computation = None
             if computed.targets is not None and group.assignment_epoch < computed.epoch <= group.group_epoch:
-                targets = of_present_members(group, computed)
-                self._put(list(target_records(group, None, targets, computed.epoch, self._effects.timestamp_ms)))
+                self._effects.carry_on(self._put_computed(group, computed, computed.targets))
         self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
+
+    def _put_computed(
+        self, group: StreamsGroup, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks]
+    ) -> Steps:
+        yield from put_computed(group, computed, targets, self._effects)
+        self._put([assignment_epoch_record(group.group_id, computed.epoch, self._effects.timestamp_ms)])
 
 
 KIND = PartKind(

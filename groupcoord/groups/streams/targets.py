@@ -15,13 +15,14 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.effects import Effects, Steps
+from ottla.groupcoord.groups.modern.group import put_targets
 from ottla.groupcoord.groups.records import KeyedRecord
 from ottla.groupcoord.groups.streams import records
 from ottla.groupcoord.groups.streams.assignment import AssignableMember, AssignableSubtopology, Assignor
 from ottla.groupcoord.groups.streams.internal_topics import ConfiguredTopology
 from ottla.groupcoord.groups.streams.members import Member
-from ottla.groupcoord.groups.streams.state import StreamsState
+from ottla.groupcoord.groups.streams.state import StreamsState, TaskPositions
 from ottla.groupcoord.groups.streams.sticky_assignor import StickyAssignor
 from ottla.groupcoord.groups.streams.tasks import Tasks
 
@@ -61,21 +62,28 @@ def replaced_by(state: StreamsState, member: Member) -> str | None:
 class Question(NamedTuple):
     """What a target assignment is made of. Nothing of it changes afterwards, so that it may be answered in a thread."""
 
-    members: Mapping[str, AssignableMember]
-    instance_ids: Mapping[str, str]
-    """Of static members, by their ids."""
+    members: Mapping[str, Member]
+    positions: Mapping[str, TaskPositions]
     subtopologies: Sequence[AssignableSubtopology]
     standby_replicas: int
 
     @property
-    def size(self) -> int:
-        """How much there is to go through: members, what they have told of tasks, and the tasks with their copies."""
+    def is_small(self) -> bool:
+        """Whether members, what they have told of tasks, and the tasks with their copies are few enough for one step."""
         tasks = sum([each.task_count for each in self.subtopologies]) * (1 + self.standby_replicas)
-        return tasks + sum([1 + len(each.offsets) for each in self.members.values()])
+        if len(self.members) + tasks > SIZE_AT_ONCE:
+            return False
+        return len(self.members) + tasks + sum([len(each.offsets) for each in self.positions.values()]) <= SIZE_AT_ONCE
 
     def answer(self) -> dict[str, Tasks]:
         """The target of every member."""
-        return ASSIGNORS[DEFAULT_ASSIGNOR].assign(self.members, self.subtopologies, self.standby_replicas)
+        members = {member_id: self._assignable(member) for member_id, member in self.members.items()}
+        return ASSIGNORS[DEFAULT_ASSIGNOR].assign(members, self.subtopologies, self.standby_replicas)
+
+    def _assignable(self, member: Member) -> AssignableMember:
+        positions = self.positions.get(member.member_id)
+        offsets = {} if positions is None else positions.offsets
+        return AssignableMember(member.process_id, member.assigned.active.keys(), member.assigned.standby, offsets)
 
 
 class StreamsAssignmentComputed(NamedTuple):
@@ -85,7 +93,8 @@ class StreamsAssignmentComputed(NamedTuple):
     computation: object
     """That of the group, if the result is still wanted."""
     epoch: int
-    instance_ids: Mapping[str, str]
+    members: Mapping[str, Member]
+    """Those that it was computed for."""
     targets: Mapping[str, Tasks] | None
 
 
@@ -106,8 +115,8 @@ def question(
     subtopologies = configured.subtopologies if configured.is_ready else {}
     assert subtopologies is not None
     return Question(
-        {member_id: _assignable(member, state) for member_id, member in members.items()},
-        {each.member_id: each.instance_id for each in members.values() if each.instance_id is not None},
+        members,
+        dict(state.positions),
         [AssignableSubtopology(name, each.task_count, each.is_stateful) for name, each in subtopologies.items()],
         settings.streams_num_standby_replicas,
     )
@@ -115,29 +124,30 @@ def question(
 
 def compute(state: StreamsState, asked: Question, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
     """The target of every member; None: it takes long, and comes as a request."""
-    if asked.size <= SIZE_AT_ONCE:
+    if asked.is_small:
         return asked.answer()
     state.computation = object()
-    done = partial(StreamsAssignmentComputed, state.group_id, state.computation, epoch, asked.instance_ids)
+    done = partial(StreamsAssignmentComputed, state.group_id, state.computation, epoch, asked.members)
     effects.compute(asked.answer, done)
     return None
 
 
-def of_present_members(state: StreamsState, computed: StreamsAssignmentComputed) -> dict[str, Tasks]:
-    """The targets of those who are still in. A static member that has come back meanwhile goes by another id."""
-    targets = {}
-    for member_id, target in (computed.targets or {}).items():
-        if member_id not in state.members:
-            member_id = state.static_members.get(computed.instance_ids.get(member_id, ""), member_id)
-        if member_id in state.members:
-            targets[member_id] = target
-    return targets
+def put_computed(
+    state: StreamsState, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks], effects: Effects
+) -> Steps:
+    """Put targets in force that were computed in a thread; their epoch is for the caller to put."""
 
+    def of_present_members() -> Iterator[tuple[str, Tasks]]:
+        for member_id, target in targets.items():
+            if member_id not in state.members:
+                # A static member that has come back meanwhile goes by another id.
+                member_id = state.static_members.get(computed.members[member_id].instance_id or "", member_id)
+            if member_id in state.members:
+                yield member_id, target
 
-def _assignable(member: Member, state: StreamsState) -> AssignableMember:
-    positions = state.positions.get(member.member_id)
-    offsets = {} if positions is None else positions.offsets
-    return AssignableMember(member.process_id, member.assigned.active.keys(), member.assigned.standby, offsets)
+    return put_targets(
+        effects, state, of_present_members(), partial(records.target_record, state.group_id), records.target_of
+    )
 
 
 def target_records(
