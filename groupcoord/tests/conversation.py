@@ -70,6 +70,8 @@ def offset_record(offset: int, *, topic: str = "topic", partition: int = 0) -> O
 class Conversation:
     """What clients say to a shard and hear from it."""
 
+    shard_class = Shard
+
     def __init__(
         self, kinds: Sequence[PartKind] = KINDS, settings: GroupSettings | None = None, **config: Any
     ) -> None:
@@ -97,7 +99,7 @@ class Conversation:
             self._uuids += 1
             return f"uuid{self._uuids}"
 
-        return Shard(
+        return self.shard_class(
             self.kinds, self.config, self.images, lambda group_id: self.settings, make_uuid=make_uuid
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from cProfile import Profile
 from typing import Any, TypeVar
 
 from ottla.groupcoord.groups.shard import Shard
@@ -51,16 +51,12 @@ class Watched(Shard):
                 return whole
 
     def _counted(self, name: str, work: Callable[[], T]) -> T:
-        count = 0
-
-        def note(frame: Any, event: str, argument: Any) -> None:
-            nonlocal count
-            count += event in ("call", "c_call")
-
+        profile = Profile()
         self.steps += 1
-        sys.setprofile(note)
+        profile.enable()
         try:
             return work()
         finally:
-            sys.setprofile(None)
+            profile.disable()
+            count = sum(each.callcount for each in profile.getstats())
             self.most[name] = max(self.most[name], count)
