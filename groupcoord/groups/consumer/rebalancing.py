@@ -33,7 +33,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
     range_assignor.NAME: range_assignor.assign,
 }
 
-SIZE_AT_ONCE = 5_000
+SIZE_AT_ONCE = 1_000
 """A larger assignment of members that read the same topics takes more than some milliseconds."""
 MIXED_SIZE_AT_ONCE = 500
 

@@ -76,7 +76,7 @@ from ottla.wire.messages.share_group_heartbeat import (
 
 ANY_OFFSET, FIRST_OFFSET = -1, 0
 OTHER_PARTITIONS = "other partitions than are assigned may be shared now"
-SIZE_AT_ONCE = 2_000
+SIZE_AT_ONCE = 1_000
 """Topics that members name, and partitions. A larger assignment takes more than some milliseconds."""
 RETRY_MS = 500
 """Pause before a member is put out whose end the log has refused."""
