@@ -1,4 +1,4 @@
-"""Levels of features in clusters: of Ottla alone, of a release that knows too little, and with Apache Kafka 3.9."""
+"""Levels of features in clusters: of Ottla alone, under transactions, of a release that knows too little, and with Apache Kafka 3.9."""
 
 import contextlib
 import json
@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 from compat_tests.apache.brokers import ApacheKafka3
+from compat_tests.clients.transactional import Java, committed, read
 from compat_tests.files.portrait import Asker
 from compat_tests.support.brokers import OttlaProcess, wait_until
 from compat_tests.support.cluster import Cluster
+from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from ottla.server.cluster.features import FEATURES, supported_levels
 from ottla.server.commands.cli import main
 from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 
 NEWEST = supported_levels()
 LOWERED = [f"{each.name}=0" for each in FEATURES]
@@ -64,6 +67,83 @@ def test_all_brokers_tell_the_same(tmp_path: Path, is_served: bool, capsys: pyte
             assert told(cluster) == [(lowered, 1)] * 3
         assert features(cluster, "upgrade", "transaction.version=2") == 0
         wait_until(lambda: told(cluster) == [(NEWEST, 2)] * 3, "all have heard of it")
+
+
+def epoch_of(cluster: Cluster, transactional_id: str) -> int:
+    """The producer epoch of a transactional id, as its coordinator has it."""
+    found: list[int] = []
+
+    def look() -> bool:
+        for broker in cluster.running:
+            with Asker((broker.host, broker.port)) as asker:
+                [state] = asker.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states
+            if state.error_code == 0 and state.transaction_state.startswith("Complete"):
+                found.append(state.producer_epoch)
+                return True
+        return False
+
+    wait_until(look, "the coordinator tells of the id", 60)
+    return found[-1]
+
+
+def connect_anew(cluster: Cluster) -> None:
+    """A client that connects anew hears of levels."""
+    for broker in cluster.brokers:
+        broker.stop()
+        broker.restart()
+        cluster.wait_until_whole()
+        wait_until(lambda: all(each.isr_nodes for each in cluster.partitions("out").values()), "it is led")
+
+
+@pytest.mark.timeout(600)
+def test_java_transactions_go_on_while_the_level_goes_down_and_up(tmp_path: Path, coordinated: list[str]) -> None:
+    with Cluster(tmp_path / "cluster", is_served=True) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        topics = [f"out-{number}" for number in range(3)]  # led by one broker each
+        config = {"min.insync.replicas": "2"}
+        for made in admin.create_topics([NewTopic(topic, 1, 3, config=config) for topic in [*topics, "out"]]).values():
+            made.result(60)
+        cluster.wait_until_whole()
+        producer = Java(coordinated, cluster.bootstrap, "changing")
+        expected: list[bytes] = []
+        number = 0
+
+        def transact() -> int:
+            """A transaction over all topics, with offsets, that is committed and one that is aborted; the epoch after it."""
+            nonlocal number
+            for end in (producer.commit, producer.abort):
+                value = b"%d" % number
+                producer.begin()
+                for topic in topics:
+                    producer.send(topic, value)
+                producer.send_offset("out", number + 1, "group")
+                end()
+                if end == producer.commit:
+                    expected.append(value)
+                number += 1
+            return epoch_of(cluster, "changing")
+
+        with contextlib.closing(producer):
+            before = transact()
+            assert transact() == before + 2, "each transaction has an epoch of its own"
+            for level in ("1", "0", "2"):
+                # The level changes while a transaction is open.
+                producer.begin()
+                producer.send(topics[0], b"open")
+                assert features(cluster, "upgrade" if level == "2" else "downgrade", f"transaction.version={level}") == 0
+                wait_until(lambda: all(levels.get("transaction.version", 0) == int(level) for levels, _ in told(cluster)), f"all are at {level}")  # noqa: B023
+                producer.send(topics[1], b"open")
+                producer.commit()
+                transact()
+                connect_anew(cluster)
+                transact()  # the first one after a change may raise the epoch once more
+                first, second = transact(), transact()
+                assert second == first + (2 if level == "2" else 0), level
+        for topic in topics:
+            got = read(cluster.bootstrap, topic, until=expected[-1])
+            assert [each for each in got if each != b"open"] == expected
+            assert got.count(b"open") == (0 if topic == topics[2] else 3)
+        assert committed(cluster.bootstrap, "out", "group") == number - 1
 
 
 def test_a_release_that_knows_too_little_ends_with_one_line(tmp_path: Path) -> None:

@@ -42,5 +42,6 @@ class FaultKind(StrEnum):
     # operators
     REASSIGNED = "reassignment"
     LEADERS_MOVED = "leaders moved"
+    LEVEL_CHANGED = "level changed"
     TOPIC_CREATED = "topic created"
     TOPIC_DELETED = "topic deleted"

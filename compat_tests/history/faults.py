@@ -1,6 +1,6 @@
 """What can be done to a cluster at work.
 
-Processes are killed and stopped, packets lost, disks filled, tails of logs torn, brokers restarted in turns, replicas moved.
+Processes are killed and stopped, packets lost, disks filled, tails of logs torn, brokers restarted in turns, replicas moved, levels of features changed.
 Who is hit is found out when the fault begins: the leader of some partition, one of its followers, the controller, all.
 
 One rule is kept throughout, because Kafka promises nothing beyond it: what a broker had written when it was killed is still
@@ -8,18 +8,24 @@ there when it comes back, or else another broker that was in sync has it. So a t
 has been taken out of sync.
 """
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from compat_tests.apache.brokers import ApacheKafka3
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.support.brokers import BrokerProcess, wait_until
 from compat_tests.support.cluster import Cluster
 from compat_tests.support.holders import TreeHolder
 from compat_tests.support.network import Network, SmallDisk
 from compat_tests.support.proxies import Proxies
+from compat_tests.support.wire_client import WireClient
+
+from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms
 ROLES = ("leader", "follower", "controller", "all")
@@ -66,6 +72,8 @@ class FaultMaker:
         made |= self._of_tree()
         made |= {FaultKind.POWER_LOST: self.tear, FaultKind.ROLLED: self.roll}
         made |= {FaultKind.REASSIGNED: self.reassign, FaultKind.LEADERS_MOVED: self.move_leaders}
+        if not any(isinstance(each, ApacheKafka3) for each in self._cluster.brokers):
+            made[FaultKind.LEVEL_CHANGED] = self.change_level
         # There is no network between brokers and a process of the same machine.
         kinds = (FaultKind.CUT_FROM_PEERS,) if self._is_served else CUTS
         cuts = itertools.product(kinds, ("", " outwards", " inwards"))
@@ -277,6 +285,28 @@ class FaultMaker:
             return ", ".join(f"{index} to {replicas[0]}" for index, replicas in targets.items())
 
         return Fault(FaultKind.LEADERS_MOVED, begin, lambda: None)
+
+    def change_level(self, topic: str, chance: random.Random) -> Fault:
+        """transaction.version goes down, as before a way back to an older release, and up again."""
+        level = chance.choice((0, 1))
+
+        def begin() -> str:
+            return f"to {level}: {self._set_level(level, SAFE_DOWNGRADE)}"
+
+        def end() -> None:
+            self._set_level(2, UPGRADE)
+
+        return Fault(FaultKind.LEVEL_CHANGED, begin, end, chance.choice(HOLD_S))
+
+    def _set_level(self, level: int, kind: int) -> str:
+        """The words of who answers; while others fail nobody may. A level that has stayed low does no harm."""
+        update = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
+        request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=5_000)
+        for broker in self._cluster.running:
+            with contextlib.suppress(OSError, EOFError), WireClient((broker.host, broker.port), client_id="levels", timeout_s=10) as client:
+                answer = client.ask(request, 2)
+                return "done" if not answer.error_code else str(answer.error_message)
+        return "nobody answers"
 
 
 def _names(brokers: Sequence[BrokerProcess]) -> str:

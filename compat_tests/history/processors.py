@@ -47,6 +47,7 @@ PATIENCE_S = 180.0
 PAUSE_S = 0.03
 STUCK_S = 2 * CALL_S
 MODULE, ONE, ALARM = "compat_tests.history.processors", "--one", -signal.SIGALRM
+NEWEST = "compat_tests.history.newest_processors"
 Place = tuple[str, str, int, str]
 """A producer, a topic, a partition and a value."""
 
@@ -252,7 +253,10 @@ class RecordedProcessor(Client):
 class Processor:
     """A RecordedProcessor in a process of its own, which looks like a client to those who start and finish it."""
 
-    def __init__(self, name: str, file: Path, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self, name: str, file: Path, bootstrap: str, topic: str, partitions: int, *, is_newest: bool = False
+    ) -> None:
+        """`is_newest`: it is one of `newest_processors.py`."""
         self.name = name
         self.history = HistoryFile(file)
         self.is_over = _Over(self)
@@ -260,7 +264,7 @@ class Processor:
         """How its transactions came out, once it has finished."""
 
         self._is_finished = False
-        self._command = [sys.executable, "-m", MODULE, name, str(file), bootstrap, topic, str(partitions)]
+        self._command = [sys.executable, "-m", NEWEST if is_newest else MODULE, name, str(file), bootstrap, topic, str(partitions)]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:

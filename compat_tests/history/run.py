@@ -212,7 +212,13 @@ class Load:
         self.readers = [RecordedReader("reader", *where, False), RecordedReader("committed reader", *where, True)]
         transactional = (bootstrap, TRANSACTIONAL_TOPIC, plan.partitions)
         self.processors = [
-            Processor(f"processor {plan.seed}.{number}", directory / f"processor-{number}.jsonl", *transactional)
+            Processor(
+                f"processor {plan.seed}.{number}",
+                directory / f"processor-{number}.jsonl",
+                *transactional,
+                # Brokers of Apache Kafka 3.9 do not know the newest protocol, nor groups of KIP-848.
+                is_newest=bool(number % 2) and CONSUMER in cluster.kinds_of_groups,
+            )
             for number in range(plan.processors)
         ]
         self.readers += [

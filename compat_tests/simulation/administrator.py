@@ -1,4 +1,4 @@
-"""What an operator does meanwhile: moves replicas and leaders, makes topics and deletes them. Errors are no matter."""
+"""What an operator does meanwhile: moves replicas and leaders, changes levels, makes topics and deletes them. Errors are no matter."""
 
 import random
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan
 
+from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -14,12 +15,13 @@ from ottla.wire.messages.alter_partition_reassignments import (
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from compat_tests.simulation.cluster import Simulation
 
-REASSIGN_VERSION, ELECT_VERSION, CREATE_VERSION, DELETE_VERSION = 0, 2, 6, 5
+REASSIGN_VERSION, ELECT_VERSION, CREATE_VERSION, DELETE_VERSION, UPDATE_FEATURES_VERSION = 0, 2, 6, 5, 1
 TIMEOUT_MS = 5_000
 NAMES = ("side-1", "side-2")
 
@@ -47,6 +49,15 @@ class Administrator:
     async def elect_preferred(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=TIMEOUT_MS)
         await self._ask(FaultKind.LEADERS_MOVED, "", request, ELECT_VERSION)
+
+    async def change_level(self) -> None:
+        """Of transaction.version: the newest one, that of a cluster without levels, or the one between."""
+        level = self._chance.choice((2, 2, 1, 0))
+        # As a raise it is refused if the level is higher, and the other way round.
+        kind = self._chance.choice((UPGRADE, SAFE_DOWNGRADE))
+        update = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
+        request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=TIMEOUT_MS)
+        await self._ask(FaultKind.LEVEL_CHANGED, f"{level} {kind}", request, UPDATE_FEATURES_VERSION)
 
     async def make_topic(self) -> None:
         name = self._chance.choice(NAMES)

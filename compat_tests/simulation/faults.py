@@ -63,6 +63,7 @@ class Faults:
             (2, self._lose_power),
             (3, self._administrator.reassign),
             (2, self._administrator.elect_preferred),
+            (2, self._administrator.change_level),
             (2, self._administrator.make_topic),
             (2, self._administrator.delete_topic),
             (1, self._depose_controller),

@@ -13,6 +13,7 @@ counts only if ZooKeeper knew the broker as the group's coordinator all the whil
 """
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,6 @@ from compat_tests.history.history import (
 )
 from compat_tests.simulation.client import BACKOFF_S, Client
 from compat_tests.simulation.producer import PRODUCE_VERSION, RETRIABLE, TIMEOUT_MS
-from compat_tests.simulation.virtual import EPOCH_S
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -202,7 +202,7 @@ class SimProcessor:
             self._add(Acknowledged, self._name, *where, value, answer.base_offset + number if known else UNKNOWN_OFFSET)
 
     def _produce(self, topic: str, partition: int, values: list[str]) -> ProduceRequest:
-        now_ms = int((EPOCH_S + trio.current_time()) * 1000)
+        now_ms = int(time.time() * 1000)
         data = encode_batch(
             [Record(number, now_ms, None, value.encode()) for number, value in enumerate(values)],
             producer_id=self._producer_id,
