@@ -50,6 +50,12 @@ def subject(certificate: bytes) -> list[list[Attribute]]:
     return relative
 
 
+def signature_algorithm(certificate: bytes) -> str:
+    """The object identifier of what the certificate is signed with."""
+    (algorithm, *_) = _elements(_fields(certificate)[1].contents)
+    return _dotted(algorithm.contents)
+
+
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
     """The subject alternative names, each as its bytes with the tag in front."""
     for field in _fields(certificate)[6:]:

@@ -1,5 +1,8 @@
 """OpenSSL's contexts from Kafka's settings: for the connections that a listener takes, and for those that brokers make.
 
+A chain with a signature by SHA-1 is too weak for OpenSSL, and Java serves it. It is served here, too, with a warning, where a
+listener verifies no certificates of clients: the security level of OpenSSL that this takes would let theirs pass as well.
+
 Renegotiation is refused, sessions are resumed by tickets that only this context understands, and a certificate in a
 truststore is trusted whether or not it is an authority's, as in Java.
 """
@@ -15,7 +18,10 @@ from typing import TYPE_CHECKING
 
 from ottla.replication import system
 from ottla.server.auth.cipher_suites import USUAL_OF_TLS_1_3, split
+from ottla.server.auth.der import MalformedDer, signature_algorithm
+from ottla.server.auth.distinguished_names import distinguished_name
 from ottla.server.auth.key_stores import KeyStore, pem_of, read_key_store, read_trust_store
+from ottla.wire.errors import bare
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -28,6 +34,11 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _FORMER = frozenset(("TLSv1", "TLSv1.1"))
 _CONTEXT_NAMES = frozenset(("SSL", "SSLv2", "SSLv3", "TLS", *_FORMER, *_VERSIONS))
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_WEAK_SIGNATURE = "CA_MD_TOO_WEAK"
+_SHA_1 = frozenset(("1.2.840.113549.1.1.5", "1.2.840.10045.4.1", "1.2.840.10040.4.3"))
+"""Signatures with it, by RSA, by elliptic curves and by DSA."""
+_WITH_SHA_1 = "has a certificate that is signed with SHA-1"
+_SIGN_ANEW = "have it signed anew, with SHA-256"
 KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0) if system.IS_LINUX else 0
 """Lets the kernel encrypt where it can (Python 3.12); 0: this Python or this system does not know of it."""
 
@@ -74,7 +85,7 @@ def _equip(context: ssl.SSLContext, config: TlsConfig, secrets: Secrets, *, has_
     _choose_versions(context, config, has_newest=bool(newest) or not older, has_older=bool(older) or not newest)
     _choose_suites(context, newest, older)
     if secrets.key_store is not None:
-        _load_key(context, secrets.key_store)
+        _load_key(context, secrets.key_store, has_to_verify=has_to_verify)
     if has_to_verify:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_authorities(context, secrets.authorities)
@@ -118,19 +129,56 @@ def _choose_suites(context: ssl.SSLContext, newest: list[str], older: list[str])
             )
 
 
-def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
+def _load_key(context: ssl.SSLContext, store: KeyStore, *, has_to_verify: bool) -> None:
+    holder: str | None = None
     with _as_file(store.pem) as path:
-        try:
-            # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(path, password=store.password or "")
-        except ssl.SSLError as error:
-            raise _unusable_key(error) from None
-        except ValueError:  # longer than OpenSSL takes
-            raise InvalidSetting("ssl.key.password", "[hidden]", "it is too long") from None
+        error = _refusal(context, path, store)
+        if error is not None and error.reason == _WEAK_SIGNATURE:
+            holder = _signed_with_sha_1(store)
+            if holder is not None and not has_to_verify:
+                _lower_security_level(context)
+                error = _refusal(context, path, store)
+    if error is not None:
+        raise _unusable_key(error, holder)
+    if holder is not None:
+        logger.warning(
+            "ssl.keystore: %s has a certificate that is signed with SHA-1, and is served all the same: have it signed anew, with SHA-256",
+            holder,
+        )
 
 
-def _unusable_key(error: ssl.SSLError) -> InvalidSetting:
-    if error.reason == "KEY_VALUES_MISMATCH":
+def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLError | None:
+    """Why OpenSSL does not take the key and its chain."""
+    try:
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(path, password=store.password or "")
+    except ssl.SSLError as error:
+        return bare(error)
+    except ValueError:  # longer than OpenSSL takes
+        raise InvalidSetting("ssl.key.password", "[hidden]", "it is too long") from None
+    return None
+
+
+def _lower_security_level(context: ssl.SSLContext) -> None:
+    """Let a weak signature pass. The suites stay what they are; those of TLS 1.3 are not set by this call."""
+    suites = [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
+    context.set_ciphers(":".join([*(suites or ["DEFAULT"]), "@SECLEVEL=0"]))
+
+
+def _signed_with_sha_1(store: KeyStore) -> str | None:
+    """The name of the holder of a certificate with such a signature."""
+    try:
+        return next((distinguished_name(each) for each in store.chain if signature_algorithm(each) in _SHA_1), None)
+    except MalformedDer:
+        return None
+
+
+def _unusable_key(error: ssl.SSLError, weak_holder: str | None) -> InvalidSetting:
+    if weak_holder is not None:
+        reason = f"{weak_holder} {_WITH_SHA_1}, which is not served where certificates of others are verified: {_SIGN_ANEW}"
+    elif error.reason == _WEAK_SIGNATURE:
+        reason = f"a certificate of the chain is signed with a hash that is too weak for OpenSSL: {_SIGN_ANEW}"
+    elif error.reason == "KEY_VALUES_MISMATCH":
         reason = "the private key is not that of the first certificate"
     elif error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "PKCS12_CIPHERFINAL_ERROR", "CIPHERFINAL_ERROR"):
         reason = "the private key cannot be decrypted with ssl.key.password"

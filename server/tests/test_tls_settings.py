@@ -1,6 +1,7 @@
 """What Kafka's settings of TLS come to, and how certificates change."""
 
 import contextlib
+import datetime
 import errno
 import os
 import ssl
@@ -8,12 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.auth import tls_listener
 from ottla.server.auth.cipher_suites import of_openssl
-from ottla.server.auth.der import MalformedDer, alternative_names
+from ottla.server.auth.der import MalformedDer, alternative_names, signature_algorithm
 from ottla.server.auth.distinguished_names import distinguished_name
 from ottla.server.auth.issuing import Authority
 from ottla.server.auth.pem import MalformedPem, blocks, certificates, private_key
@@ -371,3 +376,52 @@ def test_pkcs12_without_its_package_is_refused_with_a_line(tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "ottla.server.auth.pkcs12_stores", None)
     with pytest.raises(InvalidSetting, match=r"pip install 'ottla\[security\]'"):
         TlsListener("SSL", "SSL", texts)
+
+
+# ---------------------------------------------------------------------- signatures with SHA-1
+
+
+def signed_with_sha_1() -> dict[str, str]:
+    """Settings with a certificate that an authority has signed so. The library makes none, so the signature is put in afterwards."""
+    keys = [rsa.generate_private_key(65537, 2048) for _ in range(2)]
+    authority, holder = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("authority", "old broker"))
+    begin = datetime.datetime(2020, 1, 1)
+    made = x509.CertificateBuilder(
+        issuer_name=authority, subject_name=holder, public_key=keys[0].public_key(), serial_number=7, not_valid_before=begin,
+        not_valid_after=begin + datetime.timedelta(days=20_000),
+    ).sign(keys[1], hashes.SHA256())  # fmt: skip
+    sha_256, sha_1 = (bytes.fromhex(f"2a864886f70d0101{last}") for last in ("0b", "05"))
+    to_sign = made.tbs_certificate_bytes.replace(sha_256, sha_1)
+    signature = keys[1].sign(to_sign, padding.PKCS1v15(), hashes.SHA1())
+    der = made.public_bytes(Encoding.DER).replace(sha_256, sha_1)[: -len(signature)] + signature
+    assert signature_algorithm(der) == "1.2.840.113549.1.1.5"
+    key = keys[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": ssl.DER_cert_to_PEM_cert(der),
+    }
+
+
+def test_a_certificate_that_is_signed_with_sha_1_is_served_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """As Apache Kafka does, whose Java looks at such signatures where it verifies."""
+    context = TlsListener("SSL", "SSL", signed_with_sha_1()).context
+    assert distinguished_name(der_of(context)) == "CN=old broker"
+    assert caplog.messages == [
+        ("ssl.keystore: CN=old broker has a certificate that is signed with SHA-1, and is served all the same:"
+        " have it signed anew, with SHA-256")
+    ]
+    usual = listener().context
+    assert {each["name"] for each in context.get_ciphers()} == {each["name"] for each in usual.get_ciphers()}
+    assert context.minimum_version == usual.minimum_version
+
+
+@pytest.mark.parametrize("client_auth", ["requested", "required"])
+def test_where_clients_show_certificates_one_line_names_the_certificate(client_auth: str) -> None:
+    """The level that serves it would take theirs with such a signature as well."""
+    with pytest.raises(InvalidSetting) as refused:
+        TlsListener("SSL", "SSL", signed_with_sha_1() | {"ssl.client.auth": client_auth})
+    assert str(refused.value) == (
+        "listener SSL: ssl.keystore: CN=old broker has a certificate that is signed with SHA-1, which is not served where"
+        " certificates of others are verified: have it signed anew, with SHA-256"
+    )
