@@ -92,11 +92,15 @@ async def test_a_level_waits_until_all_brokers_support_it(theatre: Theatre) -> N
     assert await levels(theatre) == Levels(NEWEST)
 
 
-async def test_brokers_that_know_nothing_of_features_leave_a_cluster_without(theatre: Theatre) -> None:
+async def test_brokers_that_know_nothing_of_features_leave_a_cluster_without(
+    theatre: Theatre, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     await theatre.up(1, features=NEWEST)
     await theatre.up(2)
     await theatre.stand(1)
     assert await levels(theatre) is None
+    assert "Levels of features are not raised before brokers [2] support them" in caplog.messages
     await theatre.down(2)
     await until_live(theatre, 1)
     assert await levels(theatre) == Levels(NEWEST)

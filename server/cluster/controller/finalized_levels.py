@@ -58,6 +58,7 @@ class FinalizedLevels:
         self._levels = Levels()
         self._left_out: set[tuple[int, int]] = set()
         self._waits_for: set[int] = set()
+        self._lacking: set[int] = set()
 
     async def load(self) -> None:
         """Read the node."""
@@ -89,6 +90,7 @@ class FinalizedLevels:
     async def raise_newest(self) -> None:
         """Raise what nobody has set to the highest level that all brokers support."""
         while not self._is_alone and self._levels.is_ours:
+            self._tell_who_lacks()
             raised = self._raised()
             if raised == self._levels.finalized or await self._is_anybody_away():
                 return
@@ -108,6 +110,17 @@ class FinalizedLevels:
                 if level > levels.get(each.name, 0):
                     levels[each.name] = level
         return levels
+
+    def _tell_who_lacks(self) -> None:
+        wanted = {each.name: each.latest for each in FEATURES if each.name not in self._levels.settled}
+        lacking = {
+            broker.node_id
+            for broker in self._states.brokers.values()
+            if any(broker.features.get(name, 0) < latest for name, latest in wanted.items())
+        }
+        if lacking - self._lacking:
+            logger.info("Levels of features are not raised before brokers %s support them", sorted(lacking))
+        self._lacking = lacking
 
     async def _is_anybody_away(self) -> bool:
         """Whether a broker that holds a replica is not registered; the log names them once."""
