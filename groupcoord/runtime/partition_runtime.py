@@ -318,6 +318,7 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _gather(self, outcome: Outcome[Any]) -> None:
         """Keep a commit of offsets for the next append, which it shares with others."""
+        assert self._shard is not None and self._shard.unfinished() is None, "a commit is one step"
         self._begin(outcome)
         if not outcome.records:
             assert not outcome.settlements, "a settlement without records"

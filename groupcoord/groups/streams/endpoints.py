@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from ottla.groupcoord.groups.streams.internal_topics import ConfiguredSubtopology
 from ottla.groupcoord.groups.streams.members import Member
 from ottla.groupcoord.groups.streams.partition_counts import PartitionCount
-from ottla.groupcoord.groups.streams.state import SourcePartitions, StreamsState
+from ottla.groupcoord.groups.streams.state import StreamsState
 from ottla.groupcoord.groups.streams.tasks import Task, by_subtopology
 from ottla.groupcoord.groups.streams.topology import source_topics
 from ottla.wire.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
@@ -24,25 +24,25 @@ def partitions_by_endpoint(
             known = state.source_partitions.get(member.member_id)
             if known is None:
                 known = state.source_partitions[member.member_id] = _made(state, member, partition_count)
-            found.append(_entry(known))
+            found.append(known)
     return found
 
 
-def _made(state: StreamsState, member: Member, partition_count: PartitionCount) -> SourcePartitions:
+def _made(state: StreamsState, member: Member, partition_count: PartitionCount) -> EndpointToPartitions:
     configured = None if state.configured is None else state.configured.subtopologies
     assert member.user_endpoint is not None
     has = member.assigned
-    return SourcePartitions(
-        member.user_endpoint,
-        _partitions(has.active, configured or {}, partition_count),
+    return EndpointToPartitions(
+        user_endpoint=Endpoint(host=member.user_endpoint.host, port=member.user_endpoint.port),
+        active_partitions=_partitions(has.active, configured or {}, partition_count),
         # To a client a warm-up task is a standby task.
-        _partitions(has.standby | has.warmup, configured or {}, partition_count),
+        standby_partitions=_partitions(has.standby | has.warmup, configured or {}, partition_count),
     )
 
 
 def _partitions(
     tasks: Iterable[Task], subtopologies: Mapping[str, ConfiguredSubtopology], partition_count: PartitionCount
-) -> list[tuple[str, list[int]]]:
+) -> list[TopicPartition]:
     found = []
     for name, numbers in by_subtopology(tasks):
         subtopology = subtopologies.get(name)
@@ -51,13 +51,5 @@ def _partitions(
             size = partition_count(topic) or 0
             there = [number for number in numbers if number < size]
             if there:
-                found.append((topic, there))
+                found.append(TopicPartition(topic=topic, partitions=there))
     return found
-
-
-def _entry(known: SourcePartitions) -> EndpointToPartitions:
-    return EndpointToPartitions(
-        user_endpoint=Endpoint(host=known.endpoint.host, port=known.endpoint.port),
-        active_partitions=[TopicPartition(topic=topic, partitions=numbers) for topic, numbers in known.active],
-        standby_partitions=[TopicPartition(topic=topic, partitions=numbers) for topic, numbers in known.standby],
-    )

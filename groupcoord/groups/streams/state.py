@@ -26,7 +26,7 @@ from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.groups.streams import records
 from ottla.groupcoord.groups.streams.holders import TaskHolders
 from ottla.groupcoord.groups.streams.internal_topics import ConfiguredTopology
-from ottla.groupcoord.groups.streams.members import Endpoint, Member
+from ottla.groupcoord.groups.streams.members import Member
 from ottla.groupcoord.groups.streams.tasks import NOTHING_ASSIGNED, Task, Tasks
 from ottla.groupcoord.groups.streams.topology import Topology
 from ottla.groupcoord.groups.streams.values import (
@@ -39,6 +39,7 @@ from ottla.groupcoord.groups.streams.values import (
     StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTopologyKey,
 )
+from ottla.wire.messages.streams_group_heartbeat import EndpointToPartitions
 
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 
@@ -48,15 +49,6 @@ class TaskPositions:
 
     offsets: dict[Task, int] = field(default_factory=dict)
     end_offsets: dict[Task, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class SourcePartitions:
-    """Which partitions a member answers queries about; of its standby and warm-up tasks only if the client wants that."""
-
-    endpoint: Endpoint
-    active: list[tuple[str, list[int]]]
-    standby: list[tuple[str, list[int]]]
 
 
 class StreamsState(EpochGroup[Member, Tasks]):
@@ -74,7 +66,8 @@ class StreamsState(EpochGroup[Member, Tasks]):
         self.positions: dict[str, TaskPositions] = {}
         self.shutdown_member_id: str | None = None
         self.endpoint_epoch = 0
-        self.source_partitions: dict[str, SourcePartitions] = {}
+        self.source_partitions: dict[str, EndpointToPartitions] = {}
+        """Which partitions members answer queries about, as all others are told."""
         self.rebalance_epochs: dict[str, int] = {}
         self._readers: dict[type, Callable[[Any], Any]] = {
             StreamsGroupMetadataKey: self.metadata_value,
