@@ -19,12 +19,23 @@ from typing import Any, cast
 import trio
 
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.groups.classic.records import (
+    GroupMetadataKey,
+    GroupMetadataRecord,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from ottla.groupcoord.groups.kinds import Kinds
+from ottla.groupcoord.groups.metadata import TopicImage
 from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.runtime.batches import whole_batch
+from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.turns import Turn
-from ottla.groupcoord.service import random_uuid, shard_kind
+from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.control.control_batch import Sender
@@ -44,6 +55,12 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import list_offsets
 from ottla.server.process.running import settle_interpreter
 from ottla.wire.compression import Compression
+from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.records import Record, encode_batch
 
@@ -51,6 +68,7 @@ NOW_MS = 1_700_000_000_000
 SEGMENTS = 2_000
 PRODUCERS = 100_000
 OFFSETS = 1_000_000
+MEMBERS = 10_000
 Work = Callable[[], Awaitable[object]]
 
 
@@ -259,6 +277,98 @@ async def controlling(root: Path) -> None:
         await measure(f"10,000 partitions: {what}", carry_out)
 
 
+async def groups(root: Path) -> None:
+    """Let one very large group go over to another protocol and back, and give its members their partitions."""
+    log = new_log(root, "groups")
+    kinds = Kinds()
+    batch = whole_batch(Outcome([classic_members(MEMBERS)], [], []), kinds.formats.encode_records, NOW_MS)
+    log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=NOW_MS)
+    partition = Partition("__consumer_offsets", 0, log, local_id=1)
+    partition.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
+    broker = SimpleNamespace(
+        partition=lambda topic, index: partition,
+        cluster=SimpleNamespace(topic=lambda name: None),
+        member=SimpleNamespace(is_fenced=False),
+        now_ms=lambda: NOW_MS,
+        surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
+    )
+    topic = InternalTopicLog(
+        cast(Any, broker), "__consumer_offsets", partitions_wanted=lambda: 1, commit_timeout_ms=int, load_codecs=kinds.formats.load_codecs
+    )
+    image = TopicImage("t", bytes(15) + b"t", (frozenset(),) * MEMBERS)
+    images = SimpleNamespace(
+        version=1, image=lambda name: image, image_by_id=lambda topic_id: image, topic_names=lambda: ["t"]
+    )
+    nobody = cast(Any, None)
+    coordinator = GroupCoordinator(
+        GroupConfig(group_initial_rebalance_delay_ms=0),
+        topic,
+        nobody,
+        cast(Any, images),
+        nobody,
+        lambda group_id: GroupSettings(),
+        nobody,
+        wall_clock=lambda: NOW_MS,
+        run_in_thread=trio.to_thread.run_sync,
+        kinds=kinds,
+    )
+
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            await trio.sleep(0.001)
+
+    def beat(epoch: int) -> Awaitable[object]:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="group",
+            member_id="new",
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        return finished(coordinator.consumer.heartbeat(request, api_version=1, client_id="", client_host="/"))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(coordinator.run)
+        coordinator.on_election(0)
+        served = coordinator._runtime.partition(0)
+        assert served is not None
+        await measure(f"A classic group of {MEMBERS:,} members is loaded", partial(until, lambda: not served.absent))
+
+        async def come() -> None:
+            await beat(0)
+            group: Any = served.shard(0)._groups["group"]
+            await until(lambda: group.assignment_epoch == group.group_epoch)
+
+        await measure("It becomes a consumer group, and its members are assigned", come)
+        await measure("It becomes a classic group again", partial(beat, -1))
+        assert served.shard(0)._groups["group"].group_type == "classic"
+        nursery.cancel_scope.cancel()
+
+
+def classic_members(count: int) -> GroupMetadataRecord:
+    """The record of a stable classic group whose members have a partition each."""
+    subscription = b"\0\1" + ConsumerProtocolSubscription(topics=["t"]).encode(1)
+    members = []
+    for number in range(count):
+        shares = [TopicPartition(topic="t", partitions=[number])]
+        members.append(
+            MemberMetadata(
+                member_id=f"consumer-{random_uuid()}",
+                client_id="consumer",
+                client_host="/127.0.0.1",
+                rebalance_timeout=60_000,
+                session_timeout=60_000,
+                subscription=subscription,
+                assignment=b"\0\1" + ConsumerProtocolAssignment(assigned_partitions=shares).encode(1),
+            )
+        )
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=5, protocol="range", leader=members[0].member_id, members=members
+    )
+    return GroupMetadataRecord(GroupMetadataKey(group="group"), value)
+
+
 def member_of_cluster(node_id: int, epoch: int) -> BrokerRegistration:
     endpoint = BrokerEndpoint(node_id, f"host{node_id}", 9092)
     return BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, None, epoch, {"PLAINTEXT": 0})
@@ -269,7 +379,7 @@ def committed(number: int, of_group: int) -> OffsetRecord:
     return OffsetRecord(key, OffsetCommitValue(offset=number, metadata="", commit_timestamp=NOW_MS))
 
 
-WORK = {work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets, controlling)}
+WORK = {work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets, groups, controlling)}
 
 
 async def main(*names: str) -> None:

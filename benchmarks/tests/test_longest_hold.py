@@ -6,11 +6,11 @@ import pytest
 from benchmarks import longest_hold
 
 
-@pytest.mark.parametrize("name", ["offsets", "producers", "retention"])
+@pytest.mark.parametrize("name", ["offsets", "producers", "retention", "groups"])
 async def test_work_can_be_measured(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for size in ("OFFSETS", "PRODUCERS", "SEGMENTS"):
+    for size in ("OFFSETS", "PRODUCERS", "SEGMENTS", "MEMBERS"):
         monkeypatch.setattr(longest_hold, size, 1000)
     await longest_hold.WORK[name](tmp_path)
     assert "longest wait" in capsys.readouterr().out
