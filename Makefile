@@ -17,7 +17,7 @@ NODE_MODULES := $(CACHE)/node/node_modules/.ready
 # Without its packages: one is compiled where it is installed, which needs a compiler, and is for another format of stores.
 PYJKS := 'pyjks>=20'
 CLIENT_SUITE := $(CACHE)/suites/kafka_python/.ready
-KGO := $(CACHE)/kgo/.ready
+GO_CLIENTS := $(patsubst %,$(CACHE)/%/.ready,kgo go_admin)
 # Apart from .venv, where a package needs the setuptools of old.
 DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
@@ -81,7 +81,7 @@ setup: .venv/.ready-to-test packages
 	@# A second make, because what the packages step installs decides which clients can be set up. A client that
 	@# cannot be set up does not stop the others: its tests are skipped, or fail under CI=true.
 	@$(MAKE) --no-print-directory --keep-going --silent $(CLIENT_SUITE) $(DIST_TOOLS) \
-	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(KGO)) || \
+	    $(if $(shell command -v npm),$(NODE_MODULES)) $(if $(shell command -v mvn),$(JARS)) $(if $(GO),$(GO_CLIENTS)) || \
 	    echo "make: some clients could not be set up; their tests will be missing" >&2
 	@$(BIN)/python -m compat_tests.apache.class_sharing || echo "make: no classes are shared; JVMs will start later" >&2
 
@@ -139,6 +139,6 @@ $(CLIENT_SUITE): compat_tests/setup/kafka_python_suite.sh compat_tests/suites/ka
 	sh $< $(BIN)/python $(@D)
 	@touch $@
 
-$(KGO): compat_tests/setup/franz_go.sh $(wildcard compat_tests/clients/kgo/*)
-	sh $< $(GO) $(@D)
+$(GO_CLIENTS): $(CACHE)/%/.ready: compat_tests/setup/go_client.sh $(wildcard compat_tests/clients/kgo/* compat_tests/clients/go_admin/*)
+	sh $< $(GO) $* $(@D)
 	@touch $@

@@ -304,6 +304,12 @@ def kgo() -> str:
 
 
 @pytest.fixture(scope="session")
+def go_admin() -> str:
+    """The command that `make setup` builds of clients/go_admin."""
+    return _need(CACHE / "go_admin" / "go_admin", "kafka-go")
+
+
+@pytest.fixture(scope="session")
 def java() -> list[str]:
     """The java command up to the class name, with Kafka's clients on the class path."""
     return ["java", *FAST_START, "-cp", f"{jars('kafka_4')}/*"]

@@ -97,6 +97,18 @@ CLIENTS = (
         ("clients/test_kgo.py",), "producer, consumer groups, share groups, transactions, under kills",
     ),
     Client(
+        "kafka-go", "Go", pinned("compat_tests/clients/go_admin/go.mod", r"segmentio/kafka-go v([\d.]+)"),
+        ("clients/test_go_admin.py",), "topics, at any broker of a cluster and at any worker",
+    ),
+    Client(
+        "sarama", "Go", pinned("compat_tests/clients/go_admin/go.mod", r"IBM/sarama v([\d.]+)"),
+        ("clients/test_go_admin.py",), "topics, at any broker of a cluster and at any worker",
+    ),
+    Client(
+        "Terraform's provider", "Go", pinned("compat_tests/clients/go_admin/go.mod", r"Mongey/terraform-provider-kafka v([\d.]+)"),
+        ("clients/test_go_admin.py",), "topics with settings, at any broker and at any worker",
+    ),
+    Client(
         "Kafka Streams", "Java", _of_both(KAFKA_4_TOOLS, KAFKA_3),
         ("clients/test_kafka_streams.py", "applications/test_kafka_streams.py"),
         "both group protocols, exactly once, under kills of the application and of the broker",

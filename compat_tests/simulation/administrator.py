@@ -1,4 +1,7 @@
-"""What an operator does meanwhile: moves replicas and leaders, changes levels, makes topics and deletes them. Errors are no matter."""
+"""What an operator does meanwhile, by way of any broker: moves replicas and leaders, changes levels, makes topics and deletes them.
+
+Errors are no matter.
+"""
 
 import random
 from typing import TYPE_CHECKING
@@ -72,8 +75,7 @@ class Administrator:
         )
 
     async def _ask(self, kind: FaultKind, target: str, request: Message, version: int) -> None:
-        controllers = [each.node_id for each in self._simulation.brokers if each.is_controller]
         self._simulation.record.add(FaultBegan, kind, target)
-        if controllers:
-            response = await self._client.ask(controllers[0], request, version)
-            self._simulation.trace.note(f"{kind} {target}: {response!r}")
+        # Any broker: what only the controller does it hands on.
+        response = await self._client.ask_any(request, version)
+        self._simulation.trace.note(f"{kind} {target}: {response!r}")

@@ -11,6 +11,8 @@ from compat_tests.test_restarts import read_all
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient
+from kafka.admin import NewTopic as KafkaTopic
 
 from ottla.server.commands.cli import main
 
@@ -37,6 +39,31 @@ def test_whoever_asks_at_the_first_port_gets_an_answer(workers):
     # Each of these connections goes to one of the two workers, as the kernel chooses.
     for _ in range(20):
         assert main(["ping", workers.bootstrap, "--timeout", "60"]) == 0
+
+
+@pytest.mark.parametrize("client", ["kafka-go", "sarama", "terraform"])
+def test_clients_in_go_make_and_delete_topics_by_way_of_any_worker(workers, client, run, go_admin):
+    # At the first port the kernel chooses the worker, and only one of them is the controller.
+    for address in (workers.bootstrap, *workers.own_addresses):
+        printed = run(go_admin, client, address, f"t-{uuid.uuid4().hex[:8]}")
+        steps = dict(line.split("=", 1) for line in printed.splitlines())
+        assert {"create", "delete"} <= steps.keys() and set(steps.values()) == {"<nil>"}, steps
+
+
+def test_kafka_python_makes_and_deletes_topics_by_way_of_any_worker(workers):
+    for address in (workers.bootstrap, *workers.own_addresses):
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        with closing(KafkaAdminClient(bootstrap_servers=address)) as admin:
+            admin.create_topics([KafkaTopic(name=name, num_partitions=2, replication_factor=1)])
+            wait_until(lambda: name in admin.list_topics(), "the topic is listed")  # noqa: B023 - called here
+            admin.delete_topics([name])
+
+
+def test_the_java_admin_makes_and_deletes_topics_by_way_of_any_worker(workers, in_one_jvm, java_scenarios):
+    for address in (workers.bootstrap, *workers.own_addresses):
+        printed = in_one_jvm(java_scenarios, "topics", address, f"t-{uuid.uuid4().hex[:8]}", "g", "")
+        found = dict(line.split("=", 1) for line in printed.splitlines())
+        assert (found["again"], found["deleted"]) == ("TopicExistsException", "UnknownTopicOrPartitionException")
 
 
 def test_a_new_topic_is_spread_over_the_workers(workers, topic):

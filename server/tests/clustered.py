@@ -80,6 +80,7 @@ class ScriptedController:
         self.answers: dict[str, Any] = {}
         self.decided: dict[Partition, PartitionState] = {}
         self.topics: dict[str, Any] = {}  # what a controller would say of the ids of topics: here nothing
+        self.brokers = {1: BrokerRegistration(1, {}, None)}  # one that tells of no features, as Kafka 3.9
         self._cluster = cluster
         self._changed = trio.Event()
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Builds the tests' program for franz-go, as one command that needs nothing beside it.
-#   franz_go.sh GO TARGET
+# Builds one of the tests' programs in Go, as one command that needs nothing beside it: `kgo` or `go_admin` of clients/.
+#   go_client.sh GO NAME TARGET
 # Any Go from 1.19 on will do (Debian 12 has that one): a newer one, if go.mod asks for it, comes through the module proxy,
 # as everything else. What it takes to build is removed afterwards, because it is some hundred times larger.
 set -eu
 go=$1
-mkdir -p "$2"
-target=$(cd "$2" && pwd)
-source=$(cd "$(dirname "$0")/../clients/kgo" && pwd)
+name=$2
+mkdir -p "$3"
+target=$(cd "$3" && pwd)
+source=$(cd "$(dirname "$0")/../clients/$name" && pwd)
 build=$target/build
 rm -rf "$build"
 mkdir "$build"
@@ -26,4 +27,4 @@ go1.19* | go1.20*)
     ;;
 esac
 cd "$source"
-"$go" build -o "$target/kgo" .
+"$go" build -o "$target/$name" .

@@ -1,0 +1,12 @@
+"""kafka-go, sarama and Terraform's provider: clients/go_admin/main.go makes topics and deletes them by way of one address.
+
+Tests of clusters and of workers do the same with each of their addresses.
+"""
+
+import pytest
+
+
+@pytest.mark.parametrize("client", ["kafka-go", "sarama", "terraform"])
+def test_topics_are_made_and_deleted(run, go_admin, bootstrap, unique, client):
+    steps = dict(line.split("=", 1) for line in run(go_admin, client, bootstrap, unique("topic")).splitlines())
+    assert {"create", "delete"} <= steps.keys() and set(steps.values()) == {"<nil>"}, steps
