@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import trio
+
 from ottla.groupcoord.groups.limits import NAMED_MAX
 from ottla.groupcoord.groups.metadata import TopicImages
 from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH
@@ -127,6 +129,8 @@ class ShareService:
         errors = _errors_in(response.results)
         for error in set(errors.values()):
             logger.warning("partitions of share group %s are not initialized: %s", request.group_id, error.name)
+        # There may be ten thousand of them.
+        await trio.lowlevel.checkpoint()
         taken_up = _partitions_in(response.results, lambda key: key not in errors)
         # Whoever is fenced was overtaken: somebody begins the same partitions at a later epoch, and answers for them.
         given_up = _partitions_in(response.results, lambda key: errors.get(key, FENCED) is not FENCED)

@@ -360,21 +360,14 @@ def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> Initi
     """A topic that is new to the group is read from where the group's settings say; new partitions of one that it reads
     already are read from their beginning, so that nothing that was produced meanwhile is lost.
     """
-    known = group.share_partitions
-    data = [
-        InitializeStateData(
-            topic_id=topic_id,
-            partitions=[
-                PartitionData(
-                    partition=partition,
-                    state_epoch=group.group_epoch,
-                    start_offset=FIRST_OFFSET if known.knows(topic_id) else ANY_OFFSET,
-                )
-                for partition in sorted(topic.partitions)
-            ],
-        )
-        for topic_id, topic in topics.items()
-    ]
+    known, epoch = group.share_partitions, group.group_epoch
+    data = []
+    for topic_id, topic in topics.items():
+        start_offset = FIRST_OFFSET if known.knows(topic_id) else ANY_OFFSET
+        partitions = [
+            PartitionData(partition=each, state_epoch=epoch, start_offset=start_offset) for each in sorted(topic.partitions)
+        ]
+        data.append(InitializeStateData(topic_id=topic_id, partitions=partitions))
     return InitializeShareGroupStateRequest(group_id=group.group_id, topics=data)
 
 

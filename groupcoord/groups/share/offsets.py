@@ -77,8 +77,8 @@ class OffsetAdministration:
         """Raise KafkaError if a partition has a negative number: Kafka notices that when all else is written down."""
         for topic in request.topics:
             image = self._images.image(topic.topic_name)
-            for each in topic.partitions:
-                if image is not None and each.partition_index < 0:
+            for each in [each for each in topic.partitions if each.partition_index < 0]:
+                if image is not None:
                     topic_id = base64.urlsafe_b64encode(image.topic_id).decode().rstrip("=")
                     found = f"{group.group_id} {topic_id} {each.partition_index}"
                     problem = f"Initialize share group parameters has invalid partitionId - {found}"
@@ -165,15 +165,15 @@ def _answer(
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id
         responses[name] = AlterShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=[])
-    for each in topic.partitions:
-        error = ErrorCode.NONE if each.partition_index in offsets else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        responses[name].partitions.append(
-            AlterShareGroupOffsetsResponsePartition(
-                partition_index=each.partition_index,
-                error_code=error,
-                error_message=error.message if error else None,
-            )
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    responses[name].partitions += [
+        AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=ErrorCode.NONE)
+        if index in offsets
+        else AlterShareGroupOffsetsResponsePartition(
+            partition_index=index, error_code=missing, error_message=missing.message
         )
+        for index in [each.partition_index for each in topic.partitions]
+    ]
 
 
 def deletion_of(group_id: str, topics: Topics) -> DeleteShareGroupStateRequest:
