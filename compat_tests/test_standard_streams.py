@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, Callable[[str, Path], list[str]]] = {
     "topics": lambda bootstrap, folder: ["list", "-b", bootstrap],
     "groups": lambda bootstrap, folder: ["describe", GROUP, "-b", bootstrap],
     "spread": lambda bootstrap, folder: ["--dry-run", "-b", bootstrap],
+    "features": lambda bootstrap, folder: ["-b", bootstrap],
     "produce": lambda bootstrap, folder: ["told", "-T", "-b", bootstrap],
     "consume": lambda bootstrap, folder: ["told", "-e", "-q", "-c", "1", "-b", bootstrap],
     "bench": lambda bootstrap, folder: ["--records", "10", "--round-trips", "1", "-b", bootstrap],

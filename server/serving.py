@@ -22,6 +22,7 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, present_limit
+from ottla.replication.log.storage import ACCESS, OsStorage
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.gate.dispatch import client_routes, served_routes
@@ -93,7 +94,8 @@ async def _serve_bound(
 ) -> None:
     readiness = Readiness()
     try:
-        broker = Broker(config, Surroundings(descriptors=descriptors), readiness)
+        storage = OsStorage(ACCESS[config.server.log_dirs_readable_by])
+        broker = Broker(config, Surroundings(storage=storage, descriptors=descriptors), readiness)
         # What a worker shares with others is no way to it alone.
         broker.register(bound[: len(config.listeners)])
         async with trio.open_nursery() as sessions:

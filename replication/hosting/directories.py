@@ -251,11 +251,16 @@ def _hold(log_directory: LogDirectory, node_id: int) -> HeldDirectory:
     return HeldDirectory(log_directory, lock, meta)
 
 
-def _lock(path: str, storage: Storage) -> DirectoryLock:
+def make_directories(path: str, storage: Storage) -> None:
+    """Make a directory and those above it, where they are missing."""
     # One by one, because the port to the disk makes a single directory at a time.
     for parent in (*reversed(PurePath(path).parents), PurePath(path)):
         if not storage.is_directory(str(parent)):
             storage.make_directory(str(parent))
+
+
+def _lock(path: str, storage: Storage) -> DirectoryLock:
+    make_directories(path, storage)
     lock = storage.lock(path_in(path, LOCK))
     if lock is None:
         raise LogDirectoryProblem(

@@ -6,9 +6,12 @@ belongs to the process, and goes when any descriptor of the file is closed: the 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
+
+from ottla.replication.log.replacing import PRIVATE_FILE
 
 
 class FileLock:
@@ -40,13 +43,26 @@ class FileLock:
 
 
 def lock_file(path: str) -> FileLock | None:
-    """The lock that keeps everybody else out; the file is made if it is missing. None: another process has it. OSError."""
-    lock = FileLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    """The lock that keeps everybody else out; the file is made if it is missing. None: another process has it. OSError.
+
+    Whoever can read the file can lock it, and keep a broker from starting. So it is its user's only, whoever may read the rest.
+    """
+    lock = FileLock(open_to_lock(path))
     try:
         return lock if lock.take(fcntl.LOCK_EX) else None
     except OSError:
         lock.release()  # here, because the error may be kept, and with it this frame
         raise
+
+
+def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
+    """A descriptor of a file that its user alone may open; the file is made if it is missing. OSError."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    # Kafka or an earlier version may have made it. That of another user stays as it is, and not every file system has modes.
+    with contextlib.suppress(OSError):
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, PRIVATE_FILE)
+    return descriptor
 
 
 def share_lock(path: str) -> FileLock | None:

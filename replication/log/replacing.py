@@ -18,6 +18,9 @@ from ottla.replication.system import O_DIRECTORY, SYNC_WAITS, full_sync
 IsStill = Callable[[], bool]
 
 TEMPORARY_SUFFIX = ".tmp"
+PRIVATE_FILE = 0o600
+"""The mode of a file that is its user's only."""
+
 SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole file system takes less time
 
 
@@ -52,35 +55,35 @@ class Replacement(NamedTuple):
     is_still: IsStill = always
 
 
-def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None) -> None:
-    """Write a file anew, in place. Without `is_still` whatever directory has that name will do."""
+def write_file(path: str, data: bytes, *, sync: bool, is_still: IsStill | None, mode: int = PRIVATE_FILE) -> None:
+    """Write a file anew, in place. Without `is_still` whatever directory has that name will do. `mode` is that of a new file."""
     if is_still is None:
-        _write(path, data, sync=sync)
+        _write(path, data, mode, sync=sync)
         return
     with _directory_of(path, is_still) as (directory, name):
-        _write(name, data, sync=sync, directory=directory)
+        _write(name, data, mode, sync=sync, directory=directory)
 
 
-def replace_file(file: Replacement) -> None:
+def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
     """Write a file so that a crash leaves either the old contents or the new, and the new once this returns."""
     # The contents are on the disk before the name leads to them, and the name before this returns.
     with _directory_of(file.path, file.is_still) as (directory, name):
-        _write(name + TEMPORARY_SUFFIX, file.data, sync=True, directory=directory)
+        _write(name + TEMPORARY_SUFFIX, file.data, mode, sync=True, directory=directory)
         _give_name(name, directory)
         full_sync(directory)
 
 
-def replace_files(files: Sequence[Replacement]) -> None:
+def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> None:
     """The same for many files, with few syncs. Those whose directory is gone are passed over."""
     if len(files) <= SYNCS_MAX or not SYNC_WAITS:
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                replace_file(file)
+                replace_file(file, mode)
         return
     written = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
-            write_file(file.path + TEMPORARY_SUFFIX, file.data, sync=False, is_still=file.is_still)
+            write_file(file.path + TEMPORARY_SUFFIX, file.data, sync=False, is_still=file.is_still, mode=mode)
             written.append(file)
     os.sync()  # one for all of them, before any old contents are given up
     for file in written:
@@ -109,8 +112,8 @@ def _give_name(name: str, directory: int) -> None:
     os.replace(name + TEMPORARY_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-def _write(path: str, data: bytes, *, sync: bool, directory: int | None = None) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644, dir_fd=directory)
+def _write(path: str, data: bytes, mode: int, *, sync: bool, directory: int | None = None) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode, dir_fd=directory)
     try:
         view = memoryview(data)
         while view:

@@ -30,12 +30,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from threading import Lock, local
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.locks import FileLock, lock_file
-from ottla.replication.log.replacing import IsStill, Replacement, always, replace_file, replace_files, write_file
+from ottla.replication.log.replacing import (
+    PRIVATE_FILE,
+    IsStill,
+    Replacement,
+    always,
+    replace_file,
+    replace_files,
+    write_file,
+)
 from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -184,15 +192,15 @@ class OsFile:
 
     __slots__ = ("_fd",)
 
-    def __init__(self, path: str, *, create: bool = False, private: bool = False) -> None:
+    def __init__(self, path: str, *, create: bool = False, private: bool = False, mode: int = PRIVATE_FILE) -> None:
         # `__del__` runs also when the open below fails.
         self._fd = -1
         # With O_APPEND a write goes to the end of the file as it is, also after it was cut. Nobody has to keep a
         # position.
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o600 if private else 0o644)
+        self._fd = os.open(path, flags, PRIVATE_FILE if private else mode)
         if private and os.fstat(self._fd).st_mode & 0o077:
-            os.fchmod(self._fd, 0o600)  # it was made by an earlier version, or copied
+            os.fchmod(self._fd, PRIVATE_FILE)  # it was made by an earlier version, or copied
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -267,11 +275,25 @@ def _close(fd: int) -> None:
     os.close(fd)
 
 
+class Access(NamedTuple):
+    """Modes of new files and new directories; the process' umask may take away from them."""
+
+    file: int
+    directory: int
+
+
+ACCESS: Final = {"user": Access(PRIVATE_FILE, 0o700), "group": Access(0o640, 0o750), "all": Access(0o644, 0o755)}
+"""By whom may read them."""
+
+
 class OsStorage:
     """The operating system's files."""
 
+    def __init__(self, access: Access = ACCESS["user"]) -> None:
+        self._access = access
+
     def open(self, path: str, *, create: bool = False, private: bool = False) -> OsFile:
-        return OsFile(path, create=create, private=private)
+        return OsFile(path, create=create, private=private, mode=self._access.file)
 
     def names(self, directory: str) -> list[str]:
         return os.listdir(directory)
@@ -300,7 +322,7 @@ class OsStorage:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path)
+        os.mkdir(path, self._access.directory)
 
     def read(self, path: str) -> bytes:
         # Not a file object, which asks the system twice as much: a broker reads two small files of each partition when it
@@ -315,13 +337,13 @@ class OsStorage:
             os.close(fd)
 
     def write(self, path: str, data: bytes, *, sync: bool = False, is_still: IsStill | None = None) -> None:
-        write_file(path, data, sync=sync, is_still=is_still)
+        write_file(path, data, sync=sync, is_still=is_still, mode=self._access.file)
 
     def replace(self, path: str, data: bytes, is_still: IsStill = always) -> None:
-        replace_file(Replacement(path, data, is_still))
+        replace_file(Replacement(path, data, is_still), self._access.file)
 
     def replace_all(self, files: Sequence[Replacement]) -> None:
-        replace_files(files)
+        replace_files(files, self._access.file)
 
     def rename(self, path: str, new_path: str) -> None:
         os.replace(path, new_path)

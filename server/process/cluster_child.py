@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from ottla.replication.log.replacing import PRIVATE_FILE
 from ottla.replication.system import dying_with_this_process, pidfd_open
 
 SERVING: Final = b"listening on "
@@ -32,7 +33,7 @@ class Child:
     def start(self) -> None:
         """In the main thread: a child dies with the thread that started it."""
 
-        with self.log_path.open("ab") as log:
+        with open(self.log_path, "ab", opener=_for_us_alone) as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
                 self._command,
@@ -77,7 +78,7 @@ class Child:
 
     def _write_down(self, chunk: bytes | bytearray) -> None:
         # There may be no room, or somebody has put something else in the place of the log.
-        with suppress(OSError), self.log_path.open("ab") as log:
+        with suppress(OSError), open(self.log_path, "ab", opener=_for_us_alone) as log:
             log.write(chunk)
 
     def serves(self) -> None:
@@ -103,6 +104,10 @@ class Child:
             words = log.read().decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(words) if line.strip()), "")
         return f"{self.name} {self.end}{': ' if last else ''}{last}"
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
 
 
 async def _wait_for(process: subprocess.Popen[bytes]) -> None:

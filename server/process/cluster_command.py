@@ -29,6 +29,7 @@ import trio
 
 from ottla import __version__
 from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.log.locks import open_to_lock
 from ottla.replication.log.storage import OsStorage
 from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
@@ -98,8 +99,8 @@ def run_cluster(
             raise ConfigError(f"{name} differs from broker to broker: `ottla cluster` chooses it")
     folder = (data or default_folder()).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(folder / ".lock", "w", opener=open_to_lock) as lock:
             _lock(lock, folder)
             known = Known.read(folder)
             secured = _secured(secure, known)
@@ -252,7 +253,7 @@ class LocalCluster:
 
     def _prepared_zookeeper(self, port: int) -> Child:
         home = self._folder / ZOOKEEPER
-        home.mkdir(exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
         configuration = home / "zoo.cfg"
         write_configuration(configuration, data=home, port=port)
         return Child("ZooKeeper", zookeeper_command(configuration), self._folder / "zookeeper.log")

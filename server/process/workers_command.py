@@ -111,6 +111,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
             node_id=config.node_id,
             accepted=config.accepted_log_dirs,
             has_journal=not config.is_member,
+            readable_by=config.server.log_dirs_readable_by,
         )
     except LogDirectoryProblem as problem:
         raise StartupError(str(problem)) from None

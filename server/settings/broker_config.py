@@ -122,6 +122,13 @@ class ServerConfig:
     cordoned_log_dirs: tuple[str, ...] = setting(
         (), dynamic="per-broker", doc="Data directories that get no new partitions; * means all of them (KIP-1066)."
     )
+    log_dirs_readable_by: str = setting(
+        "user",
+        choices=("user", "group", "all"),  # `ACCESS` of the storage
+        internal=True,
+        doc="Who may read the files of the data directories: the broker's user alone, its group too, or all; what is there already"
+        " keeps its modes.",
+    )
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     telemetry_max_bytes: int = setting(
         1_048_576, minimum=1, doc="Most bytes of metrics that a client may push at a time, which are never more than 1 MiB."

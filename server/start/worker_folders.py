@@ -26,9 +26,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ottla.replication.hosting.directories import LogDirectoryProblem, hold_directories
+from ottla.replication.hosting.directories import LogDirectoryProblem, hold_directories, make_directories
 from ottla.replication.log.names import LOCK, parse_partition_directory, path_in
-from ottla.replication.log.storage import OsStorage
+from ottla.replication.log.storage import ACCESS, OsStorage
 from ottla.server.cluster.log_dir_identities import check_journal
 from ottla.server.coordination.local_sockets import is_held
 from ottla.server.settings.worker_places import tree_socket, worker_folder
@@ -55,17 +55,17 @@ class FolderLock:
 
 
 def hold_folders(
-    log_dirs: Sequence[Path], count: int, *, node_id: int, accepted: Collection[str], has_journal: bool
+    log_dirs: Sequence[Path], count: int, *, node_id: int, accepted: Collection[str], has_journal: bool, readable_by: str = "user"
 ) -> FolderLock:
     """The right to run so many workers here. Raises LogDirectoryProblem, and OSError if the disk refuses.
 
     Waits a moment for workers that are about to end. Call it before the journal is opened, which is what it protects;
-    `has_journal` False: these workers have their tree elsewhere.
+    `has_journal` False: these workers have their tree elsewhere. `readable_by` is log.dirs.readable.by.
     """
     refuse_shared(log_dirs, count)
-    storage = OsStorage()
+    storage = OsStorage(ACCESS[readable_by])
     home = log_dirs[0] / FOLDER
-    home.mkdir(parents=True, exist_ok=True)
+    make_directories(str(home), storage)
     lock = _patiently_locked(storage, home)
     try:
         # Worker 0 takes it later. Here it only has to be seen that no broker which is alone has it.
