@@ -344,9 +344,9 @@ class Group:
         group.state = STABLE
         return group
 
-    def choose_protocol(self) -> None:
+    def choose_protocol(self) -> Steps:
         """All members are there, and there is one."""
-        self.protocol_name = self.members.select_protocol()
+        self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
 
 

@@ -11,8 +11,9 @@ Nothing here waits, replies or knows of states: that is `ottla.groupcoord.groups
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
+from ottla.groupcoord.groups.effects import in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -272,16 +273,19 @@ class Members:
         size = len(self.by_id)
         return any(self._speakers.get(name, 0) == size for name in names)
 
-    def select_protocol(self) -> str:
+    def select_protocol(self) -> Generator[None, None, str]:
         """The protocol that everyone supports and most members like best; in a draw the first in Kafka's hash table."""
         size = len(self.by_id)
         candidates = {name for name, count in self._speakers.items() if count == size}
         if len(candidates) == 1:
             return next(iter(candidates))
         votes: dict[str, int] = {}
-        for member in self:
+
+        def count(member: Member) -> None:
             name = member.vote(candidates)
             votes[name] = votes.get(name, 0) + 1
+
+        yield from in_pieces(self, count)
         return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
 
     def elect_joined_leader(self) -> bool:

@@ -263,21 +263,27 @@ class ClassicGroup(Group):
         self.members.replace_static(group_instance_id, new_member_id)
         self._schedule(SESSION, member.session_timeout_ms, new_member_id)
         self._update(member, request, protocols)
+        self._effects.carry_on(self._go_on_as(member, caller, old_member_id, was_leader, old))
+
+    def _go_on_as(
+        self,
+        member: Member,
+        caller: Caller,
+        old_member_id: str,
+        was_leader: str | None,
+        old: tuple[Protocols, int, int],
+    ) -> Steps:
+        """Let a static member that has come back go on under its new id."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
-        if self.state is STABLE and self.members.select_protocol() == self.protocol_name:
-
-            def settle(error: ErrorCode) -> None:
-                self._settle_replacement(member, caller, old_member_id, was_leader, old, error)
-
-            self._effects.carry_on(self._write(settle))
+        if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
+            yield from self._write(partial(self._settle_replacement, member, caller, old_member_id, was_leader, old))
             return
         self._park_join(member, caller)
-        reason = f"static member {new_member_id!r} replaces {old_member_id!r}"
         if self.state is PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
-            self._prepare_rebalance(reason)
+            self._prepare_rebalance(f"static member {member.member_id!r} replaces {old_member_id!r}")
 
     def _settle_replacement(
         self,
@@ -392,7 +398,7 @@ class ClassicGroup(Group):
         if not self.members:
             self._become_empty()
             return
-        self.protocol_name = self.members.select_protocol()
+        self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
         self._transition_to(COMPLETING_REBALANCE)
         self._log_rebalance()

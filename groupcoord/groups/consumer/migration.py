@@ -173,7 +173,7 @@ class Migration:
             member.assignment = self.encode_assignment(group.target_of(member.member_id), blob)
 
         yield from in_pieces(group.members.values(), keep)
-        classic.choose_protocol()
+        yield from classic.choose_protocol()
         yield from in_pieces(classic.members, assign)
         yield from in_pieces(group.tombstones(), written.append)
         written.append((yield from classic.written()))
