@@ -280,6 +280,7 @@ class Listener:
         """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
         # As long as nobody waits for memory, a slow peer does no harm.
         if self.buffers.memory.is_short:
+            self.buffers.memory.look_again()
             too_long = time.monotonic() - STALLED_S
             for connection in [each for each in self.connections if each.stalled_since < too_long]:
                 self._stalled.tell(

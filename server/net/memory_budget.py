@@ -14,6 +14,7 @@ Kafka's `queued.max.request.bytes` is this limit.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import NamedTuple, Self
 
@@ -27,6 +28,8 @@ BEYOND_S = 3.0
 
 
 class _Place(NamedTuple):
+    number: int
+    """In the order of coming. Who has to come back keeps it."""
     holder: object
     admitted: trio.Event
 
@@ -34,17 +37,20 @@ class _Place(NamedTuple):
 # The states of a holder (the inbox of a connection, or the connection while its request is answered):
 #
 #     outside    counts what it holds with `take` and `give_back`, and asks `may_take` before it wants more
-#     in line    in `wait`, its connection not read. `_admit` lets the first go: outside if there is room, or beyond
+#     in line    in `wait`, its connection not read. `_admit` lets the first go: admitted if there is room, else beyond
+#     admitted   may take although others stand in line, once. If there is no room by then it is the first in line again
 #     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
     """How many bytes are held, and who waits for room."""
 
-    __slots__ = ("_line", "_over", "_total", "most_used", "used")
+    __slots__ = ("_admitted", "_line", "_numbers", "_over", "_total", "most_used", "used")
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
         self._total = total
         self._line: deque[_Place] = deque()
         self._over: object = None  # who may go beyond the limit
+        self._admitted: dict[object, int] = {}  # with their numbers in line
+        self._numbers = itertools.count()
         self.used = 0
         self.most_used = 0  # since the system was given back what is free
 
@@ -65,7 +71,13 @@ class MemoryBudget:
         return self.used < self._total and not self._line
 
     def may_take(self, holder: object) -> bool:
-        return self.used < self._total or self._over is holder
+        """Whether `holder` may take more, and then does. Nobody takes what those in line wait for."""
+        if self._over is holder:
+            return True
+        if self.used >= self._total or (self._line and holder not in self._admitted):
+            return False
+        self._admitted.pop(holder, None)
+        return True
 
     def take(self, count: int) -> None:
         self.used += count
@@ -89,15 +101,21 @@ class MemoryBudget:
             self._over = successor
 
     def release(self, holder: object) -> None:
-        """`holder` goes beyond the limit no more."""
+        """`holder` goes beyond the limit no more, or wants no more."""
+        self._admitted.pop(holder, None)
         if self._over is holder:
             self._over = None
             self._admit()
 
+    def look_again(self) -> None:
+        """Whoever was admitted last may not have taken its part, because its peer is slow: then there is room for the next one."""
+        self._admit()
+
     async def wait(self, holder: object) -> None:
-        """Return when there seems to be room for `holder`. It has to ask `may_take` again, for others may be quicker."""
-        place = _Place(holder, trio.Event())
-        self._line.append(place)
+        """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
+        number = self._admitted.pop(holder, None)
+        place = _Place(next(self._numbers) if number is None else number, holder, trio.Event())
+        self._line.insert(sum(each.number < place.number for each in self._line), place)
         # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()
         try:
@@ -119,6 +137,8 @@ class MemoryBudget:
             place = self._line.popleft()
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
             # each other if nobody went beyond the limit.
-            if not has_room:
+            if has_room:
+                self._admitted[place.holder] = place.number
+            else:
                 self._over = place.holder
             place.admitted.set()

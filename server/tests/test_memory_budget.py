@@ -86,6 +86,72 @@ async def test_a_connection_that_gives_up_waiting_leaves_its_place_to_others(nur
     assert memory.may_take(third)
 
 
+async def test_nobody_takes_what_those_in_line_wait_for(nursery: trio.Nursery) -> None:
+    memory = MemoryBudget(10)
+    memory.take(10)
+    line = [object() for _ in range(3)]
+    admitted: list[int] = []
+
+    async def want(number: int) -> None:
+        await memory.wait(line[number])
+        admitted.append(number)
+
+    await memory.wait("beyond")
+    for number in range(3):
+        nursery.start_soon(want, number)
+        await trio.testing.wait_all_tasks_blocked()
+    memory.give_back(5)
+    assert not memory.may_take("newcomer")
+    # A small frame, which needs no leave, is quicker than the first in line.
+    memory.take(5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert admitted == [0] and not memory.may_take(line[0])
+    nursery.start_soon(want, 0)
+    await trio.testing.wait_all_tasks_blocked()
+    memory.give_back(5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert admitted == [0, 0], "it has kept its place"
+    assert [memory.may_take(each) for each in (line[1], line[2], line[0])] == [False, False, True]
+    memory.take(5)
+    memory.release("beyond")
+    await trio.testing.wait_all_tasks_blocked()
+    assert admitted == [0, 0, 1] and memory.is_beyond(line[1])
+    memory.give_back(5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert admitted == [0, 0, 1, 2] and not memory.is_short
+
+
+async def test_who_is_admitted_and_takes_nothing_holds_nobody_up(nursery: trio.Nursery) -> None:
+    memory = MemoryBudget(10)
+    memory.take(10)
+    admitted: list[int] = []
+
+    async def want(number: int) -> None:
+        await memory.wait(number)
+        admitted.append(number)
+
+    await memory.wait("beyond")
+    for number in range(3):
+        nursery.start_soon(want, number)
+        await trio.testing.wait_all_tasks_blocked()
+    memory.give_back(9)
+    await trio.testing.wait_all_tasks_blocked()
+    before = list(admitted)
+    for _ in range(2):
+        memory.look_again()
+        await trio.testing.wait_all_tasks_blocked()
+    assert (before, admitted) == ([0], [0, 1, 2])
+    # All of them have leave, and come back in the order in which they came.
+    memory.take(9)
+    for number in (2, 1, 0):
+        nursery.start_soon(want, number)
+        await trio.testing.wait_all_tasks_blocked()
+    for _ in range(3):
+        memory.give_back(1)
+        await trio.testing.wait_all_tasks_blocked()
+    assert admitted[3:] == [0, 1, 2]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 20)), max_size=40))
 def test_in_any_order_all_who_wait_are_admitted(wishes: list[tuple[str, int]]) -> None:
     async def serve(memory: MemoryBudget, holder: object, count: int) -> None:
