@@ -103,16 +103,19 @@ class FinalizedLevels:
 
     def _raised(self) -> Mapping[str, int]:
         levels = dict(self._levels.finalized)
-        for each in FEATURES:
-            if each.name not in self._levels.settled:
-                told = (broker.features.get(each.name, 0) for broker in self._states.brokers.values())
-                level = min(each.latest, *told) if self._states.brokers else 0
-                if level > levels.get(each.name, 0):
-                    levels[each.name] = level
+        for name, latest in self._wanted().items():
+            told = (broker.features.get(name, 0) for broker in self._states.brokers.values())
+            level = min(latest, *told) if self._states.brokers else 0
+            if level > levels.get(name, 0):
+                levels[name] = level
         return levels
 
+    def _wanted(self) -> dict[str, int]:
+        """The newest level of each feature that nobody has set."""
+        return {name: latest for name, latest in supported_levels().items() if name not in self._levels.settled}
+
     def _tell_who_lacks(self) -> None:
-        wanted = {each.name: each.latest for each in FEATURES if each.name not in self._levels.settled}
+        wanted = self._wanted()
         lacking = {
             broker.node_id
             for broker in self._states.brokers.values()
