@@ -88,6 +88,17 @@ def broken(trouble: str) -> Iterator[Callable[[int], dict[str, object]]]:
     os.close(descriptor)
 
 
+@contextmanager
+def started(*arguments: str, **streams: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that serves, which the test stops; it is killed if that comes to nothing."""
+    process = subprocess.Popen([*PROGRAM, *arguments], **{"stdin": subprocess.DEVNULL} | streams)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 def command_line(command: str, bootstrap: str, folder: Path) -> list[str]:
     return [*PROGRAM, command, *ARGUMENTS[command](bootstrap, folder)]
 
@@ -153,55 +164,54 @@ def test_a_closed_stdin_is_no_traceback(told_by: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
 def test_a_broker_that_cannot_announce_itself_serves_all_the_same(trouble: str, tmp_path: Path) -> None:
-    with broken(trouble) as of_stream, (tmp_path / "err").open("wb") as log:
-        process = subprocess.Popen(
-            [*PROGRAM, "start", "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"],
-            **{"stdin": subprocess.DEVNULL, "stderr": log} | of_stream(1),
-        )
-        said = lambda: (tmp_path / "err").read_text()
-        wait_until(lambda: " is ready: " in said() or process.poll() is not None, "the broker serves")
-        port = said().split(" is ready: PLAINTEXT on port ")[1].split()[0]
+    own = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"]
+    log = tmp_path / "log"
+    with (
+        broken(trouble) as of_stream,
+        log.open("wb") as errors,
+        started("start", *own, **{"stderr": errors} | of_stream(1)) as process,
+    ):
+        wait_until(lambda: " is ready: " in log.read_text() or process.poll() is not None, "the broker serves")
+        port = log.read_text().split(" is ready: PLAINTEXT on port ")[1].split()[0]
         _done("ping", f"127.0.0.1:{port}")
         process.terminate()
         assert process.wait(60) == 0
-    assert "Traceback" not in said()
+    assert "Traceback" not in log.read_text()
     lost = "The announcement is lost: cannot write to stdout: No space left on device"
-    assert (lost in said()) == (trouble == "full")
+    assert (lost in log.read_text()) == (trouble == "full")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
 def test_a_broker_that_cannot_log_serves_all_the_same(trouble: str, workers: str, tmp_path: Path) -> None:
     own = ["--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override", f"log.dirs={tmp_path / 'data'}"]
-    with broken(trouble) as of_stream:
-        process = subprocess.Popen(
-            [*PROGRAM, "start", "--workers", workers, *own],
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE} | of_stream(2),
-        )
-    assert process.stdout is not None
-    address = next(line for line in process.stdout if line.startswith(b"listening on ")).decode().split()[-1]
-    _done("ping", address)
-    process.stdout.close()  # as `head -9` does
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    with (
+        broken(trouble) as of_stream,
+        started("start", "--workers", workers, *own, **{"stdout": subprocess.PIPE} | of_stream(2)) as process,
+    ):
+        assert process.stdout is not None
+        address = next(line for line in process.stdout if line.startswith(b"listening on ")).decode().split()[-1]
+        _done("ping", address)
+        process.stdout.close()  # as `head -9` does
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
 def test_a_cluster_that_cannot_say_anything_serves_all_the_same(trouble: str, number: int, tmp_path: Path) -> None:
-    own = [*PROGRAM, "cluster", "--data", str(tmp_path / "data")]
-    with broken(trouble) as of_stream:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen([*own, "--brokers", "1"], **streams | of_stream(number))
-    asking = [*PROGRAM, "cluster", "status", "--data", str(tmp_path / "data")]
-    wait_until(
-        lambda: subprocess.run(asking, capture_output=True, check=False).returncode == 0 or process.poll() is not None,
-        "the cluster answers",
-    )
-    assert process.poll() is None
-    pid = int(subprocess.run(asking, capture_output=True, check=True).stdout.decode().split("(pid ")[1].split(")")[0])
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    own = ["--data", str(tmp_path / "data")]
+    asking = [*PROGRAM, "cluster", "status", *own]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with broken(trouble) as of_stream, started("cluster", *own, "--brokers", "1", **streams | of_stream(number)) as process:
+        wait_until(
+            lambda: subprocess.run(asking, capture_output=True, check=False).returncode == 0 or process.poll() is not None,
+            "the cluster answers",
+        )
+        told = subprocess.run(asking, capture_output=True, check=True).stdout.decode()
+        pid = int(told.split("(pid ")[1].split(")")[0])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     assert not Path(f"/proc/{pid}").exists()
 
 

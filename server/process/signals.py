@@ -68,12 +68,12 @@ class StopSignals(Stop):
                 self._end_process(EXIT_KILLED)
 
     async def _stop_with_all(self) -> None:
-        if self.asked.is_set():
+        for name in ABOUT_OTHERS:
+            logging.getLogger(name).addFilter(_as_expected)
+        if self.asked.is_set():  # a service manager may have sent SIGTERM to each process, and then this one hands over already
             return
         logger.info("stopping with all brokers of the cluster")
         self.hands_over = False
-        for name in ABOUT_OTHERS:
-            logging.getLogger(name).addFilter(_as_expected)
         await trio.sleep(TOGETHER_S)
         self.asked.set()
 

@@ -69,6 +69,22 @@ async def test_brokers_that_stop_together_hand_nothing_over_and_expect_each_othe
     assert caplog.records[-1].levelname == "WARNING"
 
 
+async def test_a_broker_that_hands_over_already_goes_on_with_that(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As under a service manager that sends SIGTERM to all processes."""
+    operator = Operator()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operator.run)
+        await operator.send(signal.SIGTERM)
+        await operator.send(ALL_STOP)
+        assert operator.stop.asked.is_set() and operator.stop.hands_over and not operator.stop.at_once.is_set()
+        with caplog.at_level(logging.INFO, "ottla"):
+            logging.getLogger("ottla.cluster").warning("nobody can be asked")
+        nursery.cancel_scope.cancel()
+    assert caplog.records[-1].levelname == "INFO"
+
+
 async def test_work_is_done_unless_a_signal_comes(autojump_clock: MockClock) -> None:
     stop = StopSignals()
 
