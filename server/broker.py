@@ -24,7 +24,7 @@ from ottla.replication.following.throttle import ReplicationThrottles
 from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.reminders import Reminders
-from ottla.server.cluster.features import TRANSACTION_VERSION
+from ottla.server.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION, TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
@@ -133,6 +133,7 @@ class Broker:
         )
         self.is_in_cluster = config.is_member
         self.member = ClusterMember(self, self._tree())
+        self.configs.has_eligible_leaders = lambda: self.member.features.level(ELIGIBLE_LEADER_REPLICAS_VERSION) > 0
         self.administration = self.member.administration
         self.quotas = ClientQuotas(config.quotas)
         self.administration.settings.entities.on_change(self.quotas.take)

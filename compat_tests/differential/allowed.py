@@ -2,19 +2,9 @@
 
 from compat_tests.differential.comparison import Allowed
 
-ELIGIBLE_LEADERS = (
-    "Kafka's controller sets min.insync.replicas for all brokers and watches over it, for eligible leader replicas"
-    " (KIP-966); Ottla has none, so it is a setting like others"
-)
 NO_QUORUM = "a broker that is alone has no metadata quorum; it says so, where Kafka describes the quorum of its controllers"
 
 ALLOWED: list[Allowed] = [
-    Allowed(
-        "*",
-        r"main .* (topics|results)\[0\]\.configs\[min\.insync\.replicas\]\.(config_source|synonyms\[[01]\](\.source)?)",
-        ELIGIBLE_LEADERS,
-    ),
-    Allowed("broker_configs/replicas_in_sync", r"main .* responses\[0\]\.error_(code|message)", ELIGIBLE_LEADERS),
     Allowed(
         "incremental_alter_configs/operations_that_are_none",
         r"main operation (4|-1|127) responses\[0\]\.error_(code|message)",
@@ -90,8 +80,7 @@ ALLOWED: list[Allowed] = [
     Allowed(
         "api_versions/*",
         r"main .* (supported_features|finalized_features).*",
-        "Kafka's features of its metadata log (metadata.version, kraft.version, eligible.leader.replicas.version) mean"
-        " nothing here, and not all others are served yet",
+        "Kafka's features of its metadata log (metadata.version, kraft.version) mean nothing here",
     ),
     Allowed(
         "quorum/the_quorum",

@@ -90,7 +90,7 @@ END = """
 | internal topics | Kafka's own records in `__consumer_offsets`, `__transaction_state` and `__share_group_state` |
 | clusters | Kafka 3.9's ZooKeeper mode: the same nodes, the same requests between brokers, mixed clusters; on one machine also without ZooKeeper |
 | settings | Kafka's names: [all of them](settings.md), with those that have no effect |
-| features | `group.version`, `share.version`, `streams.version`, `transaction.version`, told and changed as by Kafka 4.4; none beside brokers of Kafka 3.9 |
+| features | `group.version`, `share.version`, `streams.version`, `transaction.version`, and of a broker that is alone `eligible.leader.replicas.version`, told and changed as by Kafka 4.4; none beside brokers of Kafka 3.9 |
 | groups | settings of their own (`kafka-configs.sh --entity-type groups`) |
 | logins | TLS certificates, PLAIN, SCRAM, OAUTHBEARER, GSSAPI, by clients and between brokers; delegation tokens |
 | metrics | the names of the usual rules of the JMX exporter; those that clients push (KIP-714) |

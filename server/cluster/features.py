@@ -1,8 +1,12 @@
 """The features that clients and tools ask for by level (KIP-584, KIP-1022): the one place that lists them.
 
 A feature is *supported* by the software up to a level, and *finalized* at the level that the cluster uses. Levels are in the
-node /feature, where Kafka 3.9 keeps them. What has no meaning here is not listed: metadata.version, kraft.version and
-eligible.leader.replicas.version are about Kafka's own metadata log.
+node /feature, where Kafka 3.9 keeps them. What has no meaning here is not listed: metadata.version and kraft.version are about
+Kafka's own metadata log.
+
+eligible.leader.replicas.version (KIP-966) is one of a broker that is alone. It means that min.insync.replicas is a setting of all
+brokers, which cannot be taken away or set for one broker. Replicas that left the in-sync set and may lead all the same are none
+where each partition has one replica. The members of a cluster elect by ZooKeeper's rules, so they support no level of it.
 
     the node                        a broker that is alone           a member of a cluster
     is missing                      uses the newest levels           uses what can be used without the others
@@ -39,6 +43,7 @@ logger = logging.getLogger("ottla.features")
 
 GROUP_VERSION, SHARE_VERSION = "group.version", "share.version"
 STREAMS_VERSION, TRANSACTION_VERSION = "streams.version", "transaction.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPES = (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE)
@@ -47,12 +52,13 @@ UNKNOWN_EPOCH = -1
 
 class Feature(NamedTuple):
     """`keys`: the requests that have to be served for the feature to be one. `unfinalized`: the level that a member of a
-    cluster uses while none is finalized, 0 for what all brokers have to know."""
+    cluster uses while none is finalized, 0 for what all brokers have to know. `is_alone_only`: members of a cluster have none."""
 
     name: str
     latest: int
     keys: tuple[int, ...]
     unfinalized: int
+    is_alone_only: bool = False
 
 
 FEATURES = (
@@ -64,14 +70,19 @@ FEATURES = (
     Feature(STREAMS_VERSION, 1, (88, 89), 1),
     # InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit
     Feature(TRANSACTION_VERSION, 2, (22, 24, 25, 26, 28), 0),
+    # DescribeTopicPartitions
+    Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 1, (75,), 0, is_alone_only=True),
 )
 KINDS_OF_GROUPS = {"consumer": GROUP_VERSION, "streams": STREAMS_VERSION}
 """The names in group.coordinator.rebalance.protocols that count, with the features that they turn off where they are missing."""
 
 
-def supported_levels() -> dict[str, int]:
+def supported_levels(*, is_alone: bool = False) -> dict[str, int]:
     """The newest level of each feature, as a broker registers it."""
-    return {each.name: each.latest for each in FEATURES}
+    return {each.name: each.latest for each in FEATURES if is_alone or not each.is_alone_only}
+
+
+_ALONE_ONLY = frozenset(each.name for each in FEATURES if each.is_alone_only)
 
 
 class Levels(NamedTuple):
@@ -87,7 +98,9 @@ class Levels(NamedTuple):
 
     def unsupported(self, supported: Mapping[str, int]) -> dict[str, int]:
         """The finalized levels that a broker which supports these does not know."""
-        return {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
+        lacking = {name: level for name, level in self.finalized.items() if level > supported.get(name, 0)}
+        # A broker that was alone may have left its own here. The others mean nothing by it.
+        return {name: level for name, level in lacking.items() if name not in _ALONE_ONLY}
 
 
 class Update(NamedTuple):
@@ -120,7 +133,7 @@ class Features:
         """`kinds_of_groups`: those that this broker serves. `beside_kafka`: the release of Kafka's brokers in the cluster."""
         served = [each.lower() for each in kinds_of_groups]
         self._not_served = frozenset(name for kind, name in KINDS_OF_GROUPS.items() if kind not in served)
-        self.supported_levels = supported_levels() if beside_kafka is None else {}
+        self.supported_levels = supported_levels(is_alone=is_alone) if beside_kafka is None else {}
         self._beside_kafka = beside_kafka
         self._coordination = coordination
         self._is_alone = is_alone
@@ -146,7 +159,10 @@ class Features:
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
         """Features that a broker which serves these requests tells clients of; each is supported from level 0 on."""
-        return [each for each in FEATURES if self._are_told and all(key in served_keys for key in each.keys)]
+        if not self._are_told:
+            return []
+        possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
+        return [each for each in possible if all(key in served_keys for key in each.keys)]
 
     def finalized(self, served_keys: Container[int]) -> dict[str, int]:
         """Finalized feature levels; features at level 0 are omitted."""
@@ -184,6 +200,8 @@ class Features:
 
     def _level_of(self, feature: Feature, levels: Levels) -> int:
         level = levels.finalized.get(feature.name, 0)
+        if feature.is_alone_only and not self._is_alone:
+            return 0
         if feature.name in levels.settled:
             return level
         return feature.latest if self._is_alone else level or feature.unfinalized

@@ -33,6 +33,7 @@ from ottla.server.net.turns import computed
 from ottla.server.settings.changes import (
     check_broker,
     check_group,
+    check_min_insync_replicas,
     check_subscription,
     check_topic,
     check_with_listeners,
@@ -140,6 +141,7 @@ class SettingsAdministration:
         validate_only: bool = False,
         in_thread: bool = False,
         refusal: KafkaError | None = None,
+        names_min_insync_replicas: bool = False,
     ) -> None:
         """Change settings of this broker, or those of all brokers.
 
@@ -150,7 +152,12 @@ class SettingsAdministration:
             await self._up_to_date(partial(self.read_broker, for_all=for_all))
             try:
                 return await self._alter_broker(
-                    change, for_all=for_all, validate_only=validate_only, in_thread=in_thread, refusal=refusal
+                    change,
+                    for_all=for_all,
+                    validate_only=validate_only,
+                    in_thread=in_thread,
+                    refusal=refusal,
+                    names_min_insync_replicas=names_min_insync_replicas,
                 )
             except OutdatedSettings:
                 continue
@@ -163,6 +170,7 @@ class SettingsAdministration:
         validate_only: bool,
         in_thread: bool,
         refusal: KafkaError | None,
+        names_min_insync_replicas: bool,
     ) -> None:
         path = znodes.broker_config_path(None if for_all else self._node_id)
         async with self._turns.of([path]):
@@ -172,6 +180,8 @@ class SettingsAdministration:
             await computed(check_words, in_thread=len(texts) > CHECKED_AT_ONCE)
             if refusal is not None:
                 raise refusal
+            if names_min_insync_replicas:
+                check_min_insync_replicas(self.configs, known.texts, texts, for_all=for_all)
             check = partial(check_with_listeners, self.configs, texts, for_all=for_all)
             await computed(check, in_thread=self.configs.has_checkers)
             if validate_only:

@@ -16,6 +16,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_each, alter_resource
 from ottla.server.net.turns import computed
 from ottla.server.settings.changes import check_names
+from ottla.server.settings.repository import MIN_INSYNC_REPLICAS
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_configs import (
     AlterableConfig,
@@ -44,6 +45,8 @@ async def _replace(context: RequestContext[Port], resource: AlterConfigsResource
         change_broker=lambda _: texts,
         change_group=lambda _: texts,
         change_client_metrics=lambda _: texts,
+        # What is not among the settings of all brokers is taken away.
+        names_min_insync_replicas=not resource.resource_name or MIN_INSYNC_REPLICAS in texts,
         validate_only=validate_only,
     )
 

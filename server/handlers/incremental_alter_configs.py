@@ -40,6 +40,7 @@ from ottla.server.settings.changes import (
     check_changes,
 )
 from ottla.server.settings.loggers import change_loggers, check_logger_changes
+from ottla.server.settings.repository import MIN_INSYNC_REPLICAS
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -111,6 +112,7 @@ async def _alter(context: RequestContext[Port], resource: AlterConfigsResource, 
         change_broker=lambda texts: changed_broker(texts, changes),
         change_group=lambda texts: changed_group(texts, changes),
         change_client_metrics=lambda texts: changed_client_metrics(texts, changes),
+        names_min_insync_replicas=any(each.name == MIN_INSYNC_REPLICAS for each in changes),
         validate_only=validate_only,
         in_thread=is_long,
     )
@@ -143,6 +145,7 @@ async def alter_resource(
     change_broker: SettingsChange,
     change_group: SettingsChange,
     change_client_metrics: SettingsChange,
+    names_min_insync_replicas: bool,
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
@@ -153,7 +156,12 @@ async def alter_resource(
         # Kafka's brokers look at the change before its controller asks for the right.
         error = forbidden(context, AclOperation.ALTER_CONFIGS, resource_type, name)
         await settings.alter_broker(
-            change_broker, for_all=not name, validate_only=validate_only, in_thread=in_thread, refusal=error
+            change_broker,
+            for_all=not name,
+            validate_only=validate_only,
+            in_thread=in_thread,
+            refusal=error,
+            names_min_insync_replicas=names_min_insync_replicas,
         )
         return
     if resource_type not in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLIENT_METRICS):

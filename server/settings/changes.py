@@ -14,7 +14,13 @@ from ottla.groupcoord.group_settings import check_group_settings
 from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_settings
 from ottla.server.settings.client_metrics import check_client_metrics
 from ottla.server.settings.overrides import Texts
-from ottla.server.settings.repository import ConfigRepository, default_text, topic_settings, without_listener
+from ottla.server.settings.repository import (
+    MIN_INSYNC_REPLICAS,
+    ConfigRepository,
+    default_text,
+    topic_settings,
+    without_listener,
+)
 from ottla.server.settings.rules import BROKEN_RULE
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
@@ -188,6 +194,23 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
         else:
             _set_or_delete(result, change)
     return result
+
+
+def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
+    """Of a change that names it: refuse to take it away, or to set it for one broker, where it is one setting of all (KIP-966).
+
+    What one broker has from before that may go.
+    """
+    if not repository.has_eligible_leaders():
+        return
+    is_set = MIN_INSYNC_REPLICAS in after
+    if for_all and not is_set:
+        message = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    elif not for_all and (is_set or MIN_INSYNC_REPLICAS not in before):
+        message = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
 def check_broker(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:

@@ -45,6 +45,8 @@ DYNAMIC_BROKER_LOGGER_CONFIG = 6
 CLIENT_METRICS_CONFIG = 7
 GROUP_CONFIG = 8
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
 _SYNONYM_GROUPS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -84,6 +86,8 @@ class ConfigRepository:
         self.groups = GroupRepository(self.value_in_force)
         self.client_metrics: dict[str, Overrides] = {}
         self.client_metrics_changes = 0  # how many there were
+        self.has_eligible_leaders: Callable[[], bool] = lambda: False
+        """Whether min.insync.replicas is one setting of all brokers (KIP-966)."""
 
     # ------------------------------------------------------------------ topics
 
@@ -256,11 +260,19 @@ class ConfigRepository:
         public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
+    def told_for_all_brokers(self) -> Texts:
+        """The settings of all brokers as they are described: Kafka's controller writes min.insync.replicas there for KIP-966."""
+        texts = self.for_all_brokers.texts
+        if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
+            return texts
+        given = self.started_with.static.get(MIN_INSYNC_REPLICAS)
+        return {**texts, MIN_INSYNC_REPLICAS: given or default_text(self.known[MIN_INSYNC_REPLICAS]) or ""}
+
     def layers(self) -> tuple[tuple[Texts, int], ...]:
         """Run-time and start-up settings, highest first, each with its ConfigSource."""
         return (
             (self.for_this_broker.texts, DYNAMIC_BROKER_CONFIG),
-            (self.for_all_brokers.texts, DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.told_for_all_brokers(), DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.started_with.static, STATIC_BROKER_CONFIG),
         )
 

@@ -114,9 +114,10 @@ async def test_a_setting_that_is_given_anew_is_told_again(tmp_path: Path) -> Non
 
 async def test_run_time_settings_of_all_brokers_are_a_resource_of_their_own(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path)
-    assert describe(broker, BROKER, "").configs == []
+    # Kafka's controller sets this one, see below.
+    assert [each.name for each in describe(broker, BROKER, "").configs] == ["min.insync.replicas"]
     await change(broker, (BROKER, "", [("log.retention.ms", SET, "5")]), (BROKER, "1", [("max.connections", SET, "6")]))
-    (found,) = describe(broker, BROKER, "", include_synonyms=True).configs
+    found, _ = describe(broker, BROKER, "", include_synonyms=True).configs
     assert (found.name, found.value, found.config_source) == ("log.retention.ms", "5", 3)
     assert [each.source for each in found.synonyms] == [3]
     own = entry(broker, BROKER, "1", "max.connections", include_synonyms=True)
@@ -332,3 +333,52 @@ async def test_very_many_changes_of_one_resource_are_worked_out_in_a_thread(
         (ErrorCode.INVALID_CONFIG, "Config value append is not allowed for config key: num.io.threads")
     ]
     assert threads == [is_in_thread] * 4
+
+
+# ---------------------------------------------------------------------- min.insync.replicas, one setting of all brokers (KIP-966)
+
+
+def min_isr(broker: AdministeredBroker, kind: int, name: str) -> list[tuple[str | None, int]]:
+    """Its value and source, and those behind it."""
+    (found,) = describe(broker, kind, name, ["min.insync.replicas"], include_synonyms=True).configs
+    assert (found.value, found.config_source) == (found.synonyms[0].value, found.synonyms[0].source)
+    return [(each.value, each.source) for each in found.synonyms]
+
+
+async def test_min_insync_replicas_is_a_setting_of_all_brokers(tmp_path: Path) -> None:
+    """As Kafka 4.4 tells it, whose controller has written it there."""
+    broker = await broker_with_topic(tmp_path)
+    for kind, name in ((TOPIC, "t"), (BROKER, "1")):
+        assert min_isr(broker, kind, name) == [("1", 3), ("1", 5)]
+    assert min_isr(broker, BROKER, "") == [("1", 3)]
+    assert [each.name for each in describe(broker, BROKER, "").configs] == ["min.insync.replicas"]
+    cannot = 40, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    for operation, value in ((SET, "2"), (DELETE, None)):
+        assert await change(broker, (BROKER, "1", [("min.insync.replicas", operation, value)])) == [cannot]
+    assert await change(broker, (BROKER, "", [("min.insync.replicas", SET, "2")])) == [(0, None)]
+    assert min_isr(broker, TOPIC, "t") == [("2", 3), ("1", 5)]
+    gone = 40, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    assert await change(broker, (BROKER, "", [("min.insync.replicas", DELETE, None)])) == [gone]
+    replacing = alter.AlterConfigsRequest(
+        resources=[alter.AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[])], validate_only=False
+    )
+    (answer,) = (await alter_configs(replacing, broker.context(1))).responses
+    assert (answer.error_code, answer.error_message) == gone
+    assert min_isr(broker, TOPIC, "t") == [("2", 3), ("1", 5)]
+
+
+async def test_min_insync_replicas_given_at_start_is_what_all_brokers_have(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path, min_insync_replicas="1")
+    assert min_isr(broker, TOPIC, "t") == [("1", 3), ("1", 4), ("1", 5)]
+
+
+async def test_without_the_feature_min_insync_replicas_is_a_setting_like_others(tmp_path: Path) -> None:
+    broker = await broker_with_topic(tmp_path)
+    broker.configs.has_eligible_leaders = lambda: False
+    assert min_isr(broker, TOPIC, "t") == [("1", 5)]
+    assert describe(broker, BROKER, "").configs == []
+    assert await change(broker, (BROKER, "1", [("min.insync.replicas", SET, "2")])) == [(0, None)]
+    broker.configs.has_eligible_leaders = lambda: True
+    assert min_isr(broker, TOPIC, "t") == [("2", 2), ("1", 3), ("1", 5)]
+    assert await change(broker, (BROKER, "1", [("min.insync.replicas", DELETE, None)])) == [(0, None)], "it is from before"
+    assert min_isr(broker, TOPIC, "t") == [("1", 3), ("1", 5)]

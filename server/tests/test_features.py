@@ -16,6 +16,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Node, SetData, WriteRefused
 from ottla.replication.cluster.state import BrokerRegistration
 from ottla.server.cluster.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
     GROUP_VERSION,
     SHARE_VERSION,
@@ -25,6 +26,7 @@ from ottla.server.cluster.features import (
     Levels,
     decode_levels,
     encode_levels,
+    supported_levels,
 )
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.gate.context import RequestContext
@@ -200,7 +202,8 @@ async def test_what_the_release_before_wrote_is_read(tmp_path: Path) -> None:
     await broker.coordination.multi([Create(znodes.FEATURE, json.dumps(old).encode())])
     await broker.stop()
     broker = await opened(tmp_path)
-    assert finalized(broker) == {SHARE_VERSION: 1, STREAMS_VERSION: 1, TRANSACTION_VERSION: 1}
+    told = {SHARE_VERSION: 1, STREAMS_VERSION: 1, TRANSACTION_VERSION: 1}
+    assert finalized(broker) == told | {ELIGIBLE_LEADER_REPLICAS_VERSION: 1}, "it knew nothing of that one"
     assert not broker.member.features.is_served(GROUP_VERSION)
     await broker.stop()
 
@@ -236,8 +239,9 @@ def test_no_node_stops_a_broker(data: bytes) -> None:
 
 
 def test_every_feature_is_served_alone_and_in_a_cluster() -> None:
-    for is_in_cluster in (False, True):
-        assert ALL_KEYS.issubset(served_routes(is_in_cluster=is_in_cluster))
+    assert ALL_KEYS.issubset(served_routes(is_in_cluster=False))
+    of_members = {key for each in FEATURES if not each.is_alone_only for key in each.keys}
+    assert of_members.issubset(served_routes(is_in_cluster=True))
 
 
 async def test_what_is_turned_off_is_not_served(tmp_path: Path) -> None:
@@ -293,7 +297,7 @@ def test_classic_groups_are_always_served() -> None:
 
 # ------------------------------------------------------------------ in a cluster
 
-NEWEST = {each.name: each.latest for each in FEATURES}
+NEWEST = supported_levels()
 
 
 class OtherTree:
@@ -338,7 +342,7 @@ async def test_a_member_tells_of_no_features_before_they_are_finalized(data: byt
 async def test_a_member_tells_of_what_is_finalized() -> None:
     features, _ = member(node({TRANSACTION_VERSION: 2, GROUP_VERSION: 1}, [GROUP_VERSION, SHARE_VERSION]))
     await features.read()
-    assert [each.name for each in features.supported(ALL_KEYS)] == [each.name for each in FEATURES]
+    assert [each.name for each in features.supported(ALL_KEYS)] == list(NEWEST)
     assert (features.finalized(ALL_KEYS), features.epoch) == ({TRANSACTION_VERSION: 2, GROUP_VERSION: 1}, 3)
     # One was set to 0, the other was never raised.
     assert [features.is_served(each) for each in (SHARE_VERSION, STREAMS_VERSION)] == [False, True]
@@ -451,3 +455,18 @@ async def test_a_controller_that_is_too_slow_fails(autojump_clock: trio.testing.
     context.broker.member.controller.update_features = hang
     answer = await update_features(UpdateFeaturesRequest(feature_updates=[], timeout_ms=500), context)
     assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
+
+
+async def test_eligible_leaders_are_a_feature_of_a_broker_that_is_alone(tmp_path: Path) -> None:
+    """Members of a cluster elect by other rules: they tell of no level, and one that is left in the tree stops nobody."""
+    broker = await opened(tmp_path)
+    assert finalized(broker)[ELIGIBLE_LEADER_REPLICAS_VERSION] == 1
+    assert broker.configs.has_eligible_leaders()
+    await change(broker, (ELIGIBLE_LEADER_REPLICAS_VERSION, 0, SAFE))
+    assert ELIGIBLE_LEADER_REPLICAS_VERSION not in finalized(broker) and not broker.configs.has_eligible_leaders()
+    await broker.stop()
+    assert ELIGIBLE_LEADER_REPLICAS_VERSION not in NEWEST
+    features, _ = member(node({ELIGIBLE_LEADER_REPLICAS_VERSION: 1, GROUP_VERSION: 1}, [ELIGIBLE_LEADER_REPLICAS_VERSION]))
+    await features.read()
+    assert features.finalized(ALL_KEYS) == {GROUP_VERSION: 1}
+    assert features.level(ELIGIBLE_LEADER_REPLICAS_VERSION) == 0

@@ -163,7 +163,7 @@ class FinalizedLevels:
             raise InvalidUpdate(update, "The controller does not support the given upgrade type.")
         if update.level < 0:
             raise InvalidUpdate(update, "A feature version cannot be less than 0.")
-        supported = supported_levels()
+        supported = supported_levels(is_alone=self._is_alone)
         self._check_support(update, f"Local controller {self._node_id}", supported)
         if update.name not in supported:
             raise InvalidUpdate(update, f"Feature {update.name} not found.")
@@ -193,7 +193,7 @@ class FinalizedLevels:
     def _present(self, name: str) -> int:
         # A broker that is alone uses the newest level of what nobody has set.
         if self._is_alone and name not in self._levels.settled:
-            return supported_levels()[name]
+            return supported_levels(is_alone=True)[name]
         return self._levels.finalized.get(name, 0)
 
     async def _write(self, levels: Levels) -> bool:
