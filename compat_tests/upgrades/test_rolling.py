@@ -242,6 +242,27 @@ def test_a_rolling_upgrade_and_back_loses_and_doubles_nothing(before: Release, t
         assert _committed(cluster.bootstrap, len(transactions.committed)) == transactions.committed
 
 
+def test_a_broker_that_goes_back_without_that_is_left_out(before: Release, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    with cluster:
+        make_topics(cluster)
+        assert levels(cluster) == ["2"] * 3
+        controller = cluster.controller()
+        other = next(broker for broker in cluster.brokers if broker is not controller)
+        number = cluster.brokers.index(other)
+        other.stop()
+        before.runs(other)
+        other.launch()
+        line = f"Broker {number} is left out: its release does not support transaction.version=2, which this cluster uses"
+        wait_until(lambda: line in controller.log, "the controller says so", SETTLE_S)
+        told = cluster.metadata(controller, TOPIC)
+        assert told is not None and number not in [each.node_id for each in told.brokers]
+        assert all(part.leader_id not in (number, -1) for topic in told.topics for part in topic.partitions)
+        # It comes as soon as it may.
+        set_level(cluster, 0, SAFE_DOWNGRADE)
+        wait_until(lambda: _is_whole(cluster), "all replicas are in sync", SETTLE_S)
+
+
 def _committed(bootstrap: str, at_least: int) -> list[bytes]:
     """What a reader of what is committed finds up to the end, which is no earlier than that many."""
     settings = {"group.id": "unused", "isolation.level": "read_committed", "enable.partition.eof": True}

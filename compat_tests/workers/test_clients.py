@@ -1,5 +1,6 @@
 """Several workers are one cluster to clients, which need to know no more than the first port."""
 
+import json
 import re
 import urllib.request
 import uuid
@@ -7,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from compat_tests.support.brokers import wait_until
+from compat_tests.support.wire_client import WireClient
 from compat_tests.test_restarts import read_all
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,7 +16,10 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaTopic
 
+from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE, supported_levels
 from ottla.server.commands.cli import main
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @pytest.fixture
@@ -39,6 +44,22 @@ def test_whoever_asks_at_the_first_port_gets_an_answer(workers):
     # Each of these connections goes to one of the two workers, as the kernel chooses.
     for _ in range(20):
         assert main(["ping", workers.bootstrap, "--timeout", "60"]) == 0
+
+
+def test_every_worker_tells_of_the_levels_that_one_broker_has(workers, capsys):
+    newest = supported_levels()
+    for address in workers.own_addresses:
+        host, port = address.rsplit(":", 1)
+        with WireClient((host, int(port)), client_id="levels") as client:
+            told = client.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
+            assert {each.name: each.max_version_level for each in told.finalized_features} == newest
+            # Each of them takes a change, and hands it on to the controller.
+            for level, kind in ((1, SAFE_DOWNGRADE), (2, UPGRADE)):
+                update = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
+                answer = client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+                assert (answer.error_code, answer.error_message) == (0, None)
+    assert main(["features", "-b", workers.bootstrap, "--timeout", "60", "--json"]) == 0
+    assert {each["feature"]: each["finalized"] for each in json.loads(capsys.readouterr().out)} == newest
 
 
 @pytest.mark.parametrize("client", ["kafka-go", "sarama", "terraform"])
