@@ -17,6 +17,8 @@ from ottla.wire.records import RECORDS_OFFSET, build_batch, read_header
 RECORDS_PER_BATCH = 500
 COMPRESSED_FROM = 64 * 1024
 """Bytes of a long outcome's batch. Nearly all outcomes are much smaller, and stand in the log as Kafka's do."""
+COMPRESSION_LEVEL = 9
+"""The first one of Zstandard that looks back 4 MiB: what is written of a member first, and what last, stands far apart."""
 
 Encode = Callable[[list[Any], int], bytes]
 Pieces = Iterator[tuple[list[Any], bytes]]
@@ -45,4 +47,4 @@ def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> byt
     batch = encode(outcome.records, timestamp_ms)
     if len(batch) < COMPRESSED_FROM:
         return batch
-    return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD)
+    return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD, COMPRESSION_LEVEL)

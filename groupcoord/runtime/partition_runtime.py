@@ -357,7 +357,11 @@ class PartitionRuntime(Generic[ShardT]):
                 if self._shard is not shard:
                     return
                 for start in range(0, len(flight.records), RECORDS_PER_BATCH):
-                    self._replay(flight.records[start : start + RECORDS_PER_BATCH], flight.first_offset + start)
+                    piece = slice(start, start + RECORDS_PER_BATCH)
+                    records = flight.records[piece]
+                    self._replay(records, flight.first_offset + start)
+                    # Here, because to let go of very many records at the end takes a while, too.
+                    flight.records[piece] = [None] * len(records)
                     await turn.give_way()
                     if self._shard is not shard:
                         return

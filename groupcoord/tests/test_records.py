@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.groupcoord.groups import records
-from ottla.groupcoord.groups.classic.records import FORMATS as CLASSIC_FORMATS
+from ottla.groupcoord.groups.classic.members import FORMATS as CLASSIC_FORMATS
 from ottla.groupcoord.groups.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,

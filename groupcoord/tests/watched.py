@@ -33,6 +33,10 @@ class Watched(Shard):
         settle = super().settle
         return self._counted("settle", lambda: settle(*arguments, **options))
 
+    def replay(self, *arguments: Any, **options: Any) -> None:
+        replay = super().replay
+        self._counted("replay", lambda: replay(*arguments, **options))
+
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         steps = super().start_sessions(now_ms)
         while self._counted("start_sessions", lambda: next(steps, self)) is None:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from enum import Enum
 from typing import Self
 
-from ottla.groupcoord.groups.classic.members import Member, Members
+from ottla.groupcoord.groups.classic.members import Member, Members, members_of
 from ottla.groupcoord.groups.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
@@ -311,28 +311,22 @@ class Group:
         return GroupMetadataRecord(GroupMetadataKey(group=self.group_id), value)
 
     @classmethod
-    def of_record(cls, group_id: str, value: GroupMetadataValue, effects: Effects) -> Self:
-        """The group as it was when this was written: Stable, or Empty without members."""
+    def of_record(
+        cls, group_id: str, value: GroupMetadataValue, effects: Effects, members: Members | None = None
+    ) -> Self:
+        """The group as it was when this was written: Stable, or Empty without members. `members`: its own, if they are made."""
         group = cls(group_id, effects)
         timestamp_ms = value.current_state_timestamp
         # -1 stands for no time: values before version 2 have none.
         group.state_timestamp_ms = None if timestamp_ms == -1 else timestamp_ms
         group.generation_id = value.generation
         group.protocol_name = value.protocol
-        group.members = Members(value.protocol_type or None, value.leader)
-        for written in value.members:
-            # `add` asserts that both ids are free. One record that repeats an id must not keep the whole partition
-            # from loading.
-            if not group.members.has(written.member_id, written.group_instance_id):
-                group.members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
+        group.members = members_of(value) if members is None else members
         if group.members:
             # A record with members was written when a rebalance ended. So they go on from there and need not join
             # again.
             group.state = STABLE
             group.protocol_name = value.protocol or ""
-        # The leader has to be a member, whatever the record says.
-        if group.members.leader_id not in group.members:
-            group.members.leader_id = next(iter(group.members.by_id), None)
         group._remember_subscriptions()
         return group
 
@@ -348,21 +342,6 @@ class Group:
         """All members are there, and there is one."""
         self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
-
-
-def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
-    unknown_rebalance_timeout = written.rebalance_timeout == -1  # before version 1
-    return Member(
-        written.member_id,
-        group_instance_id=written.group_instance_id,
-        client_id=written.client_id,
-        client_host=written.client_host,
-        rebalance_timeout_ms=written.session_timeout if unknown_rebalance_timeout else written.rebalance_timeout,
-        session_timeout_ms=written.session_timeout,
-        # The record has the metadata of one protocol only. The others are back when the member joins again.
-        protocols={protocol_name: written.subscription},
-        assignment=written.assignment,
-    )
 
 
 def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:

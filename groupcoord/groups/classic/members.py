@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 
+from ottla.groupcoord.groups.classic.records import (
+    GROUP_METADATA_KEY,
+    GROUP_METADATA_VALUE_VERSION,
+    GroupMetadataKey,
+    GroupMetadataRecord,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from ottla.groupcoord.groups.effects import in_pieces
+from ottla.groupcoord.groups.records import RecordFormat
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
@@ -304,3 +313,56 @@ class Members:
     def rebalance_timeout_ms(self) -> int:
         # A client may send a negative timeout, and an empty group has none.
         return max(0, max((member.rebalance_timeout_ms for member in self), default=0))
+
+
+def members_of(value: GroupMetadataValue) -> Members:
+    """The members of a group's record."""
+    members = Members(value.protocol_type or None, value.leader)
+    for written in value.members:
+        # `add` asserts that both ids are free. One record that repeats an id must not keep the whole partition from
+        # loading.
+        if not members.has(written.member_id, written.group_instance_id):
+            members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
+    # The leader has to be a member, whatever the record says.
+    if members.leader_id not in members:
+        members.leader_id = next(iter(members.by_id), None)
+    return members
+
+
+def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
+    unknown_rebalance_timeout = written.rebalance_timeout == -1  # before version 1
+    return Member(
+        written.member_id,
+        group_instance_id=written.group_instance_id,
+        client_id=written.client_id,
+        client_host=written.client_host,
+        rebalance_timeout_ms=written.session_timeout if unknown_rebalance_timeout else written.rebalance_timeout,
+        session_timeout_ms=written.session_timeout,
+        # The record has the metadata of one protocol only. The others are back when the member joins again.
+        protocols={protocol_name: written.subscription},
+        assignment=written.assignment,
+    )
+
+
+class LoadedGroup(GroupMetadataRecord):
+    """A record from the log, with its members made: of a large group a thread does that when it decodes the record."""
+
+    def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        self._members = None if value is None else members_of(value)
+
+    def take_members(self) -> Members | None:
+        """The members for the group that this becomes; None if they were taken before."""
+        members, self._members = self._members, None
+        return members
+
+
+FORMATS = (
+    RecordFormat(
+        GROUP_METADATA_KEY,
+        GroupMetadataKey,
+        GroupMetadataValue,
+        written=(GROUP_METADATA_VALUE_VERSION,),
+        make=LoadedGroup,
+        is_superseding=True,
+    ),
+)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ottla.groupcoord.groups.classic.answers import refused_join, refused_sync
 from ottla.groupcoord.groups.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
-from ottla.groupcoord.groups.classic.members import UNKNOWN_MEMBER_ID
+from ottla.groupcoord.groups.classic.members import FORMATS, UNKNOWN_MEMBER_ID, LoadedGroup
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.groups.classic.records import FORMATS, GroupMetadataKey, GroupMetadataRecord
+from ottla.groupcoord.groups.classic.records import GroupMetadataKey, GroupMetadataRecord
 from ottla.groupcoord.groups.group import Group
 from ottla.groupcoord.groups.part import Host, Part, PartKind
 from ottla.groupcoord.groups.rebalance_log import AskLastRebalance, LastRebalance
@@ -77,7 +77,8 @@ class ClassicGroups(Part):
         if record.value is None:
             self._end(record, record_offset, producer_id)
         else:
-            group = self._groups[group_id] = ClassicGroup.of_record(group_id, record.value, self._effects)
+            members = record.take_members() if isinstance(record, LoadedGroup) else None
+            group = self._groups[group_id] = ClassicGroup.of_record(group_id, record.value, self._effects, members)
             if len(group.members) > self._effects.config.group_max_size:
                 self._oversized[group_id] = None
 

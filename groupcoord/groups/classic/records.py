@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.groupcoord.groups.records import RecordFormat
 from ottla.wire.schema import Array, Bytes, Int32, Int64, String, Struct, field
 
 GROUP_METADATA_KEY = 2
@@ -47,15 +46,3 @@ class GroupMetadataRecord(NamedTuple):
 
 def group_tombstone(group: str) -> GroupMetadataRecord:
     return GroupMetadataRecord(GroupMetadataKey(group=group), None)
-
-
-FORMATS = (
-    RecordFormat(
-        GROUP_METADATA_KEY,
-        GroupMetadataKey,
-        GroupMetadataValue,
-        written=(GROUP_METADATA_VALUE_VERSION,),
-        make=GroupMetadataRecord,
-        is_superseding=True,
-    ),
-)
