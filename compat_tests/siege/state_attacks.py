@@ -11,15 +11,26 @@ from compat_tests.support import raw
 from compat_tests.support.wire_client import WireClient
 
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -28,6 +39,7 @@ from ottla.wire.messages.txn_offset_commit import (
 
 BUILT, PARTITIONS = "siege-state", 500
 TIMES = 20
+MEMBERS, CLASSIC_MEMBERS = 1_000, 150
 TRIES = 50
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 MIB = 1 << 20
@@ -38,6 +50,8 @@ def of_states() -> Iterator[Attack]:
     count = PARTITIONS * TIMES
     for commits in (True, False):
         yield Attack("EndTxn", f"a transaction with {count} offsets, {commits=}", _ends_transaction(commits))
+    yield Attack("ConsumerGroupHeartbeat", f"{MEMBERS} members come, are described and leave at once", _large_group)
+    yield Attack("JoinGroup", f"a group of {CLASSIC_MEMBERS} becomes one of the newer protocol, and a classic one again", _migrates)
     for wait_ms in (0, 300):
         yield Attack("ShareFetch", f"{PARTITIONS} partitions with news, {wait_ms=}", _fetches_news(wait_ms))
 
@@ -96,8 +110,84 @@ def _ends_transaction(commits: bool) -> Callable[[Address], None]:
             client.ask(init, 4)
             asked = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
             client.ask(OffsetFetchRequest(groups=asked, require_stable=True), 8)
+            client.ask(DeleteGroupsRequest(groups_names=groups), 2)
 
     return run
+
+
+def _large_group(address: Address) -> None:
+    with contextlib.suppress(OSError), _connected(address) as client:
+        _make_topic(client)
+        group = f"siege-{uuid.uuid4()}"
+        client.ask(FindCoordinatorRequest(coordinator_keys=[group], key_type=GROUP), 4)
+        ids = [f"m{number}" for number in range(MEMBERS)]
+        for member_id in ids:
+            _until(lambda member_id=member_id: client.ask(_newcomer(group, member_id), 1), lambda answer: not answer.error_code)
+        client.ask(ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False), 0)
+        client.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=each) for each in ids]), 5)
+        client.ask(DeleteGroupsRequest(groups_names=[group]), 2)
+
+
+def _newcomer(group: str, member_id: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[BUILT],
+        topic_partitions=[],
+    )
+
+
+def _migrates(address: Address) -> None:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as peers:
+        one = peers.enter_context(_connected(address))
+        _make_topic(one)
+        group = f"siege-{uuid.uuid4()}"
+        coordinator = FindCoordinatorRequest(coordinator_keys=[group], key_type=GROUP)
+        _until(lambda: one.ask(coordinator, 4), lambda answer: not answer.coordinators[0].error_code)
+        # Only now, because the broker closes connections that idle.
+        clients = [one, *(peers.enter_context(_connected(address)) for _ in range(CLASSIC_MEMBERS - 1))]
+        subscription = b"\0\1" + ConsumerProtocolSubscription(topics=[BUILT]).encode(1)
+        join = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription)],
+        )
+        # The first is a group of its own at once, and joins once more when the others are on their way.
+        first = one.ask(join, 3)
+        for client in clients[1:]:
+            client.send(join, 3)
+        time.sleep(1)
+        join.member_id = first.member_id
+        one.send(join, 3)
+        joined = [client.receive() for client in clients]
+        if None in joined:
+            return
+        given = []
+        for number, answer in enumerate(joined):
+            shares = [TopicPartition(topic=BUILT, partitions=[number])]
+            blob = b"\0\1" + ConsumerProtocolAssignment(assigned_partitions=shares).encode(1)
+            given.append(SyncGroupRequestAssignment(member_id=answer.member_id, assignment=blob))
+        for client, answer in zip(clients, joined, strict=True):
+            leads = answer.member_id == answer.leader
+            sync = SyncGroupRequest(
+                group_id=group,
+                generation_id=answer.generation_id,
+                member_id=answer.member_id,
+                assignments=given if leads else [],
+            )
+            client.send(sync, 3)
+        for client in clients:
+            client.receive()
+        one.ask(_newcomer(group, "new"), 1)
+        one.ask(ConsumerGroupHeartbeatRequest(group_id=group, member_id="new", member_epoch=-1), 1)
+        leaving = [MemberIdentity(member_id=answer.member_id) for answer in joined]
+        one.ask(LeaveGroupRequest(group_id=group, members=leaving), 5)
+        one.ask(DeleteGroupsRequest(groups_names=[group]), 2)
 
 
 def _fetches_news(wait_ms: int) -> Callable[[Address], None]:
