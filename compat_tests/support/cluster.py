@@ -10,6 +10,7 @@ A broker's number in `brokers` is its id. Every broker keeps its address and its
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -63,6 +64,7 @@ class Cluster:
         """
         directory.mkdir(exist_ok=True)
         self.directory = directory
+        self._turns = itertools.count()  # at being asked
         self._network = network
         place = network.add("zookeeper") if isinstance(network, Network) else None
         self.settings = settings_of(len(kinds)) | (settings or {})
@@ -216,7 +218,7 @@ class Cluster:
     # --- what they are asked for --------------------------------------------------------------------------------------
 
     def reassign(self, topic: str, targets: Mapping[int, list[int]]) -> None:
-        """Asks the controller, whoever that is, until it agrees; it goes on moving replicas afterwards."""
+        """Asks until the controller agrees; it goes on moving replicas afterwards."""
         named = message_class("AlterPartitionReassignmentsRequest").ReassignableTopic
         partitions = [
             named.ReassignablePartition(version=0, partition_index=index, replicas=replicas)
@@ -228,21 +230,25 @@ class Cluster:
             errors = [each.error_code for found in answer.responses for each in found.partitions]
             return answer.error_code == 0 and len(errors) == len(targets) and not any(errors)
 
-        self._ask_controller("AlterPartitionReassignments", 0, is_agreed, timeout_ms=5000, topics=asked)
+        self._ask("AlterPartitionReassignments", 0, is_agreed, timeout_ms=5000, topics=asked)
 
     def elect_preferred(self, topic: str, partitions: Sequence[int]) -> None:
         """Moves leaders to the first of their replicas, where that is in sync; it need not be."""
         named = message_class("ElectLeadersRequest").TopicPartitions
         asked = [named(version=1, topic=topic, partitions=list(partitions))]
-        self._ask_controller(
+        self._ask(
             "ElectLeaders", 1, lambda answer: True, election_type=0, topic_partitions=asked, timeout_ms=5000
         )
 
-    def _ask_controller(self, name: str, version: int, is_done: Callable[[Any], bool], **fields: Any) -> None:
+    def _ask(self, name: str, version: int, is_done: Callable[[Any], bool], **fields: Any) -> None:
+        """Ask one broker after the other, or the controller where some are Kafka 3.9's, which hand nothing on."""
+        is_anybodys = all(isinstance(broker, OttlaProcess) for broker in self.brokers)
+
         def ask() -> bool:
-            broker = self.controller()
+            running = self.running
+            broker = running[next(self._turns) % len(running)] if is_anybodys else self.controller()
             with contextlib.suppress(AssertionError, OSError), Peer((broker.host, broker.port), timeout_s=30) as peer:
                 return is_done(peer.call(name, version, **fields))
             return False
 
-        wait_until(ask, f"the controller agrees to {name}", 60)
+        wait_until(ask, f"{name} is agreed to", 60)

@@ -5,7 +5,7 @@ which listener -> the controller decides about rights and quotas as if it had be
 answer on as it is. A client has to pause as long as the longer pause of both brokers says.
 
 The controller may move meanwhile. The first broker tries again within the request's own `timeout_ms`, or without one within
-request.timeout.ms. After that it answers NOT_CONTROLLER, in the form that the API has for it. As in Kafka a request is sent
+request.timeout.ms; but not a large request, which keeps memory that others may want. After that it answers NOT_CONTROLLER, in the form that the API has for it. As in Kafka a request is sent
 again, too, when nobody knows whether it was carried out: CreateTopics may find then that its own topic exists already.
 
 Where no controller takes envelopes (Kafka 3.9's does not, and says so by saying nothing in its node) clients are told
@@ -31,6 +31,7 @@ from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.replication.reminders import Reminder
 from ottla.replication.slices import Slices
 from ottla.server.gate.context import THIS_BROKER
+from ottla.server.net.large_requests import LARGE_FRAME_BYTES
 from ottla.server.net.turns import computed, is_short
 from ottla.server.peers.connection import Exchange, Exchanges
 from ottla.wire.answers import EncodedAnswer
@@ -130,7 +131,7 @@ class ForwardingManager:
             if response is not None:
                 return response
             left_s = deadline - trio.current_time()
-            if left_s <= 0 or not election.takes_envelopes:
+            if left_s <= 0 or not election.takes_envelopes or await self._is_large(request, context):
                 return None
             # While there is no controller there is nobody to ask.
             with trio.move_on_after(left_s if controller_id == NO_CONTROLLER else min(pause_s, left_s)):
@@ -147,7 +148,7 @@ class ForwardingManager:
         with trio.move_on_at(deadline):
             exchange = await self._exchanges.get(type(request), context.api_version)
             async with self._turn(context.client_host):
-                body = await computed(partial(exchange.encoded, request), in_thread=not is_short(request))
+                body = await _encoded(exchange, request)
                 answered = await self._ask(controller_id, _envelope(exchange, body, context), deadline)
         if answered is None or answered.error_code == ErrorCode.NOT_CONTROLLER:
             return None
@@ -162,6 +163,13 @@ class ForwardingManager:
             # The first field of all answers that are passed on.
             context.charge.carry(int.from_bytes(data[start : start + 4], signed=True))
         return EncodedAnswer(data[start:])
+
+    async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
+        """Whether it keeps memory from others (`server/net/holdings.py`). Such a request is sent once, and waits for nobody."""
+        if is_short(request):
+            return False
+        exchange = await self._exchanges.get(type(request), context.api_version)
+        return len(await _encoded(exchange, request)) > LARGE_FRAME_BYTES
 
     @asynccontextmanager
     async def _turn(self, address: str) -> AsyncIterator[None]:
@@ -198,6 +206,10 @@ class ForwardingManager:
         while self._election.controller_id == controller_id:
             await self._election.moved.wait()
         scope.deadline = trio.current_time() + MOVE_GRACE_S
+
+
+async def _encoded(exchange: Exchange, request: Any) -> bytes:
+    return await computed(partial(exchange.encoded, request), in_thread=not is_short(request))
 
 
 def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> EnvelopeRequest:

@@ -433,6 +433,15 @@ async def test_it_is_tried_again_while_the_controller_moves(autojump_clock: trio
     assert ways.made == 1, "the connection is used again"
 
 
+async def test_a_large_request_does_not_wait_for_a_controller() -> None:
+    """It keeps memory from others meanwhile."""
+    large = create(*[f"{number:06}" + "x" * 40 for number in range(2_000)])
+    ways = Scripted(not_there)
+    for controller_id in (NO_CONTROLLER, 1):
+        assert await forwarded(await manager(FakeElection(controller_id), ways), large) == "refused"
+    assert len(ways.asked) == 1
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 700])
 async def test_after_its_time_a_request_is_refused_as_by_any_other_broker(
     timeout_ms: int, autojump_clock: trio.testing.MockClock
