@@ -7,7 +7,14 @@ from benchmarks.brokers import Ottla
 from benchmarks.clients import create_topic
 from benchmarks.programs import compiler
 from benchmarks.wire_client import Client, fetch_frame
-from benchmarks.workloads.saturation import FETCHED_BYTES_MAX, PARTITIONS, produce_frames, records_of, saturate
+from benchmarks.workloads.saturation import (
+    FETCHED_BYTES_MAX,
+    PARTITIONS,
+    mixed_frames,
+    records_of,
+    saturate,
+    single_frames,
+)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
@@ -16,7 +23,7 @@ def test_every_answer_is_of_a_request_that_was_carried_out(tmp_path: Path) -> No
     try:
         create_topic(broker, "t", PARTITIONS)
         with Client(broker.port) as client:
-            topic_id, produced = client.topic_id("t"), produce_frames("t")
+            topic_id, produced = client.topic_id("t"), mixed_frames("t")
             fetched = [fetch_frame(topic_id, FETCHED_BYTES_MAX, index) for index in range(PARTITIONS)]
             numbers = saturate(tmp_path, broker.port, 0.5, topic_id, fetched, produced)
             assert records_of(client, topic_id) >= numbers["answers"] > 0
@@ -27,6 +34,6 @@ def test_every_answer_is_of_a_request_that_was_carried_out(tmp_path: Path) -> No
 
 
 def test_half_of_the_requests_are_for_one_partition() -> None:
-    frames = produce_frames("t")
-    one, several = frames[::2], frames[1::2]
-    assert len(set(one)) == PARTITIONS and len(set(several)) == 1
+    frames = mixed_frames("t")
+    assert [len(each) for each in frames[::2]] == [len(each) for each in single_frames("t")]
+    assert len(set(frames[::2])) == PARTITIONS and len(set(frames[1::2])) == 1

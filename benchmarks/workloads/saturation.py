@@ -1,8 +1,8 @@
 """Many small clients at saturation: how long Produce waits with 100 producers and 40 consumers, from sending it to its answer.
 
-Each producer sends its next request when the last one is answered. Half of them send one record of 1 KiB. The others send what clients
-of several partitions do: one request with a small snappy batch for each of twelve. Consumers ask for what comes behind the end of
-a partition, and let the broker wait for it. `c/saturate.c` is all of them, and costs next to nothing.
+Each producer sends its next request when the last one is answered: one record of 1 KiB, or, in the second row, half of them a small
+snappy batch for each of twelve partitions. That row says whether long requests hold up short ones, and the other way round. Consumers
+ask for what comes behind the end of a partition, and let the broker wait for it. `c/saturate.c` is all of them, and costs next to nothing.
 """
 
 import json
@@ -49,16 +49,17 @@ BESIDE = (Metric("per_second", "/s", digits=0, label="answers"),)
 def rows(session: Session) -> Generator[Row]:
     if compiler() is None:
         raise Failed("no C compiler here")
-    name = f"Produce with {PRODUCERS} producers and {CONSUMERS} consumers at saturation"
-    yield Row(name, session.main(), saturation(session), METRICS, session.rounds, beside=BESIDE)
+    for frames, sent in ((single_frames, "one record a request"), (mixed_frames, f"half of them {PARTITIONS} small snappy batches a request")):
+        name = f"Produce with {PRODUCERS} producers and {CONSUMERS} consumers at saturation, {sent}"
+        yield Row(name, session.main(), saturation(session, frames), METRICS, session.rounds, beside=BESIDE)
 
 
-def saturation(session: Session) -> Callable[[Broker], Mapping[str, float]]:
+def saturation(session: Session, frames: Callable[[str], list[bytes]]) -> Callable[[Broker], Mapping[str, float]]:
     seconds = max(LEAST_SECONDS, SECONDS * session.share)
 
     def run(broker: Broker) -> Mapping[str, float]:
         with new_topic(broker, PARTITIONS) as topic, Client(broker.port) as client:
-            produced = produce_frames(topic)
+            produced = frames(topic)
             for request in produced:
                 client.produce(request)
             topic_id = client.topic_id(topic)
@@ -74,13 +75,18 @@ def saturation(session: Session) -> Callable[[Broker], Mapping[str, float]]:
     return run
 
 
-def produce_frames(topic: str) -> list[bytes]:
-    """One record for one partition and batches for all of them, in turns."""
-    one, small = batch_of(1024), encode_batch([Record(0, 1, None, TEXT)] * 4, compression=Compression.SNAPPY)
+def single_frames(topic: str) -> list[bytes]:
+    """One record for each partition in turn."""
+    return [produce_frame(topic, batch_of(1024), index=index) for index in range(PARTITIONS)]
+
+
+def mixed_frames(topic: str) -> list[bytes]:
+    """The same, with batches for all of them after each."""
+    small = encode_batch([Record(0, 1, None, TEXT)] * 4, compression=Compression.SNAPPY)
     batches = [PartitionProduceData(index=index, records=memoryview(small)) for index in range(PARTITIONS)]
     data = TopicProduceData(name=topic, partition_data=batches)
     for_all = frame(ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[data]), PRODUCE_VERSION)
-    return [each for index in range(PARTITIONS) for each in (produce_frame(topic, one, index=index), for_all)]
+    return [each for one in single_frames(topic) for each in (one, for_all)]
 
 
 def records_of(client: Client, topic_id: bytes) -> int:
