@@ -26,6 +26,8 @@ ONLY_AMONG_BROKERS_OF_3_9 = {
     *("LeaderAndIsrRequest", "StopReplicaRequest", "UpdateMetadataRequest", "ControlledShutdownRequest"),
     *("AlterPartitionRequest", "AllocateProducerIdsRequest"),
 }
+# What brokers of Kafka 4.4 send their controllers, which are no brokers.
+ONLY_TO_CONTROLLERS = {"EnvelopeRequest"}
 AREAS_OF_RIGHTS = ("rights_to_", "tokens")
 WITHOUT_RIGHTS = {"ApiVersionsRequest", "SaslHandshakeRequest", "SaslAuthenticateRequest"}
 # They are served by a broker of Kafka with a plug-in only: `clients/test_telemetry_beside_kafka.py`.
@@ -84,7 +86,7 @@ def test_every_allowed_difference_is_one():
 def test_every_request_is_asked_with_and_without_rights():
     served = {each.request_class.__name__ for each in all_routes().values()}
     asked = {each.subject.__name__ for each in SCENARIOS.values() if each.area.startswith(AREAS_OF_RIGHTS)}
-    assert served - asked == ONLY_AMONG_BROKERS_OF_3_9 | WITHOUT_RIGHTS | WITH_PLUG_IN
+    assert served - asked == ONLY_AMONG_BROKERS_OF_3_9 | ONLY_TO_CONTROLLERS | WITHOUT_RIGHTS | WITH_PLUG_IN
 
 
 def test_every_golden_file_has_its_scenario():
