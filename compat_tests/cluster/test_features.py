@@ -14,13 +14,13 @@ from compat_tests.support.cluster import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from ottla.server.cluster.features import FEATURES, supported_levels
+from ottla.server.cluster.features import supported_levels
 from ottla.server.commands.cli import main
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 
 NEWEST = supported_levels()
-LOWERED = [f"{each.name}=0" for each in FEATURES]
+LOWERED = [f"{name}=0" for name in NEWEST]
 
 
 def told(cluster: Cluster) -> list[tuple[dict[str, int], int]]:

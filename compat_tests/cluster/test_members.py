@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from ottla.server.cluster.features import supported_levels
+
 RECORDS = [b"%d" % number for number in range(500)]
 
 
@@ -132,7 +134,7 @@ def test_what_a_member_says_of_itself(tmp_path: Path, zookeeper: Ensemble, tree:
             "endpoints": [f"PLAINTEXT://{broker.bootstrap}"],
             "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
             "rack": "north",
-            "features": {},
+            "features": {name: {"min_version": 1, "max_version": level} for name, level in supported_levels().items()},
         }
         controller = json.loads(tree.get("/controller")[0])
         assert (controller["version"], controller["brokerid"], controller["kraftControllerEpoch"]) == (2, 7, -1)
