@@ -25,6 +25,8 @@ STALLED_S = 30.0
 """While others wait for room, the rest of a large frame has to come within this time."""
 BEYOND_S = 3.0
 """The same for the one frame that goes on beyond the limit: nobody behind it gets on before it is complete."""
+PROMISED_BYTES = 1024 * 1024
+"""Counted for each that was admitted and has not taken yet: so many are admitted at a time as there is room for."""
 
 
 class _Place(NamedTuple):
@@ -38,18 +40,20 @@ class _Place(NamedTuple):
 #
 #     outside    counts what it holds with `take` and `give_back`, and asks `may_take` before it wants more
 #     in line    in `wait`, its connection not read. `_admit` lets the first go: admitted if there is room, else beyond
-#     admitted   may take although others stand in line, once. If there is no room by then it is the first in line again
+#     admitted   may take although others stand in line, once. If there is no room by then it is the first in line again.
+#                Until it takes, or the next `look_again`, others behind it find less room (`PROMISED_BYTES`)
 #     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
     """How many bytes are held, and who waits for room."""
 
-    __slots__ = ("_admitted", "_line", "_numbers", "_over", "_total", "most_used", "used")
+    __slots__ = ("_admitted", "_line", "_numbers", "_over", "_promised", "_total", "most_used", "used")
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
         self._total = total
         self._line: deque[_Place] = deque()
         self._over: object = None  # who may go beyond the limit
         self._admitted: dict[object, int] = {}  # with their numbers in line
+        self._promised: set[object] = set()  # those of them who were admitted since the last look
         self._numbers = itertools.count()
         self.used = 0
         self.most_used = 0  # since the system was given back what is free
@@ -76,13 +80,18 @@ class MemoryBudget:
             return True
         if self.used >= self._total or (self._line and holder not in self._admitted):
             return False
-        self._admitted.pop(holder, None)
+        self._end_admission(holder)
         return True
+
+    def _end_admission(self, holder: object) -> int | None:
+        """The number that `holder` had in line, if it was admitted."""
+        self._promised.discard(holder)
+        return self._admitted.pop(holder, None)
 
     def take(self, count: int) -> None:
         self.used += count
         self.most_used = max(self.most_used, self.used)
-        # `_admit` admits one at a time, and the next one after that has taken its part, if there is still room.
+        # Whoever has taken its part may have left room for the next one.
         if self._line:
             self._admit()
 
@@ -102,20 +111,27 @@ class MemoryBudget:
 
     def release(self, holder: object) -> None:
         """`holder` goes beyond the limit no more, or wants no more."""
-        self._admitted.pop(holder, None)
+        was_admitted = self._end_admission(holder) is not None
         if self._over is holder:
             self._over = None
-            self._admit()
+        elif not was_admitted:
+            return
+        self._admit()
 
     def look_again(self) -> None:
-        """Whoever was admitted last may not have taken its part, because its peer is slow: then there is room for the next one."""
+        """Those who were admitted and took nothing, because their peers are slow, leave room for those behind them."""
+        self._promised.clear()
         self._admit()
 
     async def wait(self, holder: object) -> None:
         """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
-        number = self._admitted.pop(holder, None)
+        line, number = self._line, self._end_admission(holder)
         place = _Place(next(self._numbers) if number is None else number, holder, trio.Event())
-        self._line.insert(sum(each.number < place.number for each in self._line), place)
+        if number is None:
+            line.append(place)
+        else:
+            # Near the front, for all before it were admitted as well.
+            line.insert(next((at for at, each in enumerate(line) if each.number > number), len(line)), place)
         # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()
         try:
@@ -129,16 +145,22 @@ class MemoryBudget:
             raise
 
     def _admit(self) -> None:
-        """Let the first in line go on if there is room, or if nobody is beyond the limit."""
-        if not self._line:
-            return
-        has_room = self.used < self._total
-        if has_room or self._over is None:
-            place = self._line.popleft()
+        """Let the first in line go on, and more of them if there is room for more; without room one goes beyond the limit."""
+        line = self._line
+        if self.used >= self._total:
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
             # each other if nobody went beyond the limit.
-            if has_room:
-                self._admitted[place.holder] = place.number
-            else:
+            if line and self._over is None:
+                place = line.popleft()
                 self._over = place.holder
+                place.admitted.set()
+            return
+        left = self._total - self.used - len(self._promised) * PROMISED_BYTES
+        is_first = True
+        while line and (is_first or left > 0):
+            place = line.popleft()
+            self._admitted[place.holder] = place.number
+            self._promised.add(place.holder)
             place.admitted.set()
+            left -= PROMISED_BYTES
+            is_first = False

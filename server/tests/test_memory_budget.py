@@ -19,7 +19,7 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.net.listener import Listener
-from ottla.server.net.memory_budget import STALLED_S, MemoryBudget
+from ottla.server.net.memory_budget import PROMISED_BYTES, STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
@@ -150,6 +150,57 @@ async def test_who_is_admitted_and_takes_nothing_holds_nobody_up(nursery: trio.N
         memory.give_back(1)
         await trio.testing.wait_all_tasks_blocked()
     assert admitted[3:] == [0, 1, 2]
+
+
+async def test_many_who_take_nothing_hold_nobody_up_while_there_is_room_for_all(nursery: trio.Nursery) -> None:
+    memory = MemoryBudget(100 * PROMISED_BYTES)
+    memory.take(100 * PROMISED_BYTES)
+    admitted: list[int] = []
+
+    async def want(number: int) -> None:
+        await memory.wait(number)
+        admitted.append(number)
+
+    await memory.wait("beyond")
+    for number in range(250):
+        nursery.start_soon(want, number)
+        await trio.testing.wait_all_tasks_blocked()
+    memory.give_back(2 * PROMISED_BYTES)
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(admitted) == [0, 1], "more would only find out that there is no room"
+    memory.give_back(98 * PROMISED_BYTES)
+    counts = []
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked()
+        counts.append(len(admitted))
+        memory.look_again()
+    assert counts == [100, 200, 250]
+
+
+@pytest.mark.parametrize("is_still_in_wait", [True, False])
+async def test_who_was_admitted_and_leaves_admits_the_next_one(nursery: trio.Nursery, is_still_in_wait: bool) -> None:
+    memory = MemoryBudget(10)
+    memory.take(10)
+    first, scope = trio.Event(), trio.CancelScope()
+
+    async def want_and_leave() -> None:
+        with scope:
+            await memory.wait("first")
+            first.set()
+
+    await memory.wait("beyond")
+    nursery.start_soon(want_and_leave)
+    await trio.testing.wait_all_tasks_blocked()
+    nursery.start_soon(memory.wait, "second")
+    await trio.testing.wait_all_tasks_blocked()
+    if is_still_in_wait:
+        scope.cancel()
+    memory.give_back(5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert first.is_set() is not is_still_in_wait
+    if not is_still_in_wait:
+        memory.release("first")
+    assert not memory.is_short
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 20)), max_size=40))
