@@ -39,7 +39,7 @@ from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
 from ottla.server.process.secured_cluster import NotSecured, Secured
 from ottla.server.process.settings_file import write_settings
-from ottla.server.process.signals import ALL_STOP
+from ottla.server.process.signals import ALL_STOP, STOPPING
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
 from ottla.server.streams import announce
 
@@ -300,7 +300,7 @@ class LocalCluster:
 
     async def run(self) -> None:
         """Until a signal comes or all brokers have ended; raises ClusterFailed."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(*STOPPING) as signals:
             # No task of this nursery raises: it minds the processes, and signals are heeded, until all have ended.
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._guarded, self._heed, signals)

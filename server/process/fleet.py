@@ -4,8 +4,8 @@
     beginning  the tree's keeper starts, and when it    all workers serve -> serving; one ends, or a signal -> stopping
                is ready all workers, side by side
     serving    clients are served                       a signal, no worker is left, or the tree is lost -> stopping
-    stopping   every worker is asked to stop, with all  all processes have ended
-               others; when all have ended, the keeper
+    stopping   every worker is asked to stop; when all  all processes have ended
+               have ended, the keeper
 
 A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
 the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
@@ -15,7 +15,8 @@ when the minute is over: its disk may have room by then, or be mended. When all 
 So is the keeper of the tree, whose members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it
 cannot go on is not tried again.
 
-Workers are sent ALL_STOP, and hand nothing over. Who stops is patient, then not: SIGTERM, SIGKILL. An operator's second and third
+Workers that are the whole cluster, because they have its tree, are sent ALL_STOP, and hand nothing over. Those that share a tree with
+other machines are sent SIGTERM, and hand over to these. Who stops is patient, then not: SIGTERM, SIGKILL. An operator's second and third
 signals do the same sooner. A process that does not even end then (its disk hangs) is left to the system.
 """
 
@@ -223,7 +224,8 @@ class Fleet:
         self.is_stopping = True
         for each in self._all:
             each.due = math.inf
-        return self._ask(self._workers, ALL_STOP, now) or self._go_on_stopping(now)
+        number = signal.SIGTERM if self._keeper is None else ALL_STOP
+        return self._ask(self._workers, number, now) or self._go_on_stopping(now)
 
     def _go_on_stopping(self, now: float) -> list[Action]:
         # Workers need the tree to hand over, so its keeper comes last.

@@ -6,7 +6,8 @@
     third                                                                        ends the process, whatever it is at
 
 Who stops all brokers of a cluster together (`ottla cluster`, a supervisor of workers) sends each of them ALL_STOP first. None hands
-over, because nobody will be left to lead. That others go is no news then: it is logged, but not as a warning.
+over, because nobody will be left to lead. That others go is no news then: it is logged, but not as a warning. To the other processes
+of a cluster, which lead nothing, ALL_STOP is a signal like the others.
 """
 
 from __future__ import annotations
@@ -81,4 +82,5 @@ class StopSignals(Stop):
 def _as_expected(record: logging.LogRecord) -> bool:
     if record.levelno == logging.WARNING:
         record.levelno, record.levelname = logging.INFO, "INFO"
+        return logging.getLogger(record.name).isEnabledFor(logging.INFO)
     return True

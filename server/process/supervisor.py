@@ -36,7 +36,6 @@ logger = logging.getLogger("ottla.workers")
 TOLD_BYTES_MAX: Final = 64 * 1024  # of one line of a process
 PROBLEM_CHARACTERS_MAX: Final = 600
 REST_S: Final = 0.5  # after a wait that a bug has ended
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Program = Callable[["Report"], int]
 """What a process runs; gives its exit status."""
@@ -304,7 +303,7 @@ def _wakeable() -> Iterator[int]:
     os.set_blocking(hears, False)
     os.set_blocking(wakes, False)
     # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
-    heeded = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    heeded = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _ignore) for number in (*heeded, signal.SIGCHLD)}
     former = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     try:
@@ -338,7 +337,7 @@ def _signals_taken(woken: int) -> list[str]:
         numbers = os.read(woken, 4096)
     except BlockingIOError:
         return []
-    return [signal.Signals(number).name for number in numbers if number in _SIGNALS]
+    return [signal.Signals(number).name for number in numbers if number in STOPPING]
 
 
 def _signal_name(number: int) -> str:

@@ -12,7 +12,6 @@ The first keeper of a start does not wait: whoever starts the workers is to hear
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from ottla.server.coordination.serving import TreeBroken, hold_tree
 from ottla.server.process import log_lines
 from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.process.running import settle_interpreter
+from ottla.server.process.signals import STOPPING
 from ottla.server.process.worker import beat
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def keep_tree(
 
 async def _keep(directory: Path, where: Path, report: Report, beat_s: float | None) -> BaseException | None:
     problem: BaseException | None = None
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*STOPPING) as signals:
         try:
             async with trio.open_nursery() as nursery:
                 # At once, because it may have to wait long for room.

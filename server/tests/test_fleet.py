@@ -216,6 +216,14 @@ def test_the_first_signal_asks_the_workers_and_then_the_keeper():
     assert (fleet.is_over, fleet.failure, fleet.was_killed) == (True, "", False)
 
 
+def test_workers_that_share_their_tree_with_other_machines_hand_over():
+    fleet = serving(keeper=None)
+    actions = fleet.on_signal("SIGTERM", 0)
+    assert [each for each in actions if isinstance(each, Send)] == [Send(name, signal.SIGTERM) for name in WORKERS]
+    assert [each.number for each in fleet.on_signal("SIGTERM", 1) if isinstance(each, Send)] == [signal.SIGTERM] * 2
+    assert [each.number for each in fleet.on_signal("SIGTERM", 2) if isinstance(each, Send)] == [signal.SIGKILL] * 2
+
+
 def test_further_signals_press():
     fleet = serving()
     fleet.on_signal("SIGINT", 0)

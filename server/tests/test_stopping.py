@@ -69,6 +69,23 @@ async def test_brokers_that_stop_together_hand_nothing_over_and_expect_each_othe
     assert caplog.records[-1].levelname == "WARNING"
 
 
+async def test_who_wants_warnings_alone_does_not_hear_of_others_that_stop_too(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = Operator()
+    peers = logging.getLogger("ottla.peers")
+    with caplog.at_level(logging.WARNING, "ottla"):
+        caplog.handler.setLevel(logging.NOTSET)  # as that of a broker
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(operator.run)
+            await operator.send(ALL_STOP)
+            peers.warning("a broker is unavailable")
+            peers.error("a bug")
+            await operator.stop.asked.wait()
+            nursery.cancel_scope.cancel()
+    assert [each.levelname for each in caplog.records if each.name == "ottla.peers"] == ["ERROR"]
+
+
 async def test_a_broker_that_hands_over_already_goes_on_with_that(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ottla.replication import system
+from ottla.server.process.signals import ALL_STOP
 from ottla.server.process.supervisor import Report, Supervisor
 
 pytestmark = pytest.mark.skipif(not system.SHARES_PORTS, reason="several workers need Linux")
@@ -130,6 +131,15 @@ def test_a_bug_in_the_supervisor_leaves_nobody_alone(run):
     assert supervisor.end() == "over: \n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(supervisor.told["first"]), 0)
+
+
+def test_a_signal_that_is_meant_for_brokers_stops_all_in_order(run):
+    supervisor = run("first=serve", "second=serve")
+    _, _, first, _ = supervisor.line_with("all serve").split()
+    supervisor.process.send_signal(ALL_STOP)
+    assert supervisor.line_with("over:") == "over: \n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(first), 0)
 
 
 def test_why_a_start_fails_is_told(run):
