@@ -5,8 +5,12 @@ which listener -> the controller decides about rights and quotas as if it had be
 answer on as it is. A client has to pause as long as the longer pause of both brokers says.
 
 The controller may move meanwhile. The first broker tries again within the request's own `timeout_ms`, or without one within
-request.timeout.ms; but not a large request, which keeps memory that others may want. After that it answers NOT_CONTROLLER, in the form that the API has for it. As in Kafka a request is sent
-again, too, when nobody knows whether it was carried out: CreateTopics may find then that its own topic exists already.
+request.timeout.ms. It does not try a large request again, which keeps memory that others may want. After that it answers
+NOT_CONTROLLER, in the form that the API has for it. A request is sent again even when nobody knows whether it was carried out, as
+in Kafka: CreateTopics may find then that its own topic exists already.
+
+A request takes one of few places while it is under way, also when its client has left. So no client may name a time as long as it
+likes: the controller hears at most `TIMEOUT_MAX_MS`, and only as much as is left when a place is free.
 
 Where no controller takes envelopes (Kafka 3.9's does not, and says so by saying nothing in its node) clients are told
 NOT_CONTROLLER at once, as brokers of 3.9 tell them.
@@ -53,6 +57,8 @@ ENVELOPE_VERSION = 0
 IN_FLIGHT_MAX = 64
 IN_FLIGHT_OF_ADDRESS_MAX = 16
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
+TIMEOUT_MAX_MS = 5 * 60 * 1000
+"""Kafka's brokers try for one minute, whatever a request says. This leaves time for what takes long, such as deletions."""
 GRACE_S = 5.0
 """How much longer than a request's own time its answer may take, which the controller gives when that is over."""
 MOVE_GRACE_S = 2.0
@@ -118,16 +124,17 @@ class ForwardingManager:
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
         """The answer; None: there was none in time. Raises _Refused."""
         election, asked_for_ms = self._election, getattr(request, "timeout_ms", None)
-        timeout_ms = self._timeout_ms() if asked_for_ms is None else max(asked_for_ms, 0)
+        timeout_ms = self._timeout_ms() if asked_for_ms is None else min(max(asked_for_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
         while True:
             moved, controller_id = election.moved, election.controller_id
             if election.active is not None:
+                _shorten(request, deadline)
                 response = await carried_out(partial(handler, request, context))
             elif controller_id == NO_CONTROLLER:
                 response = None
             else:
-                response = await self._forwarded(controller_id, request, context, deadline + GRACE_S)
+                response = await self._forwarded(controller_id, request, context, deadline)
             if response is not None:
                 return response
             left_s = deadline - trio.current_time()
@@ -137,19 +144,18 @@ class ForwardingManager:
             with trio.move_on_after(left_s if controller_id == NO_CONTROLLER else min(pause_s, left_s)):
                 await moved.wait()
             pause_s = min(2 * pause_s, RETRY_MAX_S)
-            if asked_for_ms is not None:
-                request.timeout_ms = max(int((deadline - trio.current_time()) * 1000), 1)
 
     async def _forwarded(
         self, controller_id: int, request: Any, context: RequestContext[Any], deadline: float
     ) -> EncodedAnswer | None:
         """The answer of that broker; None: it gives none, or is not the controller. Raises _Refused."""
-        answered = None
-        with trio.move_on_at(deadline):
+        answered, given_up_at = None, deadline + GRACE_S
+        with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
             async with self._turn(context.client_host):
+                _shorten(request, deadline)
                 body = await _encoded(exchange, request)
-                answered = await self._ask(controller_id, _envelope(exchange, body, context), deadline)
+                answered = await self._ask(controller_id, _envelope(exchange, body, context), given_up_at)
         if answered is None or answered.error_code == ErrorCode.NOT_CONTROLLER:
             return None
         if answered.error_code:
@@ -206,6 +212,12 @@ class ForwardingManager:
         while self._election.controller_id == controller_id:
             await self._election.moved.wait()
         scope.deadline = trio.current_time() + MOVE_GRACE_S
+
+
+def _shorten(request: Any, deadline: float) -> None:
+    """Leave the request no more time than until then. One that wants none is answered for that."""
+    if getattr(request, "timeout_ms", 0) > 0:
+        request.timeout_ms = min(request.timeout_ms, max(round((deadline - trio.current_time()) * 1000), 1))
 
 
 async def _encoded(exchange: Exchange, request: Any) -> bytes:

@@ -453,6 +453,33 @@ async def test_after_its_time_a_request_is_refused_as_by_any_other_broker(
     assert (len(ways.asked) == 1) == (timeout_ms <= 0)
 
 
+async def test_no_client_keeps_a_place_for_as_long_as_it_likes(autojump_clock: trio.testing.MockClock) -> None:
+    longest, ever = forwarding.TIMEOUT_MAX_MS, (1 << 31) - 1
+    ways, began = Scripted(hangs), trio.current_time()
+    assert await forwarded(await manager(FakeElection(), ways), create("t", timeout_ms=ever)) == "refused"
+    assert [sent.timeout_ms for _, sent in ways.asked] == [longest]
+    assert trio.current_time() - began == pytest.approx(longest / 1000 + forwarding.GRACE_S)
+    began = trio.current_time()
+    assert await forwarded(await manager(FakeElection(NO_CONTROLLER), Scripted()), create("t", timeout_ms=ever)) == "refused"
+    assert trio.current_time() - began == pytest.approx(longest / 1000)
+
+
+async def test_the_time_that_a_request_waits_for_a_place_is_its_own(autojump_clock: trio.testing.MockClock) -> None:
+    """Otherwise the controller would answer when nobody waits any more."""
+
+    async def takes_long(request: EnvelopeRequest) -> Any:
+        await trio.sleep(20)
+        return await answers_with(MADE)(request)
+
+    most = forwarding.IN_FLIGHT_OF_ADDRESS_MAX
+    ways = Scripted(*[takes_long] * most, answers_with(MADE))
+    made = await manager(FakeElection(), ways)
+    async with trio.open_nursery() as nursery:
+        for _ in range(most + 1):
+            nursery.start_soon(forwarded, made, create("t"))
+    assert [sent.timeout_ms for _, sent in ways.asked] == [30_000] * most + [10_000]
+
+
 async def test_without_a_controller_it_waits_for_one(autojump_clock: trio.testing.MockClock) -> None:
     election, ways = FakeElection(NO_CONTROLLER), Scripted(answers_with(MADE))
     made = await manager(election, ways)
