@@ -51,8 +51,9 @@ UNKNOWN_EPOCH = -1
 
 
 class Feature(NamedTuple):
-    """`keys`: the requests that have to be served for the feature to be one. `unfinalized`: the level that a member of a
-    cluster uses while none is finalized, 0 for what all brokers have to know. `is_alone_only`: members of a cluster have none."""
+    """`keys`: the requests that it is about; a broker that does not serve them all tells nobody of it. `unfinalized`: the level that
+    a member of a cluster uses while none is finalized; 0 where all brokers have to know it first. `is_alone_only`: members of a
+    cluster do not support it."""
 
     name: str
     latest: int

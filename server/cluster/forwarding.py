@@ -56,6 +56,8 @@ logger = logging.getLogger("ottla.cluster")
 ENVELOPE_VERSION = 0
 IN_FLIGHT_MAX = 64
 IN_FLIGHT_OF_ADDRESS_MAX = 16
+IDLE_WAYS_MAX = 8
+"""Connections that are kept for the next requests. After a rush of requests the others are closed."""
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
 TIMEOUT_MAX_MS = 5 * 60 * 1000
 """Kafka's brokers try for one minute, whatever a request says. This leaves time for what takes long, such as deletions."""
@@ -88,6 +90,8 @@ class Way(Protocol):
     """A connection to the controller; `server/cluster/way_to_controller.py` has it."""
 
     async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any: ...
+
+    async def aclose(self) -> None: ...
 
 
 class _Refused(Exception):
@@ -204,7 +208,10 @@ class ForwardingManager:
                     pass  # tried again
                 nursery.cancel_scope.cancel()
         finally:
-            self._idle.append(way)
+            if len(self._idle) < IDLE_WAYS_MAX:
+                self._idle.append(way)
+            else:
+                await way.aclose()
         return answered
 
     async def _give_up(self, controller_id: int, scope: trio.CancelScope) -> None:

@@ -43,3 +43,9 @@ class WayToController:
         if peer is None:  # somebody else found meanwhile that nobody knows the way
             raise PeerUnavailable(f"broker {controller_id} is not known")
         return await peer.ask(request, version, timeout_s=timeout_s)
+
+    async def aclose(self) -> None:
+        """Hang up. Who asks again has a new connection."""
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            await peer.aclose()

@@ -257,7 +257,7 @@ def handles(
     answers_at_length  its answer is encoded in a thread, if it had to be awaited
     at_once            what is asked first, by version: see `AtOnce`
     few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for much work
-    forwarded          the controller's affair, to which other members hand it on; if that fails their handler is asked
+    forwarded          only the controller carries it out, and other members hand it on; their handler refuses it if that fails
     alone_only         neither served nor advertised by a member of a cluster
     in_cluster_only    neither served nor advertised by a broker that is alone
     long_bytes         its request may be longer than others: it has a field of bytes, and nothing that costs for each of many

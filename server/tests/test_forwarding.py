@@ -92,6 +92,8 @@ class OverTheWire:
         except KafkaError as error:
             return EnvelopeResponse(error_code=error.code)
 
+    async def aclose(self) -> None: ...
+
 
 class FakeElection:
     def __init__(self, controller_id: int = 1) -> None:
@@ -112,7 +114,7 @@ class Scripted:
     def __init__(self, *answers: Answer) -> None:
         self.answers: Iterator[Answer] = iter(answers)
         self.asked: list[tuple[int, Any]] = []
-        self.made = 0
+        self.made = self.closed = 0
 
     def make(self) -> Scripted:
         self.made += 1
@@ -123,6 +125,9 @@ class Scripted:
         sent = route.request_class.decode(request.request_data, 7, start=11 + 1)  # with client id "c"
         self.asked.append((controller_id, sent))
         return await next(self.answers)(request)
+
+    async def aclose(self) -> None:
+        self.closed += 1
 
 
 async def not_there(request: EnvelopeRequest) -> Any:
@@ -595,6 +600,7 @@ async def test_the_requests_of_one_address_leave_room_for_others(autojump_clock:
         assert CreateTopicsResponse.decode(answer.body, 7) == MADE
         nursery.cancel_scope.cancel()
     assert made._of_address == {}
+    assert ways.made - ways.closed == forwarding.IDLE_WAYS_MAX, "a rush leaves few connections"
 
 
 @pytest.mark.parametrize("member", [1, 2])

@@ -91,3 +91,13 @@ async def test_those_who_ask_at_once_share_a_way() -> None:
             nursery.start_soon(ask)
     assert answers == [(2, 9002)] * 5
     assert stage.open_ports() == [9002]
+
+
+async def test_after_hanging_up_it_begins_anew() -> None:
+    stage = Stage()
+    await stage.way.aclose()
+    assert await stage.ask(1) == (1, 9001)
+    await stage.way.aclose()
+    assert stage.open_ports() == []
+    assert await stage.ask(1) == (1, 9001)
+    assert len(stage.made) == 2

@@ -7,9 +7,8 @@ is registered. A node that a controller of Apache Kafka has written is left to t
 Set by UpdateFeatures: a level that somebody has set stays, whatever brokers support.
 
 A registered broker that does not support a finalized level is left out, as if it were not registered. One that registers no
-features is an Ottla from before clusters had any: it knows all but those that have no level without the others
-(`Feature.unfinalized`).
-Brokers of Kafka 3.9 look at the node themselves, and end.
+features is an Ottla from before clusters had any, which supports the levels that need no other broker (`Feature.unfinalized`); or
+a Kafka 3.9, which looks at the node itself, and ends.
 """
 
 from __future__ import annotations
