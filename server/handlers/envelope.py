@@ -139,7 +139,7 @@ async def _handled(call: Call, request: Any, client: RequestContext[Port]) -> An
     try:
         return await finished(call.handler(request, client))
     except KafkaError as error:
-        return error_answer(call, error, request)
+        return await finished(error_answer(call, error, request))
 
 
 async def _encoded(call: Call, response: Any) -> list[Any]:

@@ -190,7 +190,8 @@ class Authentication:
     def _step(self, api_key: int, call: Call, request: Any) -> Any:
         exchange = self._exchange
         if exchange.takes_tokens and api_key != SASL_AUTHENTICATE_KEY:
-            refusal = error_answer(call, KafkaError(ErrorCode.ILLEGAL_SASL_STATE), request)
+            # A message, because these requests are short.
+            refusal: Any = error_answer(call, KafkaError(ErrorCode.ILLEGAL_SASL_STATE), request)
             exchange.refuse_request(call.route.name, refusal)
         if api_key == SASL_AUTHENTICATE_KEY:
             return exchange.on_token(bytes(request.auth_bytes), _now_ms())

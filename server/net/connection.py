@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.ahead import Ahead
@@ -558,13 +559,14 @@ class Connection:
 
     async def _answer_awaited(self, waiting: Waiting) -> None:
         call = waiting.call
+        may_be_long = waiting.is_large or call.route.answers_at_length
         try:
             response = await waiting.work
         except KafkaError as error:
             if waiting.request is None:
                 raise  # a large request has been answered where it was decoded
-            response = error_answer(call, error, waiting.request)
-        may_be_long = waiting.is_large or call.route.answers_at_length
+            response = await finished(error_answer(call, error, waiting.request))
+            may_be_long = True
         if may_be_long and type(response) is call.response_class and not self._pending and not is_short(response):
             if waiting.charge is not None:
                 response = self._throttling.settle(call, response, waiting.charge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,8 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.turns import free_in_turns
-from ottla.wire.answers import PendingAnswer
+from ottla.server.net.turns import computed, free_in_turns, is_short
+from ottla.wire.answers import PendingAnswer, Worked
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX, REQUEST_WITHOUT_RECORDS_BYTES_MAX
 
@@ -67,7 +68,7 @@ async def handle_large(
         if isinstance(response, PendingAnswer) and not response.is_abandonable:
             response = await finished(response)
     except KafkaError as error:
-        return error_answer(call, error, request)
+        return await finished(error_answer(call, error, request))
     # A pending answer still needs the request. Otherwise the list is the last to hold it, so it goes in pieces.
     if not isinstance(response, PendingAnswer):
         decoded = [request]
@@ -81,10 +82,10 @@ async def encode_large(call: Call, response: Any) -> list[Any]:
     return await trio.to_thread.run_sync(call.encoded, response, limiter=_large_codecs)
 
 
-def error_answer(call: Call, error: KafkaError, request: Message) -> Any:
+def error_answer(call: Call, error: KafkaError, request: Message) -> Worked[Any]:
     """The response that says `error` of the whole request, in the form that its API has for that.
 
-    Raises CloseConnection where nobody waits for an answer, as Kafka does.
+    It may have an element for each that the request names, so that of a long request is made in a thread. Raises CloseConnection where nobody waits for an answer, as Kafka does.
     """
     from ottla.wire.error_answers import error_answer  # here, because most handlers answer for themselves
 
@@ -93,4 +94,5 @@ def error_answer(call: Call, error: KafkaError, request: Message) -> Any:
     # Only producers say how many acknowledgements they want.
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(f"acks=0 and error {error.code!r}") from error
-    return error_answer(request, call.response_class, call.version, error.code, error.message)
+    make = partial(error_answer, request, call.response_class, call.version, error.code, error.message)
+    return make() if is_short(request) else computed(make, in_thread=True)
