@@ -1,6 +1,8 @@
-"""CRC-32C, by the native module where the processor has the instruction for it, else by the package `google-crc32c`.
+"""CRC-32C, by the native module where the processor has the instruction for it, else by a package.
 
-The package takes bytes alone, so that a view costs a copy there: a microsecond for 16 KiB.
+`google-crc32c` is always there. It takes bytes alone, so that a view costs a copy: a microsecond for 16 KiB. Where nobody has compiled
+it, as for musl, it computes in Python, 280 ms for a mebibyte. So `crc32c`, which is compiled for more systems, comes first if somebody
+has installed it.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ Crc32c = Callable[..., int]
 
 def _of_package() -> Crc32c:
     try:
-        extend: Callable[[int, bytes], int] = import_module("google_crc32c").extend
-    except ModuleNotFoundError:
-        # An installation from before this package was named, in which the one before it is.
         found: Crc32c = import_module("crc32c").crc32c
+    except ModuleNotFoundError:
+        extend: Callable[[int, bytes], int] = import_module("google_crc32c").extend
+    else:
         return found
 
     def crc32c(data: Any, value: int = 0) -> int:
