@@ -14,7 +14,7 @@ _UUID_BYTES = 16
 
 
 def random_uuid() -> bytes:
-    """One that nobody else has."""
+    """A UUID that nobody else has."""
     return uuid_of(int.from_bytes(os.urandom(_UUID_BYTES), "big"))
 
 
@@ -40,7 +40,7 @@ class UuidSupply:
         self._left = memoryview(b"")
 
     def take(self) -> bytes:
-        """One that nobody else has."""
+        """A UUID that nobody else has."""
         if not self._left:
             self._left = memoryview(os.urandom(self._bytes_at_once))
         bits, self._left = self._left[:_UUID_BYTES], self._left[_UUID_BYTES:]

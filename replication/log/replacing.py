@@ -74,7 +74,7 @@ def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
 
 
 def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> None:
-    """The same for many files, with few syncs. Those whose directory is gone are passed over."""
+    """Write many files so, with few syncs. Those whose directory is gone are passed over."""
     if len(files) <= SYNCS_MAX or not SYNC_WAITS:
         for file in files:
             with contextlib.suppress(FileNotFoundError):

@@ -67,7 +67,7 @@ class StorageFile(Protocol):
         """Write the whole buffer at the end, or raise OSError with any part of it written."""
 
     def append_all(self, buffers: Sequence[Buffer]) -> None:
-        """The same with a few buffers, one behind the other, in one call of the system."""
+        """Append a few buffers, one behind the other, in one call of the system."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
@@ -564,7 +564,7 @@ class LogDirectory:
         return due
 
     def apart(self) -> LogDirectory:
-        """The same directory for a log that a thread works on: its failures and removals are noted apart."""
+        """This directory for a log that a thread works on: its failures and removals are noted apart."""
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files

@@ -12,7 +12,7 @@ Cell = str | int | None
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """A heading and a line for each row. Columns that hold only numbers are aligned at their right."""
+    """Print a heading and a line for each row. Columns that hold only numbers are aligned at their right."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
     numeric = [bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows) for i in range(len(headings))]
@@ -25,7 +25,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None
 
 
 def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
-    """Names and values, one pair a line."""
+    """Print names and values, one pair a line."""
     names = [_text(name) for name, _ in pairs]
     width = max(map(len, names))
     for name, (_, value) in zip(names, pairs, strict=True):
@@ -33,12 +33,12 @@ def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One document."""
+    """Print a value as one document of JSON."""
     print(json.dumps(value, indent=2, ensure_ascii=True))
 
 
 def print_line(text: str) -> None:
-    """A line."""
+    """Print one line."""
     print(text)
 
 

@@ -209,7 +209,7 @@ class Connection:
                 await self._flush()  # what was answered before a bad frame
 
     async def _answer_awake(self, waiting: Waiting | None) -> None:
-        """One thing is awaited after the other, until the frames that are here are used up."""
+        """Await one thing after the other, until the frames that are here are used up."""
         while True:
             while waiting is not None:
                 await self._finish(waiting)
@@ -429,7 +429,7 @@ class Connection:
     def _handle_charged(
         self, call: Call, correlation_id: int, charge: Charge, buffer: Any, position: int, end: int
     ) -> Waiting | None:
-        """The same while there are quotas."""
+        """Handle a request and charge its client, because there are quotas."""
         began = time.perf_counter_ns() if charge.is_timed else 0
         context = self._context
         context.api_version = call.version

@@ -24,7 +24,7 @@ DEFAULT_BYTES = 96 * 1024 * 1024
 STALLED_S = 30.0
 """While others wait for room, the rest of a large frame has to come within this time."""
 BEYOND_S = 3.0
-"""The same for the one frame that goes on beyond the limit: nobody behind it gets on before it is complete."""
+"""The rest of the one frame that goes on beyond the limit has to come within this time: nobody behind it gets on before it is complete."""
 PROMISED_BYTES = 1024 * 1024
 """Counted for each that was admitted and has not taken yet: so many are admitted at a time as there is room for."""
 
@@ -119,7 +119,7 @@ class MemoryBudget:
         self._admit()
 
     def look_again(self) -> None:
-        """Those who were admitted and took nothing, because their peers are slow, leave room for those behind them."""
+        """Admit others in place of those who were admitted and took nothing, because their peers are slow."""
         self._promised.clear()
         self._admit()
 

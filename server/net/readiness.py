@@ -233,7 +233,7 @@ class Readiness:
                 return others
 
     def _look_beside_errands(self, timeout: float) -> list[tuple[int, int]]:
-        """The same, with those that have come back in front."""
+        """Look at the sockets while errands are under way; those that have come back stand in front."""
         errands, poll = self.errands, self._epoll.poll
         if back := [event for each in errands.take_finished() if (event := self._come_back(each))]:
             return back + self._after_those_left(poll(0, SOCKETS_PER_LOOK))
@@ -298,7 +298,7 @@ class Readiness:
 
 
 async def serve_in_task(sock: socket.socket, step: Step) -> Any:
-    """What `Readiness.serve` does, by waking the task each time."""
+    """Serve as `Readiness.serve` does, by waking the task each time."""
     result: Any = WAIT_READABLE
     while type(result) is Wait:
         await (trio.lowlevel.wait_readable if result is WAIT_READABLE else trio.lowlevel.wait_writable)(sock)

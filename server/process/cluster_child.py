@@ -31,8 +31,7 @@ class Child:
         self._log_start = 0
 
     def start(self) -> None:
-        """In the main thread: a child dies with the thread that started it."""
-
+        """Start the process. Call this in the main thread: a child dies with the thread that started it."""
         with open(self.log_path, "ab", opener=_for_us_alone) as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -48,11 +47,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """The number of the process that runs, or ran last."""
         return self._process.pid if self._process is not None else 0
 
     async def until_ended(self) -> bool:
-        """Listens to what it says, then waits for its end; gives whether it has ever served."""
+        """Write down what the process says, and wait for its end; gives whether it has ever served."""
         assert self._process is not None
         with suppress(OSError, trio.BrokenResourceError):  # what it says may be lost, its end may not
             await self._listen()
@@ -111,7 +110,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 async def _wait_for(process: subprocess.Popen[bytes]) -> None:
-    """Its end. Nobody else waits for it, so the number stays its own until then."""
+    """Wait for the end of a process. Nobody else waits for it, so the number stays its own until then."""
     with suppress(OSError):  # there is no descriptor for this; or it has ended, and somebody asked for its status
         if pidfd_open is not None:
             descriptor = pidfd_open(process.pid)

@@ -238,7 +238,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return isinstance(error, NotVerified)
 
     def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
-        """The same for a great many partitions or bytes, giving way in between; or for what is not verified yet."""
+        """Append a great many partitions or bytes, giving way in between; or what is not verified yet."""
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
         if not has_a_buffer(self._request):

@@ -131,7 +131,7 @@ class Verification:
         return self._ask()
 
     async def begin_in_turns(self) -> None:
-        """The same for a long request, with others served in between; and wait for the answer."""
+        """Ask about a long request, with others served in between, and wait for the answer."""
         slices = Slices()
         for _ in self._look_at_all():
             await slices.give_way()
