@@ -144,6 +144,10 @@ def _load_to_high_watermark(_: Callable[..., Any]) -> Callable[..., Any]:
     return instead
 
 
+def _wait_for_nobody(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, partition: None
+
+
 def _mix_up_inboxes(receive: Callable[..., Any]) -> Callable[..., Any]:
     def instead(self: Inbox, sock: Any) -> int:
         if self._own is not None:
@@ -244,7 +248,9 @@ class Flaw(Enum):
     LOADS_OFFSETS_ONCE_THOUGH_FENCED = (
         Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again
     )  # fmt: skip
-    LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = InternalTopicLog, "read_batches", _load_to_high_watermark
+    LOADS_OFFSETS_TO_THE_HIGH_WATERMARK = (
+        InternalTopicLog, "read_batches", _load_to_high_watermark, InternalTopicLog, "until_committed", _wait_for_nobody
+    )  # fmt: skip
     MIXES_UP_INBOXES = Inbox, "receive", _mix_up_inboxes
     FORGETS_WHAT_WAS_ABORTED = PartitionLog, "_note_aborted", _do_nothing
     FORGETS_MARKERS_THAT_WERE_REFUSED = TransactionMarkers, "_try_later", _do_nothing

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Generic
 
@@ -513,11 +513,17 @@ class PartitionRuntime(Generic[ShardT]):
         """Rebuild the shard from the log. Whatever goes wrong, this is tried again."""
         if self._shard is not None:
             return  # somebody else has asked for it, too
+        self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         # A new shard, so that nothing of an earlier one mixes with the log.
         shard = self._kind.make()
         turn = Turn()
-        self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         try:
+            # Another leader may cut off an end that is not committed. A member that was answered by it would hold what
+            # nobody has given it. Other partitions are loaded meanwhile.
+            commit = self._log.until_committed(self.partition)
+            if commit is not None:
+                self._runtime.spawn(self._load_when_committed, commit)
+                return
             await replay_log(self._kind, shard, self._log, self.partition, self._runtime.run_in_thread)
             for _ in shard.start_sessions(self._runtime.now_ms()):
                 await turn.give_way()
@@ -535,6 +541,14 @@ class PartitionRuntime(Generic[ShardT]):
         except Exception as error:
             logger.exception("bug: partition %d of %s, while loading", self.partition, self._kind.topic)
             self._load_later(error)
+
+    async def _load_when_committed(self, commit: Coroutine[Any, Any, None]) -> None:
+        try:
+            await commit
+        except KafkaError as error:
+            self._load_later(error)
+        else:
+            self._runtime.load_soon(self)
 
     def _load_later(self, problem: Exception) -> None:
         self._shard = None

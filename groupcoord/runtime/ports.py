@@ -118,8 +118,14 @@ class CoordinatorLog(Protocol):
         By the rules of this transaction version, if it ends one; with the guard of its verification, if it is part of one.
         """
 
+    def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
+        """The wait until no other leader can cut off what the partition holds now; None: none can.
+
+        Both raise KafkaError if this broker does not lead it.
+        """
+
     def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """All committed batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
+        """All batches in order, some at a time: an async generator. Raises KafkaError when the partition cannot be read."""
 
 
 class Host(Protocol[ShardT]):

@@ -1,6 +1,6 @@
 """Stand-ins for what the coordinator needs of the rest of a broker."""
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -113,6 +113,7 @@ class FakeLog:
         self.batch_bytes_max: int | None = None
         self.failure: ErrorCode | None = None  # of commits, after writing
         self.unreadable: ErrorCode | None = None
+        self.followers: dict[int, trio.Event] = {}  # set when those of a partition have all that it holds
         self.fenced = False
 
     def partition_count(self) -> int:
@@ -147,6 +148,14 @@ class FakeLog:
             # Another leader cuts it off, unless this one has won the partition again and read it.
             if term == self._terms[partition]:
                 self.batches[partition] = [each for each in self.batches[partition] if each is not batch]
+            raise KafkaError(self.failure)
+
+    def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
+        return self._copied(self.followers[partition]) if partition in self.followers else None
+
+    async def _copied(self, event: trio.Event) -> None:
+        await event.wait()
+        if self.failure:
             raise KafkaError(self.failure)
 
     async def read_batches(self, partition: int) -> AsyncGenerator[bytes, None]:

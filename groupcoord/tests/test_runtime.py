@@ -676,6 +676,48 @@ async def test_load_that_failed_is_tried_again_without_another_election(
     assert offset_of(committed(talk)) == 5
 
 
+async def test_nobody_is_answered_by_what_another_leader_may_cut_off(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    talk.commit(5)
+    talk.commit(6, group="other")
+    first, second = (talk.groups.partition_for(group) for group in ("group", "other"))
+    assert first != second
+    followers = talk.log.followers[first] = trio.Event()
+    talk.groups.on_election(first)
+    talk.groups.on_election(second)
+    await trio.sleep(60)
+    assert committed(talk).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert talk.join().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert offset_of(committed(talk, "other")) == 6  # it does not wait behind the first one
+    del talk.log.followers[first]
+    followers.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert offset_of(committed(talk)) == 5
+
+
+async def test_a_leader_that_loses_its_partition_before_all_is_committed_does_not_coordinate(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    talk = Coordination()
+    await talk.start(nursery)
+    partition = talk.groups.partition_for("group")
+    followers = talk.log.followers[partition] = trio.Event()
+    talk.groups.on_election(partition)
+    await trio.testing.wait_all_tasks_blocked()
+    talk.log.failure = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        followers.set()
+        await trio.testing.wait_all_tasks_blocked()
+    assert talk.join().error_code == ErrorCode.NOT_COORDINATOR
+    # A leader that it still is loads it later.
+    del talk.log.followers[partition]
+    await trio.sleep(LOAD_RETRY_MAX_S + 0.1)
+    assert offset_of(committed(talk)) == -1
+
+
 async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:

@@ -360,6 +360,19 @@ class Partition(LocalReplica):
         in_sync = self.isr if self.followers is None else self.followers.maximal_isr
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
+    def is_held_in_sync(self, next_offset: int) -> bool:
+        """Whether all replicas in sync hold everything below an offset, however few they are. KafkaError: this one does not lead.
+
+        No leader that is elected among them cuts it off.
+        """
+        log = self.leading_log()
+        if log.log_directory.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        offset = self._local_offset()
+        if self.followers is not None:
+            offset = self.followers.common_end(offset, log.log_end_offset)
+        return max(offset, self.high_watermark) >= next_offset
+
     # --- in-sync replicas ---------------------------------------------------------------------------------------------
 
     def on_follower_fetch(

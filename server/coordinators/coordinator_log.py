@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import trio
 
@@ -90,11 +90,25 @@ class InternalTopicLog:
         """Let a partition begin at an offset. Raises KafkaError where that cannot be done now."""
         self._broker.partition(self.topic, partition).delete_records(offset)
 
-    async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Everything up to the end, about a megabyte at a time, read in a thread.
+    def until_committed(self, partition: int) -> Coroutine[Any, Any, None] | None:
+        found = self._broker.partition(self.topic, partition)
+        next_offset = found.leading_log().log_end_offset
+        return None if found.is_held_in_sync(next_offset) else self._until_held(found, next_offset)
 
-        Not only up to the high watermark: a new leader has all that was committed, but does not know yet up to where.
-        """
+    async def _until_held(self, partition: Partition, next_offset: int) -> None:
+        """Wait for the replicas in sync. They may be too few for new records, and what they hold is safe all the same."""
+        while True:
+            changed = trio.Event()
+            partition.watchers.add(changed.set)
+            try:
+                if partition.is_held_in_sync(next_offset):
+                    return
+                await changed.wait()
+            finally:
+                partition.watchers.discard(changed.set)
+
+    async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
+        """Everything up to the end, about a megabyte at a time, read in a thread."""
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.surroundings.run_in_thread(self._load_codecs)

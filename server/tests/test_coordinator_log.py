@@ -1,0 +1,72 @@
+"""The log of a coordinator over a real partition: when all that it holds is committed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
+from ottla.replication.partition.partition import Partition
+from ottla.server.coordinators.coordinator_log import InternalTopicLog
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+def led(*, isr: tuple[int, ...] = (1, 2), min_isr: int = 1) -> Partition:
+    partition = Partition("__consumer_offsets", 0, new_log(min_insync_replicas=min_isr), local_id=1)
+    partition.make_leader(leader_epoch=3, partition_epoch=0, replicas=(1, 2), isr=isr, now_ms=NOW_MS)
+    partition.append_as_leader(batch(), required_acks=1, now_ms=NOW_MS)
+    return partition
+
+
+def log_of(partition: Partition) -> InternalTopicLog:
+    broker = SimpleNamespace(partition=lambda *_: partition)
+    return InternalTopicLog(
+        cast(Any, broker), partition.topic, partitions_wanted=lambda: 1, commit_timeout_ms=lambda: 1, load_codecs=lambda: None
+    )
+
+
+async def test_a_log_is_committed_when_the_followers_in_sync_have_it(nursery: trio.Nursery) -> None:
+    partition = led()
+    waited = trio.Event()
+
+    async def wait() -> None:
+        commit = log_of(partition).until_committed(0)
+        assert commit is not None
+        await commit
+        waited.set()
+
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not waited.is_set()
+    partition.on_follower_fetch(2, partition.log.log_end_offset, 0, now_ms=NOW_MS)
+    await trio.testing.wait_all_tasks_blocked()
+    assert waited.is_set()
+    assert log_of(partition).until_committed(0) is None
+
+
+def test_the_only_replica_in_sync_has_committed_all_though_writes_are_refused() -> None:
+    assert log_of(led(isr=(1,), min_isr=2)).until_committed(0) is None
+
+
+async def test_what_another_leader_decides_is_not_waited_for(nursery: trio.Nursery) -> None:
+    partition = led()
+    problems = []
+
+    async def wait() -> None:
+        commit = log_of(partition).until_committed(0)
+        assert commit is not None
+        with pytest.raises(KafkaError) as raised:
+            await commit
+        problems.append(raised.value.code)
+
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
+    await trio.testing.wait_all_tasks_blocked()
+    assert problems == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    with pytest.raises(KafkaError):
+        log_of(partition).until_committed(0)
