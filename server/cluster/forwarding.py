@@ -236,6 +236,9 @@ def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> 
     client_id = context.client_id.encode()[:STRING_BYTES_MAX].decode(errors="ignore")
     header = RequestHeader(exchange.api_key, exchange.version, 0, client_id)
     kind, _, name = context.principal.partition(":")
+    # A certificate, or an issuer of tokens, may name somebody by more than a string of the protocol holds.
+    if len(context.principal.encode()) > STRING_BYTES_MAX:
+        raise _Refused(f"the name of the client's principal is too long: {context.principal:.100}")
     principal = ForwardedPrincipalData(
         type=kind,
         name=name,

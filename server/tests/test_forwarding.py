@@ -587,6 +587,12 @@ async def test_a_refusal_is_logged_and_not_tried_again(caplog: pytest.LogCapture
     assert "CLUSTER_AUTHORIZATION_FAILED" in line.getMessage()
 
 
+async def test_a_principal_that_no_string_holds_is_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    ways = Scripted()
+    assert await forwarded(await manager(FakeElection(), ways), principal="User:" + "ß" * 20_000) == "refused"
+    assert ways.asked == [] and "principal is too long: User:ß" in caplog.text
+
+
 async def test_the_requests_of_one_address_leave_room_for_others(autojump_clock: trio.testing.MockClock) -> None:
     most = forwarding.IN_FLIGHT_OF_ADDRESS_MAX
     ways = Scripted(*[hangs] * most, answers_with(MADE), *[not_there] * 1000)
