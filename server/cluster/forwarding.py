@@ -162,6 +162,8 @@ class ForwardingManager:
                 answered = await self._ask(controller_id, _envelope(exchange, body, context), given_up_at)
         if answered is None or answered.error_code == ErrorCode.NOT_CONTROLLER:
             return None
+        if answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:  # another try would meet the same bug
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if answered.error_code:
             raise _Refused(ErrorCode.of(answered.error_code).name)
         data = answered.response_data or b""

@@ -50,6 +50,8 @@ class TakesComplaints(Protocol):
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
 
+    async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None: ...
+
 
 def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
     """What a handler calls before it creates or deletes so many partitions; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -151,6 +153,12 @@ class RequestContext(Generic[PortT_co]):
         """Log what the client does that cannot be right, once a minute; its connection stays."""
         if self._complaints is not None:
             self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
+
+    async def report_bug_of(self, client: RequestContext[Any], error: Exception) -> None:
+        """Log, once a minute, a bug that the request of somebody else has met; this connection stays."""
+        if self._complaints is not None:
+            host = client.client_host.removeprefix("/")
+            await self._complaints.report_bug(error, host, client.client_id, is_closing=False)
 
     def on_close(self, leave: Callable[[object], None]) -> None:
         """Call `leave` with this object when the connection has ended. To ask twice is to ask once."""

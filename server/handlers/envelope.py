@@ -7,6 +7,7 @@ Behaviour
   the answer, with the time that the client has to pause.
 * A principal that cannot be read is PRINCIPAL_DESERIALIZATION_FAILURE, an address INVALID_REQUEST. So is a request that is
   not the controller's affair, an Envelope among them. One that is not served, or cannot be read, is UNSUPPORTED_VERSION.
+* A request that meets a bug is UNKNOWN_SERVER_ERROR, and so is the client's answer then.
 * No client is told of this request, and on listeners that are not for brokers it is refused.
 """
 
@@ -72,6 +73,11 @@ async def envelope(request: EnvelopeRequest, context: RequestContext[Port]) -> E
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION) from None
     except CloseConnection:  # it is another broker's, whose other clients have done nothing
         raise KafkaError(ErrorCode.INVALID_REQUEST) from None
+    except KafkaError:
+        raise
+    except Exception as error:  # noqa: BLE001 - logged here; without an answer the other broker would try again and again
+        await context.report_bug_of(client, error)
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     if response is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     head = encode_response_header(header.correlation_id, response_header_version(call.response_class, call.version))

@@ -34,12 +34,15 @@ class Complaints:
         name = (peer, client_id[:TEXT_CHARACTERS_MAX], what[:TEXT_CHARACTERS_MAX])
         self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, what, source=peer)
 
-    async def report_bug(self, error: Exception, peer: str, client_id: str) -> None:
-        """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up."""
+    async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None:
+        """Log it in a thread: a traceback has source lines in it, and those of many tasks take long to look up.
+
+        `is_closing`: its connection ends.
+        """
         untold = self._bugs.untold(_place(error))
         if untold is None:
             return
-        text = "bug: closing the connection of %s (client id %r)"
+        text = f"bug: {'closing the connection' if is_closing else 'no answer to a request'} of %s (client id %r)"
         tell = partial(log_with_count, untold, partial(logger.error, exc_info=error), text, peer, client_id)
         # The line is written even if the broker stops meanwhile: nothing else tells of the bug.
         with trio.CancelScope(shield=True):

@@ -25,6 +25,7 @@ from ottla.server.handlers import envelope as envelope_handler
 from ottla.server.handlers.envelope import envelope
 from ottla.server.net.calls import Call
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large
+from ottla.server.net.reports import Complaints
 from ottla.server.net.throttling import Throttling
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
@@ -344,6 +345,24 @@ async def test_a_controller_that_resigns_meanwhile_says_so_for_the_whole(tmp_pat
         assert refusal.value.code is ErrorCode.NOT_CONTROLLER
 
 
+async def test_a_bug_is_an_answer_and_no_end_of_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async with clustered(tmp_path) as cluster:
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(cluster[1].administration, "create_topics", fails)
+        context = cluster[1].context(0)
+        context._complaints = Complaints("INSIDE")
+        for _ in range(2):
+            with pytest.raises(KafkaError) as refusal:
+                await envelope(wrapped(create("t"), 7), cast(Any, context))
+            assert refusal.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert line.getMessage() == "bug: no answer to a request of 127.0.0.1 (client id 'c')"
+        assert line.exc_info is not None and line.exc_info[0] is ZeroDivisionError
+
+
 async def test_errors_for_the_whole_request_are_in_the_clients_answer(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         guard(cluster[1], (AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"))
@@ -574,6 +593,16 @@ async def test_an_answer_that_cannot_be_read_is_a_refusal(data: bytes | None, ca
 
     assert await forwarded(await manager(FakeElection(), Scripted(answer))) == "refused"
     assert "too few for a response header" in caplog.text
+
+
+async def test_a_request_that_meets_a_bug_is_not_tried_again() -> None:
+    async def fails(request: EnvelopeRequest) -> Any:
+        await trio.lowlevel.checkpoint()
+        return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    with pytest.raises(KafkaError) as refusal:
+        await forwarded(await manager(FakeElection(), Scripted(fails)))
+    assert refusal.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_refusal_is_logged_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
