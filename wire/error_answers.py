@@ -8,7 +8,7 @@ request names:
 
 An array of the answer is filled from the array of the request that has its name, or else from the only one that there is. Of an
 element its keys are copied (`_KEYS`), offsets and the like are -1, and all else has its default. What is below an element that
-has an error stays empty. `_NAMED` has the requests that name things in more than one array.
+has an error stays empty. A few answers have the error at both places (`_IN_BOTH`). `_NAMED` has the requests that name things in more than one array.
 """
 
 from __future__ import annotations
@@ -50,6 +50,15 @@ _UNKNOWN = frozenset(
     }
 )
 """Numbers that are -1 where nobody knows them, though Kafka declares no default."""
+_IN_BOTH = {
+    "AlterPartitionReassignmentsResponse": 1,
+    "ElectLeadersResponse": 2,
+    "FetchResponse": 12,
+    "MetadataResponse": 13,
+}
+"""Answers with the error in their elements although it is at the top level, and the last version of which that is so.
+
+Clients look for it there: to a client of Metadata a topic that is not in the answer does not exist."""
 _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
     "AlterReplicaLogDirsResponse": lambda request: (topic for each in request.dirs for topic in each.topics),
     "AlterUserScramCredentialsResponse": lambda request: {
@@ -65,7 +74,7 @@ def error_answer(
 ) -> Message:
     """The response to `request` that says only that it failed."""
     answer: Message = _with_unknown(response_class)
-    if _puts_error(answer, version, code, message):
+    if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
         return answer
     for name, item in _arrays_with_errors(response_class, version):
         special = _NAMED.get(response_class.__name__)

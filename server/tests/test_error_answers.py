@@ -111,6 +111,24 @@ def test_elements_are_told_by_what_the_request_calls_them() -> None:
     assert answered(ShareFetchRequest, 1).error_code == ERROR.code
 
 
+def test_some_answers_have_the_error_at_the_top_and_in_their_elements() -> None:
+    """As Kafka 4.4's: whoever asks for one topic finds the error with that topic."""
+
+    def paths(key: int, version: int) -> set[tuple[str, ...]]:
+        call = Call(all_routes()[key], version)
+        answer = error_answer(call, ERROR, filled(call.route.request_class, version))
+        return {path for path, _ in told(call.response_class.decode(b"".join(call.encoded(answer)), version), version)}
+
+    top, topic = ("error_code",), ("topics", "error_code")
+    partition = ("responses", "partitions", "error_code")
+    assert [paths(3, version) for version in (12, 13)] == [{topic}, {top, topic}]
+    assert [paths(1, version) for version in (6, 7, 12, 13)] == [{partition}, {top, partition}, {top, partition}, {top}]
+    elected = ("replica_election_results", "partition_result", "error_code")
+    assert [paths(43, version) for version in (0, 1, 2)] == [{elected}, {top, elected}, {top, elected}]
+    assert paths(45, 1) == {top, partition}
+    assert paths(46, 0) == {top}
+
+
 def test_a_producer_that_reads_no_answer_is_told_by_the_end_of_its_connection() -> None:
     call = Call(all_routes()[ProduceRequest.api_key], 9)
     with pytest.raises(CloseConnection):
