@@ -3,7 +3,8 @@
 Most of a long log is commits that later ones have replaced. So a piece of the log, about a megabyte, is first walked for its
 keys and values, and only then decoded and replayed: without the values that another value of their key follows within the
 piece, if the kind says that such a value makes the one before it void (`ShardKind.superseding`). A tombstone stays, and so
-does what belongs to a transaction, because these may change more than the state of their key.
+does what belongs to a transaction, because these may change more than the state of their key. What came before these stays,
+too. If the last value does not parse the one before it is in force, as it was when that was written.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.record_walk import keys_and_values
 from ottla.wire.records import (
+    COMPRESSION_MASK,
     MAGIC_V2,
     BatchHeader,
     check_records,
@@ -35,10 +37,10 @@ STEP_BYTES = 16_384
 RECORD_BYTES = 512
 """A step reads records of so many bytes, each with the time that so many bytes more would take: about 0.2 ms."""
 LONG_VALUE_BYTES = 64 * 1024
-"""A thread decodes a longer value: the record of a classic group names all its members."""
+"""A thread decodes a longer value: the record of a classic group names all its members. And it decompresses a longer batch."""
 
-_Entry = tuple[int, bytes | None, bytes | None, int]
-"""Offset, key, value, and the id of the producer whose transaction the record is part of, or -1."""
+_Entry = tuple[int, bytes | None, bytes | None, int, "_Entry | None"]
+"""Offset, key, value, the id of the producer whose transaction the record is part of, or -1, and the entry that it makes void."""
 _Marker = tuple[int, bool]
 """The end of a producer's transaction, and whether it was committed."""
 
@@ -64,7 +66,7 @@ async def replay_log(
 
 
 class _Decoding:
-    """The decoding of one record, to be done by `load` in a thread."""
+    """The decoding of one record or batch, to be done by `load` in a thread."""
 
     def __init__(self, decode: Callable[[], Any]) -> None:
         self._decode = decode
@@ -91,41 +93,43 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
     entries: list[_Entry | _Marker | None] = []
     yield from _collect(kind.superseding, batches, entries)
     work = 0
-    for entry in entries:
-        if entry is None:
-            continue
-        if len(entry) == 2:
-            shard.replay_marker(entry[0], committed=entry[1])
-            yield None
-            continue
-        offset, key, value, producer_id = entry
-        try:
+    for collected in entries:
+        entry = collected
+        while entry is not None:
+            if len(entry) == 2:
+                shard.replay_marker(entry[0], committed=entry[1])
+                yield None
+                break
+            offset, key, value, producer_id, before = entry
             try:
-                if value is not None and len(value) > LONG_VALUE_BYTES:
-                    yield (decoding := _Decoding(partial(kind.decode, key, value)))
-                    decoded = decoding.decoded()
-                else:
+                try:
+                    if value is not None and len(value) > LONG_VALUE_BYTES:
+                        yield (decoding := _Decoding(partial(kind.decode, key, value)))
+                        decoded = decoding.decoded()
+                    else:
+                        decoded = kind.decode(key, value)
+                except NotLoaded as missing:
+                    yield missing
+                    missing.take_up()
                     decoded = kind.decode(key, value)
-            except NotLoaded as missing:
-                yield missing
-                missing.take_up()
-                decoded = kind.decode(key, value)
-        except ProtocolViolation as error:
-            # One bad record must not take all groups of the partition out of service.
-            logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, offset, error)
-            continue
-        if decoded is not None:
-            shard.replay(decoded, offset, producer_id)
-        work += RECORD_BYTES if value is None else RECORD_BYTES + len(value)
-        if work > STEP_BYTES:
-            work = 0
-            yield None
+            except ProtocolViolation as error:
+                # One bad record must not take all groups of the partition out of service, nor the last good value.
+                logger.warning("a record of %s at offset %d does not parse: %s", kind.topic, offset, error)
+                entry = before
+                continue
+            if decoded is not None:
+                shard.replay(decoded, offset, producer_id)
+            work += RECORD_BYTES if value is None else RECORD_BYTES + len(value)
+            if work > STEP_BYTES:
+                work = 0
+                yield None
+            break
     yield None  # pieces may be short
 
 
 def _collect(
     superseding: frozenset[bytes], batches: bytes, entries: list[_Entry | _Marker | None]
-) -> Iterator[None]:
+) -> Iterator[_Decoding | None]:
     """Collect the records of these batches, with None in place of values that a later one has made void."""
     latest: dict[bytes, int] = {}
     work = 0
@@ -135,16 +139,23 @@ def _collect(
         if header.is_control:
             entries += _markers(header, batches, start)
             continue
-        for offset, key, value in _records(header, batches, start):
-            if producer_id < 0 and key is not None and key[:2] in superseding:
-                if value is None:
-                    # What came before a tombstone may have brought a group to life that outlives its offsets.
+        area = None
+        if header.attributes & COMPRESSION_MASK and header.size_in_bytes > LONG_VALUE_BYTES and header.magic == MAGIC_V2:
+            yield (opening := _Decoding(partial(_checked_area, header, batches, start)))
+            area = opening.decoded()
+        for offset, key, value in _records(header, batches, start, area):
+            before: _Entry | None = None
+            if key is not None and key[:2] in superseding:
+                if value is None or producer_id >= 0:
+                    # What came before a tombstone may have brought a group to life that outlives its offsets. What came
+                    # before a commit in a transaction is outlived by it, and must not come back behind it.
                     latest.pop(key, None)
                 else:
-                    if key in latest:
-                        entries[latest[key]] = None
+                    former = latest.get(key)
+                    if former is not None:
+                        before, entries[former] = cast("_Entry", entries[former]), None
                     latest[key] = len(entries)
-            entries.append((offset, key, value, producer_id))
+            entries.append((offset, key, value, producer_id, before))
             work += RECORD_BYTES
             if work > STEP_BYTES:
                 work = 0
@@ -160,15 +171,25 @@ def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marke
 
 
 def _records(
-    header: BatchHeader, batches: bytes, start: int
+    header: BatchHeader, batches: bytes, start: int, area: bytes | None = None
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of the records of a batch, all of which is checked before the first one comes."""
+    """(offset, key, value) of the records of a batch, all of which is checked before the first one comes.
+
+    `area`: the records as they are checked, if they are.
+    """
     if header.magic != MAGIC_V2:
         for record in decode_records(batches, start, header=header):
             yield record.offset, record.key, record.value
         return
+    if area is None:
+        area = _checked_area(header, batches, start)
+    for offset_delta, key, value in keys_and_values(area, header.records_count):
+        yield wrap_int64(header.base_offset + offset_delta), key, value
+
+
+def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:
+    """The records of a batch, decompressed, each of which is as long as it says."""
     area = bytes(records_area(batches, header, start))
     if header.records_count:  # else compaction has left no record
         check_records(area, header.records_count)
-    for offset_delta, key, value in keys_and_values(area, header.records_count):
-        yield wrap_int64(header.base_offset + offset_delta), key, value
+    return area

@@ -1,5 +1,6 @@
 """A partition of an internal topic is read into its shard."""
 
+import random
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from ottla.groupcoord.runtime.ports import ShardKind
 from ottla.groupcoord.runtime.replaying import LONG_VALUE_BYTES, replay_batches
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.tests.conversation import Conversation
+from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import Record, encode_batch
@@ -78,6 +80,23 @@ def test_tombstones_and_what_belongs_to_a_transaction_are_all_replayed() -> None
     assert [offset for _, offset, _ in replayed(*values, **transaction)] == [0, 1, 2, 3, 4]
 
 
+def test_the_last_value_that_parses_counts() -> None:
+    """A broker of a newer release may have written the last one, or a disk has damaged it."""
+    key = COMMITS + b"key"
+    assert replayed((key, b"1"), (key, b"2"), (key, b"bad"), (key, b"bad")) == [(b"2", 1, -1)]
+    assert replayed((key, b"bad"), (key, b"2"), (key, None), (key, b"bad")) == [(b"2", 1, -1), (b"", 2, -1)]
+
+
+def test_a_thread_decompresses_a_long_batch() -> None:
+    noise = random.Random(1).randbytes(LONG_VALUE_BYTES)
+    shard: Any = Replayed()
+    kind: Any = Kind()
+    batch = encode_batch([Record(0, 0, b"a", noise), Record(1, 0, b"b", b"short")], compression=Compression.ZSTD)
+    done = [each.load() for each in replay_batches(kind, shard, batch) if each is not None]
+    assert shard.records == [(noise, 0, -1), (b"short", 1, -1)]
+    assert len(done) == 1
+
+
 @pytest.mark.parametrize("size", [1, LONG_VALUE_BYTES + 1])
 def test_a_long_record_is_decoded_by_a_thread_and_a_bad_one_passed_over(
     size: int, caplog: pytest.LogCaptureFixture
@@ -102,6 +121,7 @@ def test_headers_of_records_are_passed_over() -> None:
 places = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["t", "u"]), st.integers(0, 1))
 steps = st.one_of(
     st.tuples(st.just("commit"), places, st.sampled_from([-1, -1, 5, 6])),
+    st.tuples(st.just("newer"), places),
     st.tuples(st.just("tombstone"), places),
     st.tuples(st.just("marker"), st.sampled_from([5, 6]), st.booleans()),
     st.tuples(st.just("group"), st.sampled_from(["a", "b"]), st.booleans()),
@@ -116,6 +136,10 @@ def batch_of(step: Any, offset: int) -> bytes:
             pair = FORMATS.encode_record(record)
             transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
             return encode_batch([Record(0, 0, *pair)], base_offset=offset, **({} if producer_id < 0 else transaction))
+        case ("newer", (group, topic, partition)):
+            key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+            pair = FORMATS.encode_record(OffsetRecord(key, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)))
+            return encode_batch([Record(0, 0, pair[0], b"\0\x09of another release")], base_offset=offset)
         case ("tombstone", place):
             record = offset_tombstone(*place)
         case ("group", group, True):
@@ -162,7 +186,11 @@ def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piec
     kind = shard_kind(kinds, talk._new_shard)
     batches = [batch_of(step, offset) for offset, step in enumerate(story)]
     pieces = [b"".join(batches[start : start + piece_length]) for start in range(0, len(batches), piece_length)]
-    assert loaded(kind, pieces) == loaded(replace(kind, superseding=frozenset()), batches)
+    found, expected = loaded(kind, pieces), loaded(replace(kind, superseding=frozenset()), batches)
+    assert found[:2] == expected[:2]
+    # An offset that counts in place of one that does not parse may bring back a group that has ended in between.
+    if not any(step[0] == "newer" for step in story):
+        assert found == expected
 
 
 def test_of_very_many_commits_of_one_partition_the_last_alone_is_decoded() -> None:
