@@ -120,8 +120,8 @@ class Effects:
 
     def stop(self) -> Outcome[GroupRecord]:
         """What a call that did not end has collected. The shard is done with: from now on steps are taken at once."""
-        outcome, rest, self._is_stopped = self.take(), self._rest, True
-        self._rest = deque()
+        self._is_stopped = True
+        outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(settlements=[*outcome.settlements, *(each[0] for each in rest if isinstance(each, tuple))])
 
     # ------------------------------------------------------------------ what comes of the call
@@ -196,9 +196,10 @@ class Effects:
         """End the call: everything collected, which the next call starts without."""
         undos, settlements = self._undos, self.settlements
         if undos:
-            # Without records there is no append that could be refused, and nothing would ever be taken back.
-            assert self.records
-        if self.records and (undos or self._restores):
+            # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have
+            # ended the call before the first one.
+            assert self.records or self._is_stopped
+        if undos or (self.records and self._restores):
             # The last is called first.
             settlements = [partial(self._undo, [*self._restores, *undos]), *settlements]
         outcome = Outcome(

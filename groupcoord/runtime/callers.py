@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, Protocol
 
 from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics, Reply
+from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode
 
@@ -96,6 +97,18 @@ def send(replies: Iterable[Reply]) -> None:
     for caller, response in replies:
         assert isinstance(caller, WaitingCaller)
         caller.answer(response)
+
+
+async def send_in_turns(replies: Iterable[Reply], turn: Turn) -> None:
+    """Send replies, others having a turn in between."""
+    left = iter(replies)
+    try:
+        for reply in left:
+            send((reply,))
+            await turn.give_way()
+    finally:
+        # Nobody else knows who is left when this is cancelled.
+        send(left)
 
 
 def refuse(replies: Iterable[Reply], error: ErrorCode) -> None:

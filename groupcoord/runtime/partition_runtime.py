@@ -36,7 +36,7 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, Pieces, is_long, must_be_whole, pieces_of, whole_batch
-from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send
+from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send, send_in_turns
 from ottla.groupcoord.runtime.flights import Flight, Flights
 from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
 from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
@@ -370,9 +370,7 @@ class PartitionRuntime(Generic[ShardT]):
                     if not self._is_going_on:
                         self._append_gathered()
                     replies, flight.replies = flight.replies, []
-                    for reply in replies:
-                        send((reply,))
-                        await turn.give_way()
+                    await send_in_turns(replies, turn)
                     if self._shard is not shard:
                         return
                 self._flights.land()
@@ -488,8 +486,9 @@ class PartitionRuntime(Generic[ShardT]):
             await turn.give_way()
             if self._shard is not shard:
                 return  # `unload` has answered the caller
-        self._is_going_on, self._asker = False, None
+        self._is_going_on = False
         self._append_gathered()  # which were handled before
+        self._asker = None
         self._begin(outcome)
         if outcome.records:
             self._unsettled.append(outcome)

@@ -14,6 +14,7 @@ import trio.testing
 
 from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.groups.classic.records import GroupMetadataRecord
+from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.groups.limits import TIMERS_PER_CALL
 from ottla.groupcoord.groups.offsets.part import OffsetsPart
 from ottla.groupcoord.groups.offsets.records import OffsetRecord
@@ -29,6 +30,7 @@ from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -562,6 +564,25 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 # ---------------------------------------------------------------------- elections and loading
 
 
+async def test_a_stop_between_two_answers_to_one_commit_leaves_nobody_without_an_answer(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    monkeypatch.setattr(runtime, "TURN_S", 0)
+    talk = Coordination()
+    talk.log.commit_seconds = 1
+    answers: dict[int, Any] = {}
+    async with trio.open_nursery() as coordinator:
+        await talk.start(coordinator)
+        # The first commit has an append of its own, and the others share one.
+        commits = [talk.commit(number) for number in range(20)]
+        for number in (0, *range(2, 20)):
+            nursery.start_soon(collect, answers, number, commits[number])
+        await collect(answers, 1, commits[1])
+        coordinator.cancel_scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [error_of(answers[number]) for number in range(20)] == [ErrorCode.NONE] * 20
+
+
 @pytest.mark.parametrize("turns", range(5))
 async def test_requests_of_connections_that_end_with_the_coordinator_meet_no_bug(
     turns: int, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
@@ -936,6 +957,35 @@ async def test_bug_while_a_caller_leaves_costs_no_more_than_a_reload(
     await trio.testing.wait_all_tasks_blocked()
     assert answers["second"].error_code == ErrorCode.NOT_COORDINATOR
     assert offset_of(committed(talk)) == 5
+
+
+async def test_bug_before_the_first_record_of_a_call_costs_no_more_than_a_reload(
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
+) -> None:
+    """The group is made, and to be forgotten if its records are refused. There are none to refuse yet."""
+    talk = Coordination()
+    await talk.start(nursery)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="group",
+        member_id="member",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["topic"],
+        topic_partitions=[],
+    )
+
+    async def heartbeat() -> int:
+        answer = talk.groups.consumer.heartbeat(request, api_version=1, client_id="client", client_host="/127.0.0.1")
+        return (await finished(answer)).error_code
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
+        patch.setattr(Rebalancing, "put", lambda *arguments: 1 / 0)
+        assert await heartbeat() == ErrorCode.UNKNOWN_SERVER_ERROR
+    await trio.testing.wait_all_tasks_blocked()
+    assert await heartbeat() == ErrorCode.NONE
 
 
 async def test_all_partitions_are_served(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
