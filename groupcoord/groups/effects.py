@@ -174,18 +174,20 @@ class Effects:
     def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
         """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
 
-
         def tell(error: ErrorCode) -> None:
             self.reply(caller, failed(error) if error else response)
 
-        def answer(error: ErrorCode) -> None:
-            # If nothing is being written there is nothing to wait for.
-            if self.records and not error:
-                self.settlements.append(tell)
-            else:
-                tell(error)
+        if self._rest:
+            self._rest.append((partial(self._answer, tell), ErrorCode.NONE))
+        else:
+            self._answer(tell, ErrorCode.NONE)
 
-        self.then(answer)
+    def _answer(self, tell: Settlement, error: ErrorCode) -> None:
+        # If nothing is being written there is nothing to wait for.
+        if self.records and not error:
+            self.settlements.append(tell)
+        else:
+            tell(error)
 
     def take_replies(self) -> list[Reply]:
         """The replies of a step, which the next one starts without."""
@@ -221,6 +223,7 @@ class Effects:
     def _undo(self, undos: list[Callable[[], object]], error: ErrorCode) -> None:
         if error:
             self.carry_on(in_pieces(reversed(undos), lambda undo: undo()))
+
 
 def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
     """Work on each of these. Fewer than a piece are one step."""

@@ -35,7 +35,7 @@ from typing import Any, Generic
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, Pieces, is_long, must_be_whole, pieces_of, whole_batch
+from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, is_long, must_be_whole, pieces_of, whole_batch
 from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send, send_in_turns
 from ottla.groupcoord.runtime.flights import Flight, Flights
 from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
@@ -230,14 +230,13 @@ class PartitionRuntime(Generic[ShardT]):
     def _append(self, outcome: Outcome[Any]) -> None:
         if is_long(outcome):
             self._form_line(partial(self._append_long, outcome))
-        elif self._append_next(self._pieces(outcome), outcome):
+            return
+        records = outcome.records
+        if self._append_batch(records, self._kind.encode(records, self._runtime.timestamp_ms()), outcome):
             self._settle(outcome, ErrorCode.NONE)
 
-    def _append_next(self, pieces: Pieces, outcome: Outcome[Any]) -> bool:
-        """Append one batch. False if there is none left, or if the log refused it and the outcome was settled so."""
-        records, batch = next(pieces, (None, b""))
-        if records is None:
-            return False
+    def _append_batch(self, records: list[Any], batch: bytes, outcome: Outcome[Any]) -> bool:
+        """Append a batch of an outcome. False if the log refused it and the outcome was settled so."""
         try:
             if outcome.transaction is None:
                 appended = self._log.append(self.partition, batch)
@@ -256,9 +255,6 @@ class PartitionRuntime(Generic[ShardT]):
             return False
         self._take_off(appended, records)
         return True
-
-    def _pieces(self, outcome: Outcome[Any]) -> Pieces:
-        return pieces_of(outcome, self._kind.encode, self._runtime.timestamp_ms())
 
     def _take_off(self, appended: Appended, records: list[Any]) -> None:
         """Put what was written in force, when it is committed."""
@@ -496,11 +492,13 @@ class PartitionRuntime(Generic[ShardT]):
 
     async def _append_long(self, outcome: Outcome[Any]) -> None:
         """Append a long outcome: its one batch is made in a thread, or others have a turn between its batches."""
-        shard, pieces = self._shard, self._pieces(outcome)
+        shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
         if must_be_whole(outcome):
-            make = partial(whole_batch, outcome, self._kind.encode, self._runtime.timestamp_ms())
+            make = partial(whole_batch, outcome, self._kind.encode, timestamp_ms)
             pieces = iter([(outcome.records, await self._runtime.run_in_thread(make))])
-        while self._shard is shard and self._append_next(pieces, outcome):
+        else:
+            pieces = pieces_of(outcome, self._kind.encode, timestamp_ms)
+        while self._shard is shard and (piece := next(pieces, None)) is not None and self._append_batch(*piece, outcome):
             await trio.lowlevel.checkpoint()
         # `unload` has settled it, or the log has refused a batch.
         if self._shard is shard and any(each is outcome for each in self._unsettled):
