@@ -34,6 +34,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.replication.reminders import Reminder
 from ottla.replication.slices import Slices
+from ottla.server.cluster.way_to_controller import Office, Way, ask_while_in_office
 from ottla.server.gate.context import THIS_BROKER
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES
 from ottla.server.net.turns import computed, is_short
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
     from ottla.server.gate.dispatch import Handler
     from ottla.wire.answers import Answer
-    from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")
 
@@ -63,35 +63,18 @@ TIMEOUT_MAX_MS = 5 * 60 * 1000
 """Kafka's brokers try for one minute, whatever a request says. This leaves time for what takes long, such as deletions."""
 GRACE_S = 5.0
 """How much longer than a request's own time its answer may take, which the controller gives when that is over."""
-MOVE_GRACE_S = 2.0
-"""How long a controller that was replaced may take for its last answers."""
 NO_ADDRESS = bytes(4)
 
 
-class Election(Protocol):
-    """What this broker knows of the controller."""
+class Election(Office, Protocol):
+    """What this broker knows of the controller. `moved` is set when anything of it may have changed."""
 
     @property
     def active(self) -> Any:
         """Not None: it is here."""
 
     @property
-    def controller_id(self) -> int: ...
-
-    @property
     def takes_envelopes(self) -> bool: ...
-
-    @property
-    def moved(self) -> trio.Event:
-        """Set when one of the others may have changed; each time it is another event."""
-
-
-class Way(Protocol):
-    """A connection to the controller; `server/cluster/way_to_controller.py` has it."""
-
-    async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any: ...
-
-    async def aclose(self) -> None: ...
 
 
 class _Refused(Exception):
@@ -138,7 +121,7 @@ class ForwardingManager:
             elif controller_id == NO_CONTROLLER:
                 response = None
             else:
-                response = await self._forwarded(controller_id, request, context, deadline)
+                response = await self._forwarded(request, context, deadline)
             if response is not None:
                 return response
             left_s = deadline - trio.current_time()
@@ -149,17 +132,15 @@ class ForwardingManager:
                 await moved.wait()
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _forwarded(
-        self, controller_id: int, request: Any, context: RequestContext[Any], deadline: float
-    ) -> EncodedAnswer | None:
-        """The answer of that broker; None: it gives none, or is not the controller. Raises _Refused."""
+    async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
+        """The controller's answer; None: it gives none, or is not the controller. Raises _Refused."""
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
             async with self._turn(context.client_host):
                 _shorten(request, deadline)
                 body = await _encoded(exchange, request)
-                answered = await self._ask(controller_id, _envelope(exchange, body, context), given_up_at)
+                answered = await self._ask(_envelope(exchange, body, context), given_up_at)
         if answered is None or answered.error_code == ErrorCode.NOT_CONTROLLER:
             return None
         if answered.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:  # another try would meet the same bug
@@ -197,30 +178,20 @@ class ForwardingManager:
             if of_address.value == IN_FLIGHT_OF_ADDRESS_MAX:
                 self._of_address.pop(address, None)
 
-    async def _ask(self, controller_id: int, envelope: EnvelopeRequest, deadline: float) -> EnvelopeResponse | None:
+    async def _ask(self, envelope: EnvelopeRequest, deadline: float) -> EnvelopeResponse | None:
         answered: EnvelopeResponse | None = None
         way = self._idle.pop() if self._idle else self._make_way()
+        timeout_s = deadline - trio.current_time()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._give_up, controller_id, nursery.cancel_scope)
-                try:
-                    timeout_s = deadline - trio.current_time()
-                    answered = await way.ask(controller_id, envelope, ENVELOPE_VERSION, timeout_s=timeout_s)
-                except PeerUnavailable:
-                    pass  # tried again
-                nursery.cancel_scope.cancel()
+            answered = await ask_while_in_office(way, self._election, envelope, ENVELOPE_VERSION, timeout_s=timeout_s)
+        except PeerUnavailable:
+            pass  # tried again
         finally:
             if len(self._idle) < IDLE_WAYS_MAX:
                 self._idle.append(way)
             else:
                 await way.aclose()
         return answered
-
-    async def _give_up(self, controller_id: int, scope: trio.CancelScope) -> None:
-        """Wait no longer for a controller that another broker has replaced. One that hangs never answers."""
-        while self._election.controller_id == controller_id:
-            await self._election.moved.wait()
-        scope.deadline = trio.current_time() + MOVE_GRACE_S
 
 
 def _shorten(request: Any, deadline: float) -> None:

@@ -58,6 +58,7 @@ from ottla.server.cluster.own_logs import OwnLogs
 from ottla.server.cluster.security import Security
 from ottla.server.cluster.session import ClusterSession, CoordinationTree, JoinProblem, Session
 from ottla.server.cluster.waiting import until_shown
+from ottla.server.cluster.way_to_controller import ask_while_in_office
 from ottla.server.cluster.ways_to_members import Port as PortOfWays
 from ottla.server.cluster.ways_to_members import WaysToMembers
 from ottla.server.ports import (
@@ -262,7 +263,7 @@ class ClusterMember:
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""
-        return await self._to_controller.ask(self.controller_id, request, version, timeout_s=timeout_s)
+        return await ask_while_in_office(self._to_controller, self.election, request, version, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------ sessions
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import NO_CONTROLLER
@@ -11,6 +13,51 @@ from ottla.replication.cluster.state import NO_CONTROLLER
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.wire.schema import Message
+
+MOVE_GRACE_S = 2.0
+"""How long a controller that was replaced may take for its last answers."""
+
+
+class Office(Protocol):
+    """What this broker knows of who is the controller."""
+
+    @property
+    def controller_id(self) -> int: ...
+
+    @property
+    def moved(self) -> trio.Event:
+        """Set when that has changed; each time it is another event."""
+
+
+class Way(Protocol):
+    """A connection to the controller: `WayToController`."""
+
+    async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def ask_while_in_office(way: Way, office: Office, request: Message, version: int, *, timeout_s: float) -> Any:
+    """Ask the controller once. Raises PeerUnavailable, also when another broker has replaced it: one that hangs never answers."""
+    answer: Any = None
+    controller_id = office.controller_id
+    problem = PeerUnavailable(f"broker {controller_id} is not the controller any more")
+    async with trio.open_nursery() as nursery:
+
+        async def give_up() -> None:
+            while office.controller_id == controller_id:
+                await office.moved.wait()
+            nursery.cancel_scope.deadline = trio.current_time() + MOVE_GRACE_S
+
+        nursery.start_soon(give_up)
+        try:
+            answer = await way.ask(controller_id, request, version, timeout_s=timeout_s)
+        except PeerUnavailable as unavailable:
+            problem = unavailable
+        nursery.cancel_scope.cancel()
+    if answer is None:
+        raise problem
+    return answer
 
 
 class WayToController:

@@ -18,6 +18,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.server.cluster import forwarding
 from ottla.server.cluster.forwarding import ForwardingManager
+from ottla.server.cluster.way_to_controller import MOVE_GRACE_S
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import Route, all_routes
@@ -536,7 +537,7 @@ async def test_a_controller_that_hangs_is_given_up_when_another_one_is_elected(
 async def test_the_last_answers_of_a_controller_that_was_replaced_count(autojump_clock: trio.testing.MockClock) -> None:
     async def late(request: EnvelopeRequest) -> Any:
         election.move(2)
-        await trio.sleep(forwarding.MOVE_GRACE_S / 2)
+        await trio.sleep(MOVE_GRACE_S / 2)
         return await answers_with(MADE)(request)
 
     election, ways = FakeElection(), Scripted(late)

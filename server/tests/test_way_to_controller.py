@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_CONTROLLER, BrokerEndpoint
-from ottla.server.cluster.way_to_controller import WayToController
+from ottla.server.cluster.way_to_controller import MOVE_GRACE_S, WayToController, ask_while_in_office
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -101,3 +102,55 @@ async def test_after_hanging_up_it_begins_anew() -> None:
     assert stage.open_ports() == []
     assert await stage.ask(1) == (1, 9001)
     assert len(stage.made) == 2
+
+
+class FakeOffice:
+    def __init__(self) -> None:
+        self.controller_id = 1
+        self.moved = trio.Event()
+
+    def move(self, controller_id: int) -> None:
+        self.controller_id = controller_id
+        self.moved.set()
+        self.moved = trio.Event()
+
+
+class SlowWay:
+    """Answers after some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def ask(self, controller_id: int, request: Any, version: int, *, timeout_s: float) -> Any:
+        with trio.move_on_after(timeout_s):
+            await trio.sleep(self.seconds)
+            return "answer"
+        raise PeerUnavailable("no answer in time")
+
+    async def aclose(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("seconds", "end"), [(30, "broker 1 is not the controller any more"), (30.01, "no answer in time"), (11.5, "answer")]
+)
+async def test_a_controller_that_hangs_is_waited_for_while_it_is_in_office(
+    seconds: float, end: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    office, began = FakeOffice(), trio.current_time()
+    moves = end != "no answer in time"
+
+    async def election() -> None:
+        office.move(1)  # nothing that matters here
+        await trio.sleep(10)
+        if moves:
+            office.move(2)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(election)
+        try:
+            found = await ask_while_in_office(SlowWay(seconds), office, REQUEST, 0, timeout_s=30)
+        except PeerUnavailable as unavailable:
+            found = str(unavailable)
+        took_s = trio.current_time() - began
+    assert found == end
+    assert took_s == pytest.approx({"answer": seconds, "no answer in time": 30}.get(end, 10 + MOVE_GRACE_S))
