@@ -48,7 +48,7 @@ class Runtime(Generic[ShardT]):
         self.log = log
         self._wall_clock_ms = wall_clock_ms
         self._run_in_thread = run_in_thread
-        self._threads = trio.CapacityLimiter(threads)
+        self._threads, self._job_threads = trio.CapacityLimiter(threads), trio.CapacityLimiter(threads)
         self._partitions: dict[int, PartitionRuntime[ShardT]] = {}
         self._to_load: deque[PartitionRuntime[ShardT]] = deque()
         self._nursery: trio.Nursery | None = None
@@ -152,8 +152,13 @@ class Runtime(Generic[ShardT]):
         self._nursery.start_soon(function, *arguments)
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any:
-        """Have something computed in a thread, a few things at a time."""
+        """Have something done in a thread that takes less than a second, a few things at a time. Somebody waits for it."""
         async with self._threads:
+            return await self._run_in_thread(function)
+
+    async def compute(self, function: Callable[[], Any]) -> Any:
+        """Have something computed in a thread that may take minutes. What others wait for does not stand behind it."""
+        async with self._job_threads:
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:

@@ -301,7 +301,7 @@ class PartitionRuntime(Generic[ShardT]):
         """Do in a thread what takes long, and give the shard the result, unless it has been lost meanwhile."""
         result = None
         try:
-            result = await self._runtime.run_in_thread(job.compute)
+            result = await self._runtime.compute(job.compute)
             if job.narrow is not None:
                 result = await job.narrow(result)
         except Exception:

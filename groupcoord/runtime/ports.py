@@ -161,6 +161,8 @@ class Host(Protocol[ShardT]):
 
     async def run_in_thread(self, function: Callable[[], Any]) -> Any: ...
 
+    async def compute(self, function: Callable[[], Any]) -> Any: ...
+
 
 class CommitVerifier(Protocol):
     """Asks the coordinator of a transaction whether a partition of the offsets topic takes part in it."""

@@ -186,6 +186,17 @@ class Untouchable(dict):  # type: ignore[type-arg]
     keys = values = items = __iter__
 
 
+def test_no_offset_of_a_deleted_topic_is_missed_when_its_transaction_ends_in_between() -> None:
+    offsets = Offsets(metadata_max=100, retention_ms=1)
+    for record_offset, (group, producer_id) in enumerate((("a", -1), ("b", PRODUCER), ("c", PRODUCER))):
+        value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=0)
+        offsets.replay(OffsetRecord(OffsetCommitKey(group=group, topic="t", partition=0), value), record_offset, producer_id)
+    walk = offsets.places_of_topics({"t": bytes(16)})
+    found = {next(walk)}
+    offsets.replay_marker(PRODUCER, committed=True)
+    assert found.union(walk) == {("a", "t", 0), ("b", "t", 0), ("c", "t", 0)}
+
+
 @pytest.mark.parametrize("others", [0, SETTLED_AT_ONCE + 100])
 def test_an_offset_of_a_later_topic_is_not_forgotten_with_the_one_before(others: int) -> None:
     deleted, later = b"d" * 16, b"l" * 16

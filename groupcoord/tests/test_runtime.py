@@ -88,6 +88,23 @@ async def test_commit_is_answered_when_it_is_committed(autojump_clock: trio.abc.
     assert offset_of(committed(talk)) == 5
 
 
+async def test_what_others_wait_for_does_not_stand_behind_long_computations(
+    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
+) -> None:
+    async def call(function: Callable[[], Any]) -> Any:
+        return await function()
+
+    talk = Coordination()
+    await talk.start(nursery)
+    coordinator = talk.groups._runtime
+    coordinator._run_in_thread = call
+    for _ in range(10):
+        nursery.start_soon(coordinator.compute, trio.sleep_forever)
+    await trio.testing.wait_all_tasks_blocked()
+    with trio.fail_after(1):
+        await coordinator.run_in_thread(trio.lowlevel.checkpoint)
+
+
 async def test_commits_that_wait_together_share_an_append(
     autojump_clock: trio.abc.Clock, nursery: trio.Nursery
 ) -> None:

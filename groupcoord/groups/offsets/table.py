@@ -221,7 +221,8 @@ class Offsets:
         Offsets may come and go meanwhile.
         """
         for topic, topic_id in topics.items():
-            for table in (self._committed, self._pending):
+            # In the order in which an offset moves, so that none that is there all the time is missed.
+            for table in (self._pending, self._committed):
                 for group_id in list(table.groups_of(topic)):
                     for partition in list(table.group(group_id).get(topic, ())):
                         place = group_id, topic, partition
