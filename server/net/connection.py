@@ -487,7 +487,7 @@ class Connection:
         elif waiting is UNKNOWN_CALL:
             await self._make_call()
         elif waiting is MEMORY:
-            await self._inbox.until_room()
+            await self._inbox.until_room(self._peer)
         elif waiting is MUTED:
             await self._stay_muted()
         elif waiting is not FLUSH:

@@ -182,13 +182,13 @@ class Inbox:
         self._expect_rest(transport, total)
         return total
 
-    async def until_room(self) -> None:
-        """Stand in line for memory; see `NoRoom`."""
+    async def until_room(self, address: str) -> None:
+        """Stand in line for memory; see `NoRoom`. `address` is that of the peer."""
         began = time.monotonic()
         # To the housekeeper a peer in line does not stall. It only looks whether the peer is still there.
         self.is_held_up = True
         try:
-            await self.memory.wait(self)
+            await self.memory.wait(self, address)
         finally:
             self.is_held_up = False
         now = time.monotonic()

@@ -2,7 +2,8 @@
 
 Connections count here what they hold: the bytes of frames that have not arrived in full, large requests that are being
 worked on, and answers that the peer has not read. When the limit is reached no request is refused. A connection that wants
-more memory stands in line, and is not read meanwhile. Small frames need no leave, so peers with small requests do not notice.
+more memory stands in line, and is not read meanwhile. In that line addresses take turns: the connections of one address, which
+may all have stalled, come behind one another and not before those of others. Small frames need no leave, so peers with small requests do not notice.
 
 Somebody always gets on. While there is no room, the first in line may go beyond the limit until its frame is complete and
 answered; then it is the turn of the next one. The listener closes a peer that keeps others waiting, because it does not
@@ -15,7 +16,7 @@ Kafka's `queued.max.request.bytes` is this limit.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from typing import NamedTuple, Self
 
 import trio
@@ -33,6 +34,7 @@ class _Place(NamedTuple):
     number: int
     """In the order of coming. Who has to come back keeps it."""
     holder: object
+    address: str
     admitted: trio.Event
 
 
@@ -50,7 +52,7 @@ class MemoryBudget:
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
         self._total = total
-        self._line: deque[_Place] = deque()
+        self._line: OrderedDict[str, deque[_Place]] = OrderedDict()  # by address; the one whose turn is next comes first
         self._over: object = None  # who may go beyond the limit
         self._admitted: dict[object, int] = {}  # with their numbers in line
         self._promised: set[object] = set()  # those of them who were admitted since the last look
@@ -123,26 +125,41 @@ class MemoryBudget:
         self._promised.clear()
         self._admit()
 
-    async def wait(self, holder: object) -> None:
+    async def wait(self, holder: object, address: str = "") -> None:
         """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
-        line, number = self._line, self._end_admission(holder)
-        place = _Place(next(self._numbers) if number is None else number, holder, trio.Event())
+        number = self._end_admission(holder)
+        place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
+        of_address = self._line.setdefault(address, deque())
         if number is None:
-            line.append(place)
+            of_address.append(place)
         else:
-            # Near the front, for all before it were admitted as well.
-            line.insert(next((at for at, each in enumerate(line) if each.number > number), len(line)), place)
+            # Near the front, for all before it were admitted as well; and its address has had no turn yet.
+            of_address.insert(next((at for at, each in enumerate(of_address) if each.number > number), len(of_address)), place)
+            self._line.move_to_end(address, last=False)
         # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()
         try:
             await place.admitted.wait()
         except BaseException:
             # The connection ends while it waits. Its place, or its leave, must not stay with it.
-            if place in self._line:
-                self._line.remove(place)
-            else:
+            if place.admitted.is_set():
                 self.release(holder)
+            else:
+                of_address.remove(place)
+                if not of_address:
+                    del self._line[address]
             raise
+
+    def _next(self) -> _Place:
+        """Take the one out of line whose turn it is."""
+        address, places = next(iter(self._line.items()))
+        place = places.popleft()
+        if places:
+            self._line.move_to_end(address)
+        else:
+            del self._line[address]
+        place.admitted.set()
+        return place
 
     def _admit(self) -> None:
         """Let the first in line go on, and more of them if there is room for more; without room one goes beyond the limit."""
@@ -151,16 +168,13 @@ class MemoryBudget:
             # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
             # each other if nobody went beyond the limit.
             if line and self._over is None:
-                place = line.popleft()
-                self._over = place.holder
-                place.admitted.set()
+                self._over = self._next().holder
             return
         left = self._total - self.used - len(self._promised) * PROMISED_BYTES
         is_first = True
         while line and (is_first or left > 0):
-            place = line.popleft()
+            place = self._next()
             self._admitted[place.holder] = place.number
             self._promised.add(place.holder)
-            place.admitted.set()
             left -= PROMISED_BYTES
             is_first = False

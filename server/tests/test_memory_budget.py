@@ -177,6 +177,43 @@ async def test_many_who_take_nothing_hold_nobody_up_while_there_is_room_for_all(
     assert counts == [100, 200, 250]
 
 
+async def test_addresses_take_turns_in_line(nursery: trio.Nursery) -> None:
+    """Each connection that goes beyond the limit and stalls keeps all others waiting for BEYOND_S."""
+    memory = MemoryBudget(10)
+    memory.take(10)
+    admitted: list[str] = []
+
+    async def want(name: str, address: str) -> None:
+        await memory.wait(name, address)
+        admitted.append(name)
+
+    await memory.wait("beyond")
+    leaving = trio.CancelScope()
+
+    async def leave() -> None:
+        with leaving:
+            await memory.wait("leaving", "another")
+
+    nursery.start_soon(leave)
+    for name, address in [*((f"many{each}", "m") for each in range(50)), ("one", "o"), ("two", "t"), ("of many", "m"), ("of one", "o")]:
+        nursery.start_soon(want, name, address)
+        await trio.testing.wait_all_tasks_blocked()
+    leaving.cancel()
+    before = "beyond"
+    for _ in range(6):
+        memory.release(before)
+        await trio.testing.wait_all_tasks_blocked()
+        before = admitted[-1]
+    assert admitted == ["many0", "one", "two", "many1", "of one", "many2"]
+    memory.release(before)
+    memory.give_back(10)
+    while memory.is_short:
+        await trio.testing.wait_all_tasks_blocked()
+        memory.look_again()
+    await trio.testing.wait_all_tasks_blocked()
+    assert admitted[-1] == "of many" and len(admitted) == 54
+
+
 @pytest.mark.parametrize("is_still_in_wait", [True, False])
 async def test_who_was_admitted_and_leaves_admits_the_next_one(nursery: trio.Nursery, is_still_in_wait: bool) -> None:
     memory = MemoryBudget(10)
@@ -205,9 +242,9 @@ async def test_who_was_admitted_and_leaves_admits_the_next_one(nursery: trio.Nur
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 20)), max_size=40))
 def test_in_any_order_all_who_wait_are_admitted(wishes: list[tuple[str, int]]) -> None:
-    async def serve(memory: MemoryBudget, holder: object, count: int) -> None:
+    async def serve(memory: MemoryBudget, holder: tuple[str, object], count: int) -> None:
         while not memory.may_take(holder):
-            await memory.wait(holder)
+            await memory.wait(holder, address=holder[0])
         memory.take(count)
         await trio.lowlevel.checkpoint()
         memory.give_back(count)
