@@ -41,7 +41,7 @@ async def ask_while_in_office(way: Way, office: Office, request: Message, versio
     """Ask the controller once. Raises PeerUnavailable, also when another broker has replaced it: one that hangs never answers."""
     answer: Any = None
     controller_id = office.controller_id
-    problem = PeerUnavailable(f"broker {controller_id} is not the controller any more")
+    problem: Exception = PeerUnavailable(f"broker {controller_id} is not the controller any more")
     async with trio.open_nursery() as nursery:
 
         async def give_up() -> None:
@@ -52,8 +52,8 @@ async def ask_while_in_office(way: Way, office: Office, request: Message, versio
         nursery.start_soon(give_up)
         try:
             answer = await way.ask(controller_id, request, version, timeout_s=timeout_s)
-        except PeerUnavailable as unavailable:
-            problem = unavailable
+        except Exception as error:  # noqa: BLE001 - raised below, where the nursery puts it into no group
+            problem = error
         nursery.cancel_scope.cancel()
     if answer is None:
         raise problem

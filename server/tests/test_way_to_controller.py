@@ -130,6 +130,15 @@ class SlowWay:
     async def aclose(self) -> None: ...
 
 
+async def test_a_bug_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(SlowWay, "ask", fails)
+    with pytest.raises(ZeroDivisionError):
+        await ask_while_in_office(SlowWay(1), FakeOffice(), REQUEST, 0, timeout_s=30)
+
+
 @pytest.mark.parametrize(
     ("seconds", "end"), [(30, "broker 1 is not the controller any more"), (30.01, "no answer in time"), (11.5, "answer")]
 )
