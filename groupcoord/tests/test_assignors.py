@@ -96,6 +96,21 @@ def test_uniform_is_even_complete_and_sticky(counts: dict[bytes, int], first: li
     assert again == after, "nothing moves without a reason"
 
 
+@given(
+    count=st.integers(1, 8),
+    before=st.dictionaries(st.sampled_from("abcd"), st.frozensets(st.integers(0, 7), min_size=1), min_size=1),
+    is_mixed=st.booleans(),
+)
+def test_a_partition_that_several_members_have_stays_with_one(
+    count: int, before: dict[str, frozenset[int]], is_mixed: bool
+) -> None:
+    """The leader of a classic group may have given it to all of them."""
+    had = {each: {A: frozenset(number % count for number in numbers)} for each, numbers in before.items()}
+    members = {each: (A, B) if is_mixed and each == "a" else (A,) for each in "abcd"}
+    given_now = uniform_assignor.assign(spec({A: count, B: 0}, members, had))
+    assert partitions(given_now) == [(A, each) for each in range(count)]
+
+
 # ---------------------------------------------------------------------- uniform, members that read different topics
 
 

@@ -101,6 +101,15 @@ def test_a_classic_group_becomes_a_consumer_group_when_a_new_member_comes(talk: 
     assert snapshot(talk) == before and talk.kind == "consumer"
 
 
+def test_a_group_whose_members_all_have_the_same_partition_becomes_a_consumer_group(talk: MigratingConversation) -> None:
+    joins = [talk.join_twice(protocols=words("topic")) for _ in range(3)]
+    while joins[0].response is None:
+        talk.advance(talk.config.group_initial_rebalance_delay_ms)
+    talk.settle_generation(joins, lambda member_id: assignment(topic={0}))
+    came = talk.come("new")
+    assert (came.error, talk.kind) == (ErrorCode.NONE, "consumer")
+
+
 def test_members_that_wait_for_a_rebalance_are_sent_to_join_again(talk: MigratingConversation) -> None:
     old, other = talk.classic_group(2)
     waiting = talk.join(old, protocols=words("topic", "other"))

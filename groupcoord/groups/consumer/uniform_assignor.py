@@ -29,6 +29,8 @@ class _Homogeneous:
     def __init__(self, spec: GroupSpec) -> None:
         self._spec = spec
         self._topic_ids = spec.subscribers[0].topic_ids
+        self._owned: dict[str, dict[bytes, frozenset[int]]] = {}
+        """What each member has now, of topics that are still read."""
         self._targets: dict[str, Assignment] = {}
         self._unfilled: list[tuple[str, int]] = []
         count = sum(spec.partition_counts[each] for each in self._topic_ids)
@@ -44,8 +46,15 @@ class _Homogeneous:
     def _unassigned(self) -> list[tuple[bytes, int]]:
         taken: dict[bytes, set[int]] = {each: set() for each in self._topic_ids}
         for member in self._spec.subscribers:
+            owned = self._owned[member.member_id] = {}
             for topic_id, partitions in member.assigned.items():
-                if topic_id in taken:
+                if topic_id not in taken:
+                    continue
+                # The leader of a classic group may have given a partition to several members. The first has it now.
+                if not taken[topic_id].isdisjoint(partitions):
+                    partitions -= taken[topic_id]
+                if partitions:
+                    owned[topic_id] = partitions
                     taken[topic_id] |= partitions
         return [
             (topic_id, partition)
@@ -60,9 +69,7 @@ class _Homogeneous:
         left = self._quota + may_have_extra
         given_up: list[tuple[bytes, int]] = []
         kept: dict[bytes, frozenset[int]] = {}
-        for topic_id, partitions in member.assigned.items():
-            if topic_id not in self._topic_ids:
-                continue
+        for topic_id, partitions in self._owned[member.member_id].items():
             if len(partitions) <= left:
                 kept[topic_id] = partitions
                 left -= len(partitions)
