@@ -77,7 +77,7 @@ class Instances:
     def __init__(self, instances_max: int = INSTANCES_MAX) -> None:
         self._instances_max = instances_max
         self._known: OrderedDict[bytes, Instance] = OrderedDict()  # who did something last stands last
-        self._of_connection: dict[object, bytes] = {}
+        self._of_connection: dict[object, Instance] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -101,10 +101,10 @@ class Instances:
     def put(self, instance: Instance, connection: object, now_ms: int) -> None:
         """Take up an instance, in place of what its id had before, and of what came in through this connection before."""
         before = self._of_connection.get(connection)
-        if before is not None and before != instance.instance_id:
-            self._known.pop(before, None)
+        if before is not None:
+            self._forget(before)
         self._known[instance.instance_id] = instance
-        self._of_connection[connection] = instance.instance_id
+        self._of_connection[connection] = instance
         self._note_alive(instance, now_ms)
         if len(self._known) > self._instances_max:
             self._known.popitem(last=False)
@@ -115,9 +115,14 @@ class Instances:
 
     def leave(self, connection: object) -> None:
         """A connection has ended."""
-        instance_id = self._of_connection.pop(connection, None)
-        if instance_id is not None:
-            self._known.pop(instance_id, None)
+        instance = self._of_connection.pop(connection, None)
+        if instance is not None:
+            self._forget(instance)
+
+    def _forget(self, instance: Instance) -> None:
+        # When it had expired its id may have become another principal's.
+        if self._known.get(instance.instance_id) is instance:
+            del self._known[instance.instance_id]
 
     def expire(self, now_ms: int) -> None:
         """Forget whose time is over. Sixteen thousand are looked at in some milliseconds."""

@@ -451,3 +451,16 @@ async def test_an_instance_is_its_principals_alone(asked: Asked) -> None:
     asked.context.close()
     asked.context = owners
     assert await asked.push(told) is ErrorCode.NONE
+
+
+async def test_an_id_that_has_expired_is_another_ones_whoever_had_it_before(asked: Asked) -> None:
+    asked.subscribe("s", metrics="*", interval_ms="1000")
+    told = await asked.got()
+    before = asked.context
+    asked.context = asked.connection(principal="User:eve")
+    asked.context.now_ms = before.now_ms + EXPIRY_MIN_MS
+    assert (await asked.got(told.client_instance_id)).client_instance_id == told.client_instance_id
+    before.close()
+    assert told.client_instance_id in asked.telemetry.instances
+    asked.context.close()
+    assert len(asked.telemetry.instances) == 0
