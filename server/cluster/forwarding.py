@@ -116,7 +116,6 @@ class ForwardingManager:
         while True:
             moved, controller_id = election.moved, election.controller_id
             if election.active is not None:
-                _shorten(request, deadline)
                 response = await carried_out(partial(handler, request, context))
             elif controller_id == NO_CONTROLLER:
                 response = None
@@ -131,6 +130,7 @@ class ForwardingManager:
             with trio.move_on_after(left_s if controller_id == NO_CONTROLLER else min(pause_s, left_s)):
                 await moved.wait()
             pause_s = min(2 * pause_s, RETRY_MAX_S)
+            _shorten(request, deadline)
 
     async def _forwarded(self, request: Any, context: RequestContext[Any], deadline: float) -> EncodedAnswer | None:
         """The controller's answer; None: it gives none, or is not the controller. Raises _Refused."""

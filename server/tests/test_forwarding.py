@@ -563,6 +563,13 @@ async def test_a_broker_that_becomes_the_controller_meanwhile_answers_itself(aut
     assert await forwarded(await manager(election, Scripted(moves_here))) is MADE
 
 
+async def test_the_controller_takes_as_long_as_its_own_clients_say() -> None:
+    election, request = FakeElection(), create("t", timeout_ms=2 * forwarding.TIMEOUT_MAX_MS)
+    election.move(2, active=object())
+    assert await forwarded(await manager(election, Scripted()), request) is MADE
+    assert request.timeout_ms == 2 * forwarding.TIMEOUT_MAX_MS
+
+
 async def test_a_controller_of_kafka_is_asked_nothing() -> None:
     election, ways = FakeElection(), Scripted()
     election.takes_envelopes = False
