@@ -255,8 +255,14 @@ def make_directories(path: str, storage: Storage) -> None:
     """Make a directory and those above it, where they are missing."""
     # One by one, because the port to the disk makes a single directory at a time.
     for parent in (*reversed(PurePath(path).parents), PurePath(path)):
-        if not storage.is_directory(str(parent)):
+        if storage.is_directory(str(parent)):
+            continue
+        try:
             storage.make_directory(str(parent))
+        except FileExistsError:
+            # Another broker that starts has made it at the same moment, or else it is no directory.
+            if not storage.is_directory(str(parent)):
+                raise
 
 
 def _lock(path: str, storage: Storage) -> DirectoryLock:

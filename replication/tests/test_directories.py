@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
-from ottla.replication.hosting.directories import HeldDirectory, LogDirectoryProblem, hold_directories
+from ottla.replication.hosting.directories import HeldDirectory, LogDirectoryProblem, hold_directories, make_directories
 from ottla.replication.log.checkpoints import MetaProperties, encode_meta_properties, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
+from ottla.replication.log.storage import OsStorage
 
 DIRECTORY_ID = bytes(range(16))
 
@@ -30,6 +32,19 @@ def test_a_missing_directory_is_made_and_becomes_ours() -> None:
     (held,) = hold(storage)
     assert held.meta == MetaProperties(0, 1, "cluster", None)
     settle(held)
+
+
+def test_a_directory_that_another_broker_makes_at_the_same_moment_will_do(tmp_path: Path) -> None:
+    class Shared(OsStorage):
+        def make_directory(self, path: str) -> None:
+            super().make_directory(path)
+            super().make_directory(path)
+
+    make_directories(str(tmp_path / "shared" / "own"), Shared())
+    assert (tmp_path / "shared" / "own").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        make_directories(str(tmp_path / "file"), OsStorage())
 
 
 def test_a_directory_in_use_is_refused_and_the_others_given_back() -> None:
