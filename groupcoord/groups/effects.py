@@ -88,7 +88,7 @@ class Effects:
             self._rest.append(steps)
 
     def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Call this with the error behind the steps that are left; `stop` hands it over uncalled."""
+        """Call a settlement with this error when the steps that are left are taken. If `stop` comes before, that returns it."""
         if self._rest:
             self._rest.append((settlement, error))
         else:

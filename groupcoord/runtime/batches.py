@@ -1,8 +1,8 @@
 """Batches of an outcome's records: one that is appended whole, or several where each beginning may stand alone.
 
 A crash, or a new leader, cuts a log between two batches and never inside one. So what has to be in the log as a whole is one
-batch, as in Kafka. A large one is compressed, which every reader of the topic understands: of 10,000 members that become a
-group of another kind it leaves an eighth, less than the megabyte that `max.message.bytes` allows by default.
+batch, as in Kafka. A large batch is compressed, which every reader of the topic understands. When 10,000 members go over to
+another protocol their batch shrinks to an eighth, and fits into the megabyte that `max.message.bytes` allows by default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORDS_PER_BATCH = 500
 COMPRESSED_FROM = 64 * 1024
 """Bytes of a long outcome's batch. Nearly all outcomes are much smaller, and stand in the log as Kafka's do."""
 COMPRESSION_LEVEL = 9
-"""The first one of Zstandard that looks back 4 MiB: what is written of a member first, and what last, stands far apart."""
+"""The lowest level of Zstandard that looks back 4 MiB. The records of one member stand far apart in a long batch."""
 
 Encode = Callable[[list[Any], int], bytes]
 Pieces = Iterator[tuple[list[Any], bytes]]

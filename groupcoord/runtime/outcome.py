@@ -31,7 +31,7 @@ RecordT = TypeVar("RecordT")
 Settlement = Callable[[ErrorCode], None]
 
 FORGETTING_REFUSED = -1
-"""The answer of a shard that was to forget what is gone and whose log has refused; else it says how much it has forgotten."""
+"""The answer to a request to forget something if the log has refused the records. Else the answer is a count."""
 
 
 HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]

@@ -86,8 +86,8 @@ class ShardKind(Generic[ShardT]):
     may_share_append: Callable[[Any], bool]
     """Whether a request's records may be appended together with those of others like it. Such requests may overlap."""
     superseding: frozenset[bytes] = frozenset()
-    """The types of keys (their first two bytes) whose values each make the value before them void, as if it had never been
-    written. Others rest on what was before them."""
+    """The types of keys (their first two bytes) of which only the last value counts. A value of another type may rest on the
+    values of its key before it."""
     on_force: Callable[[int, ShardT], None] = _nobody_is_told
     """Called when records of a partition have come into force, also when it is loaded: the shard may have work for others.
     It must change nothing in the shard but what it takes from it."""

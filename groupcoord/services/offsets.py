@@ -11,7 +11,6 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.groups.offsets.part import (
-    FORGETTING_REFUSED,
     CountOffsets,
     FetchStableOffsets,
     ForgetTopics,
@@ -46,6 +45,7 @@ from ottla.groupcoord.groups.offsets.topics import (
 from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.answers import finished, gathered, then
 from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.services.rights import OffsetRights
 from ottla.groupcoord.services.shards import ELEMENTS_PER_TURN, GroupShards

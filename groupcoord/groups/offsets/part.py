@@ -19,7 +19,7 @@ from ottla.groupcoord.groups.offsets.records import FORMATS, OffsetCommitKey, Of
 from ottla.groupcoord.groups.offsets.table import Offsets, OffsetsPicture, refused_commit
 from ottla.groupcoord.groups.part import Host, Part, PartKind
 from ottla.groupcoord.groups.timers import TimerKey
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.runtime.transaction_append import Transaction
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult
@@ -40,9 +40,6 @@ TXN_TOPIC_ID_VERSION = 6  # of TxnOffsetCommit
 NEWER_FENCES = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH})
 
 _LOOKED, _NEXT_CALL = object(), object()
-
-FORGETTING_REFUSED = -1
-"""In place of how many offsets of deleted topics were dropped."""
 
 
 class DeleteGroup:

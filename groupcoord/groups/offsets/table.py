@@ -216,9 +216,9 @@ class Offsets:
                 yield group_id, topic, partition
 
     def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
-        """Where there are offsets of deleted topics (name -> id), and None for each that is of a later topic of the same name.
+        """The places of offsets of deleted topics (name -> id). None stands for an offset of a later topic of that name.
 
-        Offsets may come and go meanwhile.
+        Offsets may come and go between two of them.
         """
         for topic, topic_id in topics.items():
             # In the order in which an offset moves, so that none that is there all the time is missed.
