@@ -17,6 +17,9 @@ from ottla.wire.records import RECORDS_OFFSET, build_batch, read_header
 RECORDS_PER_BATCH = 500
 COMPRESSED_FROM = 64 * 1024
 """Bytes of a long outcome's batch. Nearly all outcomes are much smaller, and stand in the log as Kafka's do."""
+COMPRESSED_TO = 64 * 1024 * 1024
+"""Bytes of the longest batch that is compressed, so that every load can decompress it: readers of batches refuse 100 MiB. A longer
+one stays as it is, and the log refuses it for its size. Long names of very many members compress to nearly nothing."""
 COMPRESSION_LEVEL = 9
 """The lowest level of Zstandard that looks back 4 MiB. The records of one member stand far apart in a long batch."""
 
@@ -45,6 +48,6 @@ def pieces_of(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> Piece
 def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:
     """One batch, compressed if it is large. Call it in a thread."""
     batch = encode(outcome.records, timestamp_ms)
-    if len(batch) < COMPRESSED_FROM:
+    if not COMPRESSED_FROM <= len(batch) <= COMPRESSED_TO:
         return batch
     return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD, COMPRESSION_LEVEL)

@@ -10,7 +10,7 @@ too. If the last value does not parse the one before it is in force, as it was w
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
@@ -90,8 +90,18 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
 
     A step may ask for something that a thread loads before the next: code that a record needs, or a long record.
     """
-    entries: list[_Entry | _Marker | None] = []
-    yield from _collect(kind.superseding, batches, entries)
+    headers = iter_batches(batches)
+    is_last = False
+    while not is_last:
+        entries: list[_Entry | _Marker | None] = []
+        is_last = yield from _collect(kind.superseding, batches, headers, entries)
+        yield from _replay(kind, shard, entries)
+
+
+def _replay(
+    kind: ShardKind[ShardT], shard: ShardT, entries: list[_Entry | _Marker | None]
+) -> Iterator[NotLoaded | _Decoding | None]:
+    """Replay what was collected, some records at each step."""
     work = 0
     for collected in entries:
         entry = collected
@@ -128,12 +138,18 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
 
 
 def _collect(
-    superseding: frozenset[bytes], batches: bytes, entries: list[_Entry | _Marker | None]
-) -> Iterator[_Decoding | None]:
-    """Collect the records of these batches, with None in place of values that a later one has made void."""
+    superseding: frozenset[bytes],
+    batches: bytes,
+    headers: Iterator[tuple[BatchHeader, int, int]],
+    entries: list[_Entry | _Marker | None],
+) -> Generator[_Decoding | None, None, bool]:
+    """Collect the records of these batches, with None in place of values that a later one has made void.
+
+    After a batch that was long when it was decompressed the others wait for the next call. Returns whether there are none.
+    """
     latest: dict[bytes, int] = {}
     work = 0
-    for header, start, _ in iter_batches(batches):
+    for header, start, _ in headers:
         # An idempotent producer has an id, too, but without a transaction its records count at once.
         producer_id = header.producer_id if header.is_transactional else -1
         if header.is_control:
@@ -160,7 +176,10 @@ def _collect(
             if work > STEP_BYTES:
                 work = 0
                 yield None
+        if area is not None:
+            return False
         work += RECORD_BYTES
+    return True
 
 
 def _markers(header: BatchHeader, batches: bytes, start: int) -> Iterator[_Marker]:

@@ -22,6 +22,8 @@ from ottla.groupcoord.groups.offsets.records import (
     OffsetRecord,
     offset_tombstone,
 )
+from ottla.groupcoord.runtime import batches
+from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.ports import ShardKind
 from ottla.groupcoord.runtime.replaying import LONG_VALUE_BYTES, replay_batches
 from ottla.groupcoord.service import shard_kind
@@ -29,7 +31,7 @@ from ottla.groupcoord.tests.conversation import Conversation
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.records import Record, encode_batch
+from ottla.wire.records import DECOMPRESSED_BYTES_MAX, Record, encode_batch, encode_pairs
 
 COMMITS = b"\0\1"
 
@@ -91,10 +93,24 @@ def test_a_thread_decompresses_a_long_batch() -> None:
     noise = random.Random(1).randbytes(LONG_VALUE_BYTES)
     shard: Any = Replayed()
     kind: Any = Kind()
-    batch = encode_batch([Record(0, 0, b"a", noise), Record(1, 0, b"b", b"short")], compression=Compression.ZSTD)
+    key = COMMITS + b"key"
+    batch = encode_batch([Record(0, 0, b"a", noise), Record(1, 0, key, b"first")], compression=Compression.ZSTD)
+    batch += encode_batch([Record(0, 0, key, b"second")], base_offset=2)
     done = [each.load() for each in replay_batches(kind, shard, batch) if each is not None]
-    assert shard.records == [(noise, 0, -1), (b"short", 1, -1)]
+    # What comes behind it is collected when it is replayed, so no two of them are in memory together.
+    assert shard.records == [(noise, 0, -1), (b"first", 1, -1), (b"second", 2, -1)]
     assert len(done) == 1
+
+
+@pytest.mark.parametrize(("size", "is_compressed"), [(batches.COMPRESSED_FROM, True), (200_000, False)])
+def test_a_batch_that_could_not_be_loaded_again_is_not_compressed(
+    size: int, is_compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log refuses it for its size then. Names of 8,000 characters, which are all alike, compress to nearly nothing."""
+    assert batches.COMPRESSED_TO < DECOMPRESSED_BYTES_MAX
+    monkeypatch.setattr(batches, "COMPRESSED_TO", 100_000)
+    outcome = Outcome([(b"key", b"n" * size)], [], [], is_atomic=True)
+    assert (len(batches.whole_batch(outcome, encode_pairs, 1)) < size) is is_compressed
 
 
 @pytest.mark.parametrize("size", [1, LONG_VALUE_BYTES + 1])
@@ -184,9 +200,9 @@ def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piec
     kinds = Kinds()
     talk = Conversation(kinds.loaded)
     kind = shard_kind(kinds, talk._new_shard)
-    batches = [batch_of(step, offset) for offset, step in enumerate(story)]
-    pieces = [b"".join(batches[start : start + piece_length]) for start in range(0, len(batches), piece_length)]
-    found, expected = loaded(kind, pieces), loaded(replace(kind, superseding=frozenset()), batches)
+    log = [batch_of(step, offset) for offset, step in enumerate(story)]
+    pieces = [b"".join(log[start : start + piece_length]) for start in range(0, len(log), piece_length)]
+    found, expected = loaded(kind, pieces), loaded(replace(kind, superseding=frozenset()), log)
     assert found[:2] == expected[:2]
     # An offset that counts in place of one that does not parse may bring back a group that has ended in between.
     if not any(step[0] == "newer" for step in story):
