@@ -22,7 +22,7 @@ Theory
 
     From transaction version 2 on every transaction has an epoch of its own, which begins at sequence 0, also for a producer
     that the partition does not know. And a marker of the epoch that was asked about ends the transaction *before* that
-    one, so the guard stays.
+    one, so the guard stays. Which protocol that is the last question says: one that was refused before may have been in another.
 
 What is never written leaves its guard behind. It goes when an idle producer would, or when there are too many.
 """
@@ -63,8 +63,14 @@ class Verification:
         self.supports_epoch_bump = supports_epoch_bump
         self.timestamp = timestamp
 
-    def note(self, sequence: int, epoch: int) -> None:
+    def note(self, sequence: int, epoch: int, *, supports_epoch_bump: bool) -> None:
         """Another batch waits."""
+        # The present producer may speak an older protocol than one that was asked about in vain, or than before a level was lowered.
+        # In Kafka the first one counts, so that a marker of the present transaction leaves the guard, and a batch could follow it.
+        if epoch > self.epoch:
+            self.supports_epoch_bump = supports_epoch_bump
+        elif epoch == self.epoch:
+            self.supports_epoch_bump &= supports_epoch_bump
         # A higher epoch numbers its batches anew.
         if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
             self.epoch = epoch
@@ -108,7 +114,7 @@ class Verifications:
             if len(self.by_producer) > VERIFICATIONS_MAX:
                 del self.by_producer[next(iter(self.by_producer))]
         else:
-            known.note(sequence, epoch)
+            known.note(sequence, epoch, supports_epoch_bump=supports_epoch_bump)
         return known.guard
 
     def accept(self, producer_id: int, guard: VerificationGuard | None) -> bool:

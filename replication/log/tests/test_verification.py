@@ -113,6 +113,24 @@ def test_before_transaction_version_2_every_marker_takes_the_guard() -> None:
     assert sent(log, 0, 1, guard=guard) == "INVALID_TXN_STATE"
 
 
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_a_question_that_was_asked_in_vain_does_not_say_what_the_present_producer_speaks(epoch: int) -> None:
+    """Otherwise a marker would leave the guard, and a late batch would begin a transaction that nobody ends."""
+    log = new_log()
+    started(log, epoch=4, bumps=True)
+    guard = started(log, epoch=epoch)
+    ended(log, epoch=epoch)
+    assert sent(log, epoch=epoch, guard=guard) == "INVALID_TXN_STATE"
+
+
+def test_a_producer_may_speak_the_newer_protocol_after_a_question_in_the_older_one() -> None:
+    log = new_log()
+    started(log, epoch=4)
+    guard = started(log, epoch=5, bumps=True)
+    ended(log, epoch=5, version=2)
+    assert sent(log, epoch=5, guard=guard) == "appended"
+
+
 def test_a_transaction_of_a_lower_epoch_is_none_of_the_batch() -> None:
     log = new_log()
     sent(log, guard=started(log))
