@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.tests.transaction_conversation import ID, Transactions
-from ottla.groupcoord.transactions.metadata import EPOCH_EXHAUSTED, ONGOING, PREPARE_COMMIT, PREPARED, TransactionMetadata
+from ottla.groupcoord.transactions.metadata import (
+    EPOCH_EXHAUSTED,
+    ONGOING,
+    PREPARE_COMMIT,
+    PREPARED,
+    TransactionMetadata,
+)
 from ottla.groupcoord.transactions.records import TransactionRecord
 from ottla.groupcoord.transactions.shard import CompleteTransaction, MarkersOwed, ProducerAnswer, Request
 from ottla.groupcoord.transactions.transitions import AddPartitions, EndTransaction, InitProducerId, verify
