@@ -257,5 +257,6 @@ def _shared(asker: Asker) -> Any:
 
 
 def _broker_settings(admin: AdminClient) -> dict[str, str]:
+    """What somebody has set. The release before says of min.insync.replicas that it is the default, later ones as Kafka 4.4."""
     [told] = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
-    return {name: each.value for name, each in told.result(60).items() if not each.is_default}
+    return {name: each.value for name, each in told.result(60).items() if not each.is_default and name != "min.insync.replicas"}
