@@ -268,6 +268,17 @@ def test_the_transaction_after_the_last_epoch_has_a_new_producer_id(commit: bool
     assert talk.add(after) is NONE
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_nobody_is_given_the_epoch_that_is_kept_for_fencing(commit: bool) -> None:
+    """Its transactions could not be told from each other. The level was lowered, and this client has not heard of it."""
+    talk = Transactions(transaction_version=0)
+    last = exhausted(talk, ONGOING)
+    assert talk.init().error is CONCURRENT
+    talk.write_markers()
+    assert talk.end(last, commit=commit, version=2).error is ErrorCode.PRODUCER_FENCED
+    assert talk.init() == producer(last.producer_id + 1, 0)
+
+
 def test_fencing_the_last_epoch_brings_a_new_producer_id() -> None:
     talk = Transactions()
     last = exhausted(talk, ONGOING)

@@ -30,6 +30,8 @@ the present one, or the exhausted epoch of the producer id before, repeats itsel
     CompleteAbort       INVALID_TXN_STATE         PrepareAbort              INVALID_TXN_STATE   NONE
     Empty               INVALID_TXN_STATE         PrepareAbort              PRODUCER_FENCED     PRODUCER_FENCED
 
+The epoch that is kept for fencing is told to nobody: whoever would hear it is PRODUCER_FENCED.
+
 In both a transition that is under way is CONCURRENT_TRANSACTIONS, and so is every Prepare* state: it is left as soon as
 the markers are written.
 """
@@ -301,7 +303,9 @@ def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pendin
     )
     if known.producer_id != request.producer_id and not has_overflown:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    is_repeated = known.state in COMPLETE and (has_overflown or request.producer_epoch == known.producer_epoch - 1)
+    is_next = request.producer_epoch == known.producer_epoch - 1
+    # The answer would give out the epoch that is there to fence the producer. Nothing comes after it.
+    is_repeated = known.state in COMPLETE and (has_overflown or (is_next and known.producer_epoch < EPOCH_MAX))
     if not is_repeated and request.producer_epoch != known.producer_epoch:
         return ErrorCode.PRODUCER_FENCED
     if is_repeated:
