@@ -25,8 +25,10 @@ Address = tuple[str, int]
 class SocketClient(Client):
     """A client of real brokers: one request at a time, which holds its process."""
 
-    def __init__(self, name: str, bootstrap: str) -> None:
+    def __init__(self, name: str, bootstrap: str, topic: str) -> None:
+        """`topic`: one that is there, whose metadata tell where brokers are."""
         self.name = name
+        self._topic = topic
         self.network: Any = self  # has the choices that are left to chance
         self.chance = random.Random(name)
         pairs = [each.rsplit(":", 1) for each in bootstrap.split(",")]
@@ -42,9 +44,10 @@ class SocketClient(Client):
         """`broker`: its id, or where it is."""
         await trio.lowlevel.checkpoint()
         address = broker if isinstance(broker, tuple) else self._addresses.get(broker)
+        if address is None:  # it was away whenever metadata were asked for
+            await self.refresh(self._topic)
+            return None
         try:
-            if address is None:
-                raise OSError("nobody has told of it")
             if address not in self._connections:
                 self._connections[address] = WireClient(address, client_id=self.name, timeout_s=timeout_s)
             return self._connections[address].ask(request, version)
@@ -58,12 +61,6 @@ class SocketClient(Client):
         self._addresses |= {each.node_id: (each.host, each.port) for each in response.brokers}
         super()._take(response)
 
-    async def coordinator(self, group: str) -> int:
-        found = await super().coordinator(group)
-        while found not in self._addresses:
-            await self.refresh(group)  # of a topic that is not there; the answer names the brokers
-        return found
-
 
 async def work(name: str, file: str, bootstrap: str, topic: str, partitions: str) -> None:
     """One processor, until the input ends."""
@@ -73,11 +70,10 @@ async def work(name: str, file: str, bootstrap: str, topic: str, partitions: str
         history.append(event)
         history.flush()
 
-    client = SocketClient(name, bootstrap)
+    client = SocketClient(name, bootstrap, topic)
     where = [(topic, index) for index in range(int(partitions))]
     # Nobody here knows who is the coordinator of a group, so nothing is concluded from the offsets that it tells of.
     processor = SimProcessor(client, Recorder(note), where, lambda *_: False, versions=NEW)
-    await client.refresh(topic)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(processor.run)
         await trio.to_thread.run_sync(sys.stdin.read)

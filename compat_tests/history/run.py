@@ -216,9 +216,8 @@ class Load:
                 f"processor {plan.seed}.{number}",
                 directory / f"processor-{number}.jsonl",
                 *transactional,
-                # Brokers of Apache Kafka 3.9 do not know the newest protocol, nor groups of KIP-848. With one broker that is
-                # killed all the time such a processor sometimes does not end: why is not known.
-                is_newest=bool(number % 2) and CONSUMER in cluster.kinds_of_groups and not isinstance(cluster, OneBroker),
+                # Brokers of Apache Kafka 3.9 do not know the newest protocol, nor groups of KIP-848.
+                is_newest=bool(number % 2) and CONSUMER in cluster.kinds_of_groups,
             )
             for number in range(plan.processors)
         ]
