@@ -64,6 +64,7 @@ release: $(DIST_TOOLS)  ## make dist/ and the tag of VERSION=x.y.z, if all was t
 
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

@@ -54,7 +54,16 @@ def release(root: Path, version: str, make_files: Callable[[], Sequence[Path]]) 
         raise Refused("the work tree has changed meanwhile")
     tag = f"v{version}"
     # Lines that begin with # belong to the notes.
-    command = ["git", "tag", "--annotate", "--cleanup=whitespace", "--message", f"Ottla {version}\n\n{notes}", tag, commit]
+    command = [
+        "git",
+        "tag",
+        "--annotate",
+        "--cleanup=whitespace",
+        "--message",
+        f"Ottla {version}\n\n{notes}",
+        tag,
+        commit,
+    ]
     done = subprocess.run(command, check=False, text=True, capture_output=True, cwd=root)
     if done.returncode != 0:
         raise Refused(f"git makes no tag: {' '.join(done.stderr.split())}")

@@ -46,7 +46,8 @@ def bill(project: str, now_s: int) -> dict[str, Any]:
         },
         "components": others,
         "dependencies": [
-            {"ref": references[name], "dependsOn": [references[each] for each in depends[name]]} for name in sorted(depends)
+            {"ref": references[name], "dependsOn": [references[each] for each in depends[name]]}
+            for name in sorted(depends)
         ],
     }
     made["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(made, sort_keys=True)).urn

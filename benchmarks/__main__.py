@@ -80,7 +80,9 @@ def main() -> int:
     parser.add_argument("--match", default="", metavar="TEXT", help="only rows whose name contains this")
     parser.add_argument("--rounds", type=int, help="rounds of each row instead of its own number")
     parser.add_argument("--alone", action="store_true", help=f"Ottla alone: {', '.join(alone.PARTS)}")
-    parser.add_argument("--keep", action="store_true", help="put the groups of --only into RESULTS.md, with their own date")
+    parser.add_argument(
+        "--keep", action="store_true", help="put the groups of --only into RESULTS.md, with their own date"
+    )
     options = parser.parse_args()
     is_part = options.match or options.quick or options.rounds or options.alone
     if options.keep and (is_part or not options.only or AGAINST):

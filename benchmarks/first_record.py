@@ -89,7 +89,9 @@ def _broker(folder: Path, environment: dict[str, str]) -> Iterator[str]:
     settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={folder / 'data'}"]
     overrides = [word for setting in settings for word in ("--override", setting)]
     command = [folder / "bin" / "ottla", "start", *overrides]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as broker:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as broker:
         try:
             assert broker.stdout is not None
             line = next((line for line in broker.stdout if line.startswith(LISTENING)), None)

@@ -226,7 +226,11 @@ async def offsets(root: Path) -> None:
             surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
         )
         topic = InternalTopicLog(
-            cast(Any, broker), "__consumer_offsets", partitions_wanted=int, commit_timeout_ms=int, load_codecs=kinds.formats.load_codecs
+            cast(Any, broker),
+            "__consumer_offsets",
+            partitions_wanted=int,
+            commit_timeout_ms=int,
+            load_codecs=kinds.formats.load_codecs,
         )
         # Offsets ask neither for topics nor for the settings of groups.
         nobody = cast(Any, None)
@@ -293,7 +297,11 @@ async def groups(root: Path) -> None:
         surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
     )
     topic = InternalTopicLog(
-        cast(Any, broker), "__consumer_offsets", partitions_wanted=lambda: 1, commit_timeout_ms=int, load_codecs=kinds.formats.load_codecs
+        cast(Any, broker),
+        "__consumer_offsets",
+        partitions_wanted=lambda: 1,
+        commit_timeout_ms=int,
+        load_codecs=kinds.formats.load_codecs,
     )
     image = TopicImage("t", bytes(15) + b"t", (frozenset(),) * MEMBERS)
     images = SimpleNamespace(
@@ -318,14 +326,8 @@ async def groups(root: Path) -> None:
             await trio.sleep(0.001)
 
     def beat(epoch: int) -> Awaitable[object]:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="group",
-            member_id="new",
-            member_epoch=epoch,
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=["t"],
-            topic_partitions=[],
-        )
+        request = ConsumerGroupHeartbeatRequest(group_id="group", member_id="new", member_epoch=epoch)
+        request.rebalance_timeout_ms, request.subscribed_topic_names, request.topic_partitions = 60_000, ["t"], []
         return finished(coordinator.consumer.heartbeat(request, api_version=1, client_id="", client_host="/"))
 
     async with trio.open_nursery() as nursery:
@@ -375,11 +377,15 @@ def member_of_cluster(node_id: int, epoch: int) -> BrokerRegistration:
 
 
 def committed(number: int, of_group: int) -> OffsetRecord:
-    key = OffsetCommitKey(group=f"group {number // of_group}", topic=f"topic {number // 100 % 10}", partition=number % 100)
+    key = OffsetCommitKey(
+        group=f"group {number // of_group}", topic=f"topic {number // 100 % 10}", partition=number % 100
+    )
     return OffsetRecord(key, OffsetCommitValue(offset=number, metadata="", commit_timestamp=NOW_MS))
 
 
-WORK = {work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets, groups, controlling)}
+WORK = {
+    work.__name__: work for work in (look_ups, cuts, producers, retention, compaction, offsets, groups, controlling)
+}
 
 
 async def main(*names: str) -> None:

@@ -116,7 +116,10 @@ def brokers(folder: Path) -> Iterator[list[Variant]]:
     http = {"http.listener": "127.0.0.1:0"}
     made: list[Variant] = [
         *((name, Cut(folder / name, {})) for name in CUT),
-        *((name, OttlaProcess(folder / name, settings)) for name, settings in (("off", {}), ("again", {}), ("on", http), ("scraped", http))),
+        *(
+            (name, OttlaProcess(folder / name, settings))
+            for name, settings in (("off", {}), ("again", {}), ("on", http), ("scraped", http))
+        ),
     ]
     try:
         for _, broker in made:

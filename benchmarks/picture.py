@@ -26,7 +26,9 @@ def draw(lines: Sequence[Line]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        label(LEFT, 18, f"times better than {YARDSTICK.name} (logarithmic); tick: target; bar: least to greatest", "start"),
+        label(
+            LEFT, 18, f"times better than {YARDSTICK.name} (logarithmic); tick: target; bar: least to greatest", "start"
+        ),
         *grid(scale, height),
         *rows(shown, scale),
         "</svg>",

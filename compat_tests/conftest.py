@@ -245,7 +245,9 @@ def make_topic(bootstrap: str, unique: Callable[[str], str]) -> Callable[..., st
         found = admin.list_topics(name, timeout=60).brokers.values()
         for each in found if len(found) > 1 else ():
             address = f"{each.host}:{each.port}"
-            wait_until(lambda at=address: is_known(AdminClient({"bootstrap.servers": at})), f"the topic is known at {address}")
+            wait_until(
+                lambda at=address: is_known(AdminClient({"bootstrap.servers": at})), f"the topic is known at {address}"
+            )
         return name
 
     return make

@@ -115,7 +115,9 @@ def test_one_command_is_a_cluster_that_comes_back_as_it_was(cluster, tmp_path):
     assert command.process.wait(90) == 0, command.said
     assert "ended" not in command.said
     for number in (1, 2, 3):
-        _, stopping, last = (tmp_path / "cluster" / f"broker-{number}.log").read_text().partition("stopping with all brokers")
+        _, stopping, last = (
+            (tmp_path / "cluster" / f"broker-{number}.log").read_text().partition("stopping with all brokers")
+        )
         assert stopping and "WARN" not in last and "ERROR" not in last
 
     again = cluster()
@@ -215,7 +217,9 @@ def test_a_secured_cluster_lets_in_who_has_the_files_of_the_client(cluster, tmp_
         producer.produce("secured", b"%d" % number)
     assert producer.flush(60) == 0
     failures = []
-    without = {name: text for name, text in told.items() if name not in ("ssl.certificate.location", "ssl.key.location")}
+    without = {
+        name: text for name, text in told.items() if name not in ("ssl.certificate.location", "ssl.key.location")
+    }
     refused = Producer({"bootstrap.servers": bootstrap, **without, "error_cb": failures.append})
     serve_until(refused, lambda: failures, "who shows no certificate is refused")
 

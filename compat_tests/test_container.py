@@ -71,7 +71,13 @@ class Contained(OttlaProcess):
         (site / "sitecustomize.py").write_text(READ_ONLY)
         path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
         own = variables(self.data_dir) | self.settings | {"PYTHONPATH": path}
-        return ["env", "-u", "PYTHONDONTWRITEBYTECODE", *(f"{name}={text}" for name, text in own.items()), *entry_point()]
+        return [
+            "env",
+            "-u",
+            "PYTHONDONTWRITEBYTECODE",
+            *(f"{name}={text}" for name, text in own.items()),
+            *entry_point(),
+        ]
 
 
 @pytest.fixture

@@ -104,7 +104,9 @@ def test_a_local_reader_cannot_hold_the_lock(running: Callable[..., BrokerProces
         Path(folder, "data/.lock").chmod(0o644)
         broker.restart()
         other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat"]
-        assert subprocess.run([*other, f"{folder}/data/meta.properties"], capture_output=True, check=False).returncode == 0
+        assert (
+            subprocess.run([*other, f"{folder}/data/meta.properties"], capture_output=True, check=False).returncode == 0
+        )
         assert subprocess.run([*other, f"{folder}/data/.lock"], capture_output=True, check=False).returncode == 1
         broker.stop()
 

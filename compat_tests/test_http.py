@@ -93,7 +93,12 @@ def test_each_request_is_timed_once_however_it_was_answered(busy):
     def counts():
         families = list(prometheus(busy.get("/metrics")[1]))
         found = {
-            name: {each.labels["request"]: each.value for family in families for each in family.samples if each.name == name}
+            name: {
+                each.labels["request"]: each.value
+                for family in families
+                for each in family.samples
+                if each.name == name
+            }
             for name in ("ottla_request_seconds_count", "kafka_network_requestmetrics_requests_total")
         }
         # The consumer has left while its last fetch waited.
@@ -105,7 +110,9 @@ def test_each_request_is_timed_once_however_it_was_answered(busy):
 
 def test_openmetrics_says_the_same(busy):
     families = list(open_metrics(busy.get("/metrics", Accept=OPEN_METRICS)[1]))
-    labels = [sample.labels for family in families if family.name == "kafka_consumergroup_lag" for sample in family.samples]
+    labels = [
+        sample.labels for family in families if family.name == "kafka_consumergroup_lag" for sample in family.samples
+    ]
     assert labels[0]["consumergroup"] == 'a "group"\n'
 
 
@@ -113,14 +120,21 @@ def test_the_dashboard_and_the_alerts_find_what_they_ask_for(busy):
     told = {name for name, _ in busy.samples()}
     asked = {name for query in queries() for name in names_in(query)}
     # Nothing has gone wrong here, and only Linux tells of memory.
-    absent = {"kafka_network_requestmetrics_errors_total"} | ({"process_resident_memory_bytes"} if os.environ.get("OTTLA_PORTABLE") == "1" else set())
+    absent = {"kafka_network_requestmetrics_errors_total"} | (
+        {"process_resident_memory_bytes"} if os.environ.get("OTTLA_PORTABLE") == "1" else set()
+    )
     assert asked - told <= absent
 
 
 def test_strangers_that_send_nonsense_read_slowly_or_come_in_crowds_hold_up_nobody(busy):
     producer = Producer({"bootstrap.servers": busy.bootstrap, "linger.ms": 0})
     failed, host = [], busy.http
-    requests = (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50, b"GET / HTTP/1.1\r\nHo", b"\x16\x03\x01" * 9999, b"")
+    requests = (
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50,
+        b"GET / HTTP/1.1\r\nHo",
+        b"\x16\x03\x01" * 9999,
+        b"",
+    )
     with ExitStack() as open_sockets:
         for number in range(200):
             stranger = open_sockets.enter_context(socket.socket())
@@ -131,7 +145,9 @@ def test_strangers_that_send_nonsense_read_slowly_or_come_in_crowds_hold_up_nobo
                 stranger.sendall(requests[number % len(requests)])
             except OSError:  # it has ended the connection already, which is what it should do
                 continue
-            producer.produce("seen", b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
+            producer.produce(
+                "seen", b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None
+            )
             producer.poll(0)
         assert producer.flush(60) == 0
         assert failed == []

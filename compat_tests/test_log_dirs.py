@@ -133,7 +133,9 @@ def test_the_files_of_a_move_are_called_as_apache_kafka_calls_them(start_broker:
     target = next(name for name in DIRECTORIES if name != source)
     assert dirs.move("t", target) is ErrorCode.NONE
     dirs.wait_until_moved("t", target)
-    wait_until(lambda: (names_in(broker, source), names_in(broker, target)) == (TO_BE_DELETED, IN_USE), "all is renamed")
+    wait_until(
+        lambda: (names_in(broker, source), names_in(broker, target)) == (TO_BE_DELETED, IN_USE), "all is renamed"
+    )
     assert dirs.move("t", source) is ErrorCode.NONE
     dirs.wait_until_moved("t", source)
     wait_until(

@@ -104,7 +104,9 @@ def test_a_broker_runs_from_the_wheel(made: Path, tmp_path: Path):
 
 def bill() -> dict[str, Any]:
     command = [sys.executable, ROOT / ".ci" / "sbom.py", "ottla"]
-    done = subprocess.run(command, check=True, text=True, capture_output=True, env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"})
+    done = subprocess.run(
+        command, check=True, text=True, capture_output=True, env=os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -130,10 +132,14 @@ def test_the_bill_of_materials_has_what_ottla_needs_and_no_more():
 
 def test_a_release_has_checksums_of_all_its_files(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", [*sys.path])  # it puts its folder there
-    files = [Path(shutil.copy(each, tmp_path)) for each in sorted(made.iterdir(), key=lambda each: each.suffix != ".gz")]
+    files = [
+        Path(shutil.copy(each, tmp_path)) for each in sorted(made.iterdir(), key=lambda each: each.suffix != ".gz")
+    ]
     loaded("dist").describe(tmp_path, files, "{}")
     listed = (tmp_path / "SHA256SUMS").read_text()
-    assert {line.split("  ")[1] for line in listed.splitlines()} == {each.name for each in tmp_path.iterdir()} - {"SHA256SUMS"}
+    assert {line.split("  ")[1] for line in listed.splitlines()} == {each.name for each in tmp_path.iterdir()} - {
+        "SHA256SUMS"
+    }
     assert one(tmp_path, "*.cdx.json").name == one(tmp_path, "*.tar.gz").name.replace(".tar.gz", ".cdx.json")
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], check=True, cwd=tmp_path)
     files[0].write_bytes(b"another file")

@@ -76,6 +76,8 @@ def test_clients_and_crashes_see_no_difference():
     tests = [f"{file}::{test}" for file, names in CHOSEN.items() for test in names]
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *tests]
     own = {"OTTLA_COMPAT_PORTABLE": "1", "OTTLA_COMPAT_BROKER": "", "OTTLA_COMPAT_GUARDED": ""}
-    done = subprocess.run(command, check=False, text=True, capture_output=True, env=os.environ | own, cwd=ROOT, timeout=280)
+    done = subprocess.run(
+        command, check=False, text=True, capture_output=True, env=os.environ | own, cwd=ROOT, timeout=280
+    )
     assert done.returncode == 0, done.stdout[-8000:]
     assert " passed" in done.stdout

@@ -152,9 +152,13 @@ def test_changes_that_would_not_be_told_are_refused(project):
     project.release()
 
 
-@pytest.mark.parametrize("heading", ["## unreleased", "## [Unreleased]", "## Unreleased: soon", "## Unreleased\n\n## Unreleased"])
+@pytest.mark.parametrize(
+    "heading", ["## unreleased", "## [Unreleased]", "## Unreleased: soon", "## Unreleased\n\n## Unreleased"]
+)
 def test_changes_are_unreleased_however_that_is_written(project, heading):
-    project.change("CHANGELOG.md", CHANGES.replace("## 1.2.3", f"{heading}\n\n- Forgotten.\n\n## 1.2.3") + "\n## Unreleased\n")
+    project.change(
+        "CHANGELOG.md", CHANGES.replace("## 1.2.3", f"{heading}\n\n- Forgotten.\n\n## 1.2.3") + "\n## Unreleased\n"
+    )
     assert "under Unreleased" in project.refusal()
 
 
@@ -252,7 +256,9 @@ def test_upgrades_are_tested_from_the_release_before(project):
     assert project.release() == "v1.2.3"
 
 
-@pytest.mark.parametrize("text", ["", "version =", 'version = "1.2.2"\n', 'version = "1.2.2"\ncommit = "abcdef"\n', None])
+@pytest.mark.parametrize(
+    "text", ["", "version =", 'version = "1.2.2"\n', 'version = "1.2.2"\ncommit = "abcdef"\n', None]
+)
 def test_a_release_before_that_was_not_there_is_refused(project, text):
     if text is None:
         (project.root / BEFORE).unlink()
@@ -298,5 +304,7 @@ def test_the_end_of_a_run_says_what_was_left_out_and_why(tmp_path):
     (tmp_path / "test_lacks.py").write_text("import pytest\n\npytest.skip('no client', allow_module_level=True)\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
     assert "4 skipped: 3 of test_skips.py (no jars, no Java); 1 of test_lacks.py (no client)" in run.stdout.splitlines()

@@ -18,7 +18,9 @@ MARKER = "hunter2-the-marker"
 
 def test_no_password_is_in_the_log(tmp_path: Path) -> None:
     passwords = [name for name, declared in broker_settings().items() if declared.kind is PASSWORD]
-    names = [prefix + name for prefix in ("", "listener.name.other.", "listener.name.other.plain.") for name in passwords]
+    names = [
+        prefix + name for prefix in ("", "listener.name.other.", "listener.name.other.plain.") for name in passwords
+    ]
     with_name = {"http.console.schema.registry.user.info": f"user:{MARKER}"}
     broker = OttlaProcess(tmp_path, dict.fromkeys(names, MARKER) | with_name).start()
     try:
@@ -26,7 +28,9 @@ def test_no_password_is_in_the_log(tmp_path: Path) -> None:
         # Once all loggers say what they can.
         for kind, configs in ((8, [("root", "TRACE")]), *((4, [(name, MARKER)]) for name in names)):
             changes = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in configs]
-            resource = AlterConfigsResource(resource_type=kind, resource_name=broker.settings.get("node.id", "1"), configs=changes)
+            resource = AlterConfigsResource(
+                resource_type=kind, resource_name=broker.settings.get("node.id", "1"), configs=changes
+            )
             client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
             assert MARKER not in repr(client.receive())
         client.close()

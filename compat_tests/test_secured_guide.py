@@ -35,7 +35,9 @@ class Guide:
         self._commands.mkdir()
         self._add("ottla", f'exec {sys.executable} -m ottla "$@"')
         # scp FILES HOST:/etc/ottla/
-        self._add("scp", 'to="${@: -1}"; mkdir -p "$MACHINES/${to%%:*}/etc"; cp "${@:1:$#-1}" "$MACHINES/${to%%:*}/etc"')
+        self._add(
+            "scp", 'to="${@: -1}"; mkdir -p "$MACHINES/${to%%:*}/etc"; cp "${@:1:$#-1}" "$MACHINES/${to%%:*}/etc"'
+        )
         for name, tool in TOOLS.items():
             java = " ".join(["java", *FAST_START, "-cp", f"'{jars('kafka_3', tools=True)}/*'", tool])
             self._add(name, f'exec {java} "$@"')

@@ -23,7 +23,9 @@ EXAMPLES = ROOT / "docs" / "examples"
 SCHEMA_OF = {EXAMPLES / "github-actions.yaml": "vendor.github-workflows", ROOT / "compose.yaml": "vendor.compose-spec"}
 KUBERNETES = "1.33"
 # prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), as MemoryDenyWriteExecute= means it; kernels before 6.3 refuse.
-NO_CODE_IN_MEMORY = "import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+NO_CODE_IN_MEMORY = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 class Heard:
@@ -151,7 +153,11 @@ def test_the_steps_of_the_workflow_start_a_broker_and_use_it(tmp_path):
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (tmp_path / "bin" / name).chmod(0o755)
     port = re.search(r"127\.0\.0\.1:(\d+)", script)[1]
-    own = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"}
+    own = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
+    }
     done = subprocess.run(
         ["bash", "-c", script], check=False, text=True, capture_output=True, env=os.environ | own, timeout=240
     )

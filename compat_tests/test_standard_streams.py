@@ -112,7 +112,9 @@ def test_every_command_is_tested() -> None:
 
 @pytest.mark.parametrize("command", SHORT)
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
-def test_a_command_whose_output_nobody_gets_ends_in_order(command: str, trouble: str, told_by: str, folder: Path) -> None:
+def test_a_command_whose_output_nobody_gets_ends_in_order(
+    command: str, trouble: str, told_by: str, folder: Path
+) -> None:
     with broken(trouble) as of_stream:
         ended = subprocess.run(
             command_line(command, told_by, folder),
@@ -129,7 +131,9 @@ def test_a_command_whose_output_nobody_gets_ends_in_order(command: str, trouble:
 
 @pytest.mark.parametrize("command", SHORT)
 @pytest.mark.parametrize("trouble", ["closed", "full", "unread"])
-def test_a_command_whose_errors_nobody_gets_ends_in_order(command: str, trouble: str, told_by: str, folder: Path) -> None:
+def test_a_command_whose_errors_nobody_gets_ends_in_order(
+    command: str, trouble: str, told_by: str, folder: Path
+) -> None:
     with broken(trouble) as of_stream:
         run = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | of_stream(2)
         wrong = subprocess.run([*PROGRAM, command, "--nonsense"], **run, check=False)
@@ -157,7 +161,9 @@ def test_a_command_escapes_what_an_encoding_lacks(command: str, encoding: str, t
 def test_a_closed_stdin_is_no_traceback(told_by: str, folder: Path) -> None:
     with broken("closed") as of_stream:
         for command in SHORT:
-            ended = subprocess.run(command_line(command, told_by, folder), **of_stream(0), capture_output=True, check=False)
+            ended = subprocess.run(
+                command_line(command, told_by, folder), **of_stream(0), capture_output=True, check=False
+            )
             assert ended.returncode == (2 if command == "produce" else USUAL[command]), (command, ended.stderr)
             assert b"Traceback" not in ended.stderr
 
@@ -203,9 +209,14 @@ def test_a_cluster_that_cannot_say_anything_serves_all_the_same(trouble: str, nu
     own = ["--data", str(tmp_path / "data")]
     asking = [*PROGRAM, "cluster", "status", *own]
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with broken(trouble) as of_stream, started("cluster", *own, "--brokers", "1", **streams | of_stream(number)) as process:
+    with (
+        broken(trouble) as of_stream,
+        started("cluster", *own, "--brokers", "1", **streams | of_stream(number)) as process,
+    ):
         wait_until(
-            lambda: subprocess.run(asking, capture_output=True, check=False).returncode == 0 or process.poll() is not None,
+            lambda: (
+                subprocess.run(asking, capture_output=True, check=False).returncode == 0 or process.poll() is not None
+            ),
             "the cluster answers",
         )
         told = subprocess.run(asking, capture_output=True, check=True).stdout.decode()
@@ -219,6 +230,15 @@ def test_a_start_that_is_refused_says_so_wherever_it_can(tmp_path: Path) -> None
     port = free_port()
     for trouble in ("closed", "full"):
         with broken(trouble) as of_stream:
-            wrong = [*PROGRAM, "start", "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}", "--override", "nothing=1"]
-            ended = subprocess.run(wrong, **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE} | of_stream(2), check=False)
+            wrong = [
+                *PROGRAM,
+                "start",
+                "--override",
+                f"listeners=PLAINTEXT://127.0.0.1:{port}",
+                "--override",
+                "nothing=1",
+            ]
+            ended = subprocess.run(
+                wrong, **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE} | of_stream(2), check=False
+            )
         assert (ended.returncode, ended.stdout) == (2, b"")

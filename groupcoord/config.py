@@ -1,6 +1,5 @@
 """The settings of the coordinators of groups, transactions and share partitions, by Kafka's names."""
 
-
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import INT_MAX, LIST, LONG, SHORT, setting
 
@@ -232,9 +231,7 @@ class DeadLetterConfig:
 class TransactionConfig:
     """Transactions and the topic that keeps their state."""
 
-    transaction_max_timeout_ms: int = setting(
-        900_000, minimum=1, doc="Longest timeout a producer may ask for."
-    )
+    transaction_max_timeout_ms: int = setting(900_000, minimum=1, doc="Longest timeout a producer may ask for.")
     transactional_id_expiration_ms: int = setting(
         604_800_000, minimum=1, doc="Time after which an idle transactional id is forgotten."
     )
@@ -267,7 +264,9 @@ class TransactionConfig:
 class ShareCoordinatorConfig:
     """The state of share partitions and the topic that keeps it."""
 
-    share_coordinator_state_topic_num_partitions: int = setting(50, minimum=1, doc="Partitions of the share state topic.")
+    share_coordinator_state_topic_num_partitions: int = setting(
+        50, minimum=1, doc="Partitions of the share state topic."
+    )
     share_coordinator_state_topic_replication_factor: int = setting(
         3,
         kind=SHORT,

@@ -119,7 +119,10 @@ class GroupSettings:
         minimum=1,
     )
     share_heartbeat_interval_ms: int = _of_broker(
-        "group.share.heartbeat.interval.ms", 5000, "Time between two heartbeats of a member of a share group.", minimum=1
+        "group.share.heartbeat.interval.ms",
+        5000,
+        "Time between two heartbeats of a member of a share group.",
+        minimum=1,
     )
     share_record_lock_duration_ms: int = _of_broker(
         "group.share.record.lock.duration.ms", 30_000, "How long a member may hold a record.", minimum=1000
@@ -196,7 +199,12 @@ class GroupSettings:
         internal=True,
     )
     streams_num_warmup_replicas: int = _of_broker(
-        "group.streams.num.warmup.replicas", 2, "Most tasks that warm up at a time.", minimum=0, internal=True, effective=False
+        "group.streams.num.warmup.replicas",
+        2,
+        "Most tasks that warm up at a time.",
+        minimum=0,
+        internal=True,
+        effective=False,
     )
     streams_rack_aware_assignment_tags: tuple[str, ...] = _of_broker(
         "group.streams.rack.aware.assignment.tags", (), "Client tags that standby tasks are spread by."
@@ -423,5 +431,7 @@ def _within_bounds(group_id: str, name: str, value: Any, broker_value: BrokerVal
     nearest: int = value if low is None else max(low, value)
     nearest = nearest if high is None else min(high, nearest)
     if nearest != value:
-        logger.warning("Setting %s=%s of group %s is beyond the broker's bounds: taken for %s", name, value, group_id, nearest)
+        logger.warning(
+            "Setting %s=%s of group %s is beyond the broker's bounds: taken for %s", name, value, group_id, nearest
+        )
     return nearest

@@ -364,7 +364,10 @@ class ReplicationConfig:
         True, doc="Whether compacted topics are compacted, and those that are deleted as well give up old segments."
     )
     log_cleaner_threads: int = setting(
-        1, minimum=0, dynamic="cluster-wide", doc="Logs that are compacted at the same time; 0: none, as without a cleaner."
+        1,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Logs that are compacted at the same time; 0: none, as without a cleaner.",
     )
     log_cleaner_backoff_ms: int = setting(
         15_000,
@@ -390,7 +393,9 @@ class ReplicationConfig:
         " larger is read all the same.",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
-        DOUBLE_MAX, dynamic="cluster-wide", doc="Bytes that the cleaner reads and writes per second; by default no limit."
+        DOUBLE_MAX,
+        dynamic="cluster-wide",
+        doc="Bytes that the cleaner reads and writes per second; by default no limit.",
     )
     replica_lag_time_max_ms: int = setting(
         30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
@@ -401,9 +406,7 @@ class ReplicationConfig:
         doc="How a leader chooses a follower for a consumer to read from; by default it chooses none.",
     )
     replica_fetch_max_bytes: int = setting(MIB, minimum=0, doc="Bytes a follower asks for per partition.")
-    replica_fetch_response_max_bytes: int = setting(
-        10 * MIB, minimum=0, doc="Bytes a follower asks for per request."
-    )
+    replica_fetch_response_max_bytes: int = setting(10 * MIB, minimum=0, doc="Bytes a follower asks for per request.")
     replica_fetch_min_bytes: int = setting(1, doc="Bytes a leader gathers before it answers a follower.")
     replica_fetch_wait_max_ms: int = setting(500, doc="Longest wait of a leader for replica.fetch.min.bytes.")
     replica_fetch_backoff_ms: int = setting(1000, minimum=0, doc="Pause of a follower after a failed fetch.")

@@ -80,7 +80,9 @@ _BOOTTIME: int = _of_linux(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TCP_INFO: int | None = _of_linux(socket, "TCP_INFO")
 _CLOSE_WAIT_AND_LATER = frozenset((7, 8, 9, 11))  # Linux's TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING
 _SENDFILE_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK))
-_FILTER_REFUSES = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))  # one of system calls, of systemd or of a container
+_FILTER_REFUSES = frozenset(
+    (errno.EPERM, errno.EACCES, errno.ENOSYS)
+)  # one of system calls, of systemd or of a container
 _FULL_SYNC_IS_REFUSED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.ENOTTY))  # by file systems of a network
 _PR_SET_PDEATHSIG = 1
 _ENDLESS_BYTES = 1 << 30
@@ -109,9 +111,7 @@ def _copy(out: int, descriptor: int, position: int, count: int) -> int:
     return os.write(out, data) if data else 0
 
 
-send_file: Callable[[int, int, int, int], int] = (
-    _sendfile if hasattr(os, "sendfile") and not IS_PORTABLE else _copy
-)
+send_file: Callable[[int, int, int, int], int] = _sendfile if hasattr(os, "sendfile") and not IS_PORTABLE else _copy
 """(socket, file, position, count) -> how much was sent. BlockingIOError if the socket takes nothing now."""
 
 
@@ -134,7 +134,9 @@ class FilePipe:
             if fcntl.fcntl(self._descriptors[1], fcntl.F_SETPIPE_SZ, _PIPE_BYTES) < _PIPE_BYTES:
                 raise OSError(errno.EPERM, "the pipe is too short")
             self._descriptors.append(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
-            if not stat.S_ISCHR(os.fstat(self._descriptors[2]).st_mode):  # a file that somebody has left there would grow
+            if not stat.S_ISCHR(
+                os.fstat(self._descriptors[2]).st_mode
+            ):  # a file that somebody has left there would grow
                 raise OSError(errno.EPERM, "is no device", os.devnull)
         except OSError:
             self.close()

@@ -82,7 +82,9 @@ class _Walk:
         self._walks_at = self.left + PIECE_BYTES
 
 
-_walk_natively: Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None = native("walk_stored_records", None)
+_walk_natively: Callable[[int, Buffer, int, int, memoryview], tuple[int, Found | None]] | None = native(
+    "walk_stored_records", None
+)
 Background: Any = native("Background", None)
 """Does it in a thread of its own (`_background.h`); None where that cannot be."""
 _decodes_lz4 = Background is not None  # which came with it

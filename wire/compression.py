@@ -167,7 +167,9 @@ class _Lz4Stream:
         frame_level = 0 if level == DEFAULT_LEVELS[Compression.LZ4] else max(level, frame.COMPRESSIONLEVEL_MINHC)
         self._frame = frame.LZ4FrameCompressor(
             # Blocks that are not linked, because Java's reader knows no others; 64 KiB is what Java writes.
-            compression_level=frame_level, block_size=frame.BLOCKSIZE_MAX64KB, block_linked=False
+            compression_level=frame_level,
+            block_size=frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
         )
         self._header: bytes = self._frame.begin()
         if broken_checksum:

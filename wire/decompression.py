@@ -48,7 +48,9 @@ _ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder is told to allow more, wh
 _ZSTD_CONSUMER_BYTES = 16 << 10  # what a Java consumer decompresses at a time
 _GZIP_RATIO_MAX = 1032
 _GZIP_HEADER_BYTES = 10  # without extra fields
-_gzip_stored_block = struct.Struct("<?H").unpack_from  # whether it is the last, and its size; the size once more behind it
+_gzip_stored_block = struct.Struct(
+    "<?H"
+).unpack_from  # whether it is the last, and its size; the size once more behind it
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 128 * 1024
@@ -288,7 +290,9 @@ def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
 
 def _decompress_gzip(data: memoryview, sink: Sink) -> None:
     position = _gunzip_member(data, 0, sink, _GZIP_INPUT_BYTES)
-    while bytes(data[position : position + 2]) == b"\x1f\x8b":  # GZIPInputStream reads on only where another member begins
+    while (
+        bytes(data[position : position + 2]) == b"\x1f\x8b"
+    ):  # GZIPInputStream reads on only where another member begins
         begun_at = sink.size
         try:
             position = _gunzip_member(data, position, sink, _FURTHER_GZIP_INPUT_BYTES)
@@ -326,9 +330,7 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 # --- snappy -----------------------------------------------------------------------------------------------------------
 
 
-def _snappy_blocks(
-    data: memoryview, *, strict: bool = True, blocks_max: int | None = None
-) -> list[memoryview] | None:
+def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
     """The compressed blocks of xerial streams, or the data itself where it has no xerial header; None: too many."""
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]

@@ -114,7 +114,11 @@ def _puts_error(made: Any, version: int, code: ErrorCode, message: str | None) -
         if name in fields and version in fields[name].version_range:
             setattr(made, name, code)
             if (text := fields.get(_ERROR_MESSAGE)) is not None:
-                setattr(made, _ERROR_MESSAGE, "" if message is None and version not in VersionRange.parse(text.nullable) else message)
+                setattr(
+                    made,
+                    _ERROR_MESSAGE,
+                    "" if message is None and version not in VersionRange.parse(text.nullable) else message,
+                )
             return True
     return False
 

@@ -14,7 +14,9 @@ import re
 from itertools import accumulate
 from typing import Any
 
-DEPTH_MAX = 200  # a record of Avro in a record is three deeper, and 64 of them may be so; far from the interpreter's limit
+DEPTH_MAX = (
+    200  # a record of Avro in a record is three deeper, and 64 of them may be so; far from the interpreter's limit
+)
 ELEMENTS_MAX = 20_000
 """Members and elements, lists and objects, strings: of each so many."""
 

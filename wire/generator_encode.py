@@ -114,7 +114,9 @@ class _Encoder:
         null, bias = ("0", " + 1") if subcon.compact else ("-1", "")
         with self._unless_null(subcon.nullable, data, f"{size} = {null}"):
             if is_string:
-                self.line(f"{data} = text_bytes({data})" if isinstance(subcon, TextType) else f"{data} = {data}.encode()")
+                self.line(
+                    f"{data} = text_bytes({data})" if isinstance(subcon, TextType) else f"{data} = {data}.encode()"
+                )
             self.line(f"{size} = len({data}){bias}")
         if subcon.compact:
             self._flush_with_varint(size, "encode_string_length" if is_string else "encode_varint")

@@ -190,7 +190,9 @@ def decode_message(
     size = batch_size(buffer, start, len(buffer))
     if not size:
         raise corrupt("Record is cut off")
-    return [message.as_record() for message in read_inner_messages(buffer, start, start + size, limit, in_place=in_place)]
+    return [
+        message.as_record() for message in read_inner_messages(buffer, start, start + size, limit, in_place=in_place)
+    ]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

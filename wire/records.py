@@ -314,7 +314,12 @@ def decode_records(
 
 
 def decode_area(
-    area: Buffer, header: BatchHeader, *, in_place: bool = False, headers_max: int = HEADERS_MAX, raw_headers: bool = False
+    area: Buffer,
+    header: BatchHeader,
+    *,
+    in_place: bool = False,
+    headers_max: int = HEADERS_MAX,
+    raw_headers: bool = False,
 ) -> Iterator[Record]:
     """The same for an uncompressed area."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
@@ -340,7 +345,10 @@ def first_record(
     if header.records_count == 0:
         return None
     walked = check_records(area, header.records_count)
-    earliest, latest = header.base_timestamp + walked.min_timestamp_delta, header.base_timestamp + walked.max_timestamp_delta
+    earliest, latest = (
+        header.base_timestamp + walked.min_timestamp_delta,
+        header.base_timestamp + walked.max_timestamp_delta,
+    )
     # Deltas say nothing with LogAppendTime, and comparing them fails where a sum leaves 64 bits.
     if header.is_log_append_time or wrap_int64(earliest) != earliest or wrap_int64(latest) != latest:
         return _first_of(iter_records(area, header), timestamp, start_offset, is_exact)
@@ -352,9 +360,7 @@ def first_record(
     return _first_not_older(area, header, timestamp, start_offset) if latest >= timestamp else None
 
 
-def _first_of(
-    records: Iterator[Record], timestamp: int, start_offset: int, is_exact: bool
-) -> tuple[int, int] | None:
+def _first_of(records: Iterator[Record], timestamp: int, start_offset: int, is_exact: bool) -> tuple[int, int] | None:
     for record in records:
         is_wanted = record.timestamp == timestamp if is_exact else record.timestamp >= timestamp
         if is_wanted and record.offset >= start_offset:
@@ -409,7 +415,9 @@ def iter_records(
     for _ in range(header.records_count):
         begin = position
         # Nearly all of these numbers fit one byte. A call for each would double the time of a small record.
-        position = position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1  # length, and attributes
+        position = (
+            position + 2 if area[position] < 128 else read_varint(area, position)[1] + 1
+        )  # length, and attributes
         if (byte := area[position]) < 128:
             timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
         else:

@@ -109,14 +109,21 @@ def rows(session: Session) -> Generator[Row]:
             broker.start()
             warm_up(broker, session.warm_up_passes)
         for size, (amount, wanted) in PRODUCE.items():
-            yield from _rows(f"produce, batches of {size_name(size)}", brokers, _produce(session, size, amount), wanted, session)
+            yield from _rows(
+                f"produce, batches of {size_name(size)}", brokers, _produce(session, size, amount), wanted, session
+            )
         for size, (amount, wanted) in FETCH.items():
             yield from _rows(f"fetch of {size_name(size)}", brokers, _fetch(session, size, amount), wanted, session)
         ours = [each for each in brokers if isinstance(each, Ottla)]
         for acks in ("all", "1"):
             workload = Produce("librdkafka", KIB, 64 * KIB, acks, 10)
-            metrics = (Metric("MB/s", "MB/s", more_is_better=True, digits=0), Metric("s/GB", "s/GB", label="broker CPU"))
-            yield Row(f"{workload.name}, {WORKERS} workers", ours, _librdkafka(session, workload), metrics, session.rounds)
+            metrics = (
+                Metric("MB/s", "MB/s", more_is_better=True, digits=0),
+                Metric("s/GB", "s/GB", label="broker CPU"),
+            )
+            yield Row(
+                f"{workload.name}, {WORKERS} workers", ours, _librdkafka(session, workload), metrics, session.rounds
+            )
     finally:
         stop_all(brokers)
     yield from _idle_rows(session)
@@ -216,7 +223,9 @@ def _fetch(session: Session, size: int, amount: float) -> Callable[[Broker], Map
     return run
 
 
-def _replayed(broker: Broker, prepared: list[tuple[int, Request]], requests: int, bytes_each: int) -> Mapping[str, float]:
+def _replayed(
+    broker: Broker, prepared: list[tuple[int, Request]], requests: int, bytes_each: int
+) -> Mapping[str, float]:
     """All clients at the same time; the rate is what they have done together until the last one is ready."""
     machine.wait_until_quiet(*broker.pids)
     each, seconds, failures = max(1, requests // len(prepared)), [0.0] * len(prepared), list[Exception]()
@@ -262,7 +271,9 @@ def _idle_rows(session: Session) -> Generator[Row]:
         limit = IDLE_MB + IDLE_MB_EACH * (kind.count - 1)
         template = session.new(type(f"{kind.__name__}AtRest", (kind,), {"name": Ottla.name}))
         metric = Metric("mb", "MB", within(limit, "MB"), digits=0)
-        yield Row(f"idle memory of {kind.count} workers (PSS of all processes)", [template], _idle(session), [metric], 1)
+        yield Row(
+            f"idle memory of {kind.count} workers (PSS of all processes)", [template], _idle(session), [metric], 1
+        )
 
 
 def _idle(session: Session) -> Callable[[Broker], Mapping[str, float]]:

@@ -43,7 +43,9 @@ def rows(session: Session) -> Generator[Row]:
         interruptions = (
             Metric("moved_ms", "ms", digits=0, label="leader moved as planned"),
             Metric("stopped_ms", "ms", at_most(1.0), digits=0, label="controlled shutdown of the leader"),
-            Metric("killed_ms", "ms", at_most(1.0), digits=0, label=f"SIGKILL of the leader, {SESSION_S:.0f} s session"),
+            Metric(
+                "killed_ms", "ms", at_most(1.0), digits=0, label=f"SIGKILL of the leader, {SESSION_S:.0f} s session"
+            ),
         )
         yield Row(name, clusters, lambda broker: interruptions_of(_cluster(broker), events), interruptions, rounds=1)
         catching_up = (

@@ -49,7 +49,10 @@ BESIDE = (Metric("per_second", "/s", digits=0, label="answers"),)
 def rows(session: Session) -> Generator[Row]:
     if compiler() is None:
         raise Failed("no C compiler here")
-    for frames, sent in ((single_frames, "one record a request"), (mixed_frames, f"half of them {PARTITIONS} small snappy batches a request")):
+    for frames, sent in (
+        (single_frames, "one record a request"),
+        (mixed_frames, f"half of them {PARTITIONS} small snappy batches a request"),
+    ):
         name = f"Produce with {PRODUCERS} producers and {CONSUMERS} consumers at saturation, {sent}"
         yield Row(name, session.main(), saturation(session, frames), METRICS, session.rounds, beside=BESIDE)
 
@@ -104,9 +107,13 @@ def saturate(
         partition = PartitionData(
             partition_index=0, error_code=0, high_watermark=high_watermark, aborted_transactions=None, records=b""
         )
-        return FetchResponse(responses=[FetchableTopicResponse(topic_id=topic_id, partitions=[partition])]).encode(FETCH_VERSION)
+        return FetchResponse(responses=[FetchableTopicResponse(topic_id=topic_id, partitions=[partition])]).encode(
+            FETCH_VERSION
+        )
 
-    offset_at = first_difference(fetch_frame(topic_id, FETCHED_BYTES_MAX), fetch_frame(topic_id, FETCHED_BYTES_MAX, offset=-1))
+    offset_at = first_difference(
+        fetch_frame(topic_id, FETCHED_BYTES_MAX), fetch_frame(topic_id, FETCHED_BYTES_MAX, offset=-1)
+    )
     places = offset_at, RESPONSE_HEADER_BYTES + first_difference(body(0), body(-1))
     files = [work / f"saturation-{number}" for number in range(len(fetched) + len(produced))]
     for file, request in zip(files, [*fetched, *produced], strict=True):

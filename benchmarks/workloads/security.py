@@ -134,7 +134,9 @@ def connection_rows(session: Session, brokers: list[Secured]) -> Generator[Row]:
             Metric("p50_us", "us", digits=0, label="p50"),
             Metric("p99_us", "us", within(10_000, "us"), digits=0, label="p99"),
         )
-        name = f"bystander at {BYSTANDERS_RATE:,} records/s beside {HANDSHAKES_PER_SECOND} handshakes a second, {listener}"
+        name = (
+            f"bystander at {BYSTANDERS_RATE:,} records/s beside {HANDSHAKES_PER_SECOND} handshakes a second, {listener}"
+        )
         beside = [Metric("per_s", "/s", digits=0, label="handshakes")]
         yield Row(name, brokers, beside_handshakes(listener), bystander, session.rounds, "", beside)
 

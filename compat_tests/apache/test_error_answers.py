@@ -38,7 +38,9 @@ def test_errors_have_kafkas_form() -> None:
         for _, route in sorted(all_routes().items())
         for version in range(route.versions.first, route.versions.last + 1)
     ]
-    asked = "".join(f"{route.request_class.api_key} {version} {bytes(body).hex()}\n" for route, version, body in requests)
+    asked = "".join(
+        f"{route.request_class.api_key} {version} {bytes(body).hex()}\n" for route, version, body in requests
+    )
     source = Path(__file__).with_name("ErrorAnswers.java")
     command = [*bound_to_us(), "java", *FAST_START, "-cp", f"{jars('kafka_4')}/*", str(source)]
     told = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=600).stdout

@@ -84,7 +84,9 @@ def running_on(worker, connector):
 
 
 @pytest.mark.timeout(900)  # each of its waits may take minutes on a busy machine
-def test_a_source_writes_each_line_once_while_its_worker_is_killed(workers, bootstrap, make_topic, unique, tmp_path, wait_until):
+def test_a_source_writes_each_line_once_while_its_worker_is_killed(
+    workers, bootstrap, make_topic, unique, tmp_path, wait_until
+):
     topic, source, sink = make_topic(), tmp_path / "source.txt", tmp_path / "sink.txt"
     reading, writing = unique("source"), unique("sink")
     source.touch()

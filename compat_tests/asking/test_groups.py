@@ -136,7 +136,9 @@ def test_members_of_share_and_of_streams_groups(ottla, topic, servers, unique):
         wait_until(beat_shared, "both partitions are shared", 60)
         [described] = ottla("groups", "describe", share, "--json").json
         assert [(each["member"], each["partitions"]) for each in described["members"]] == [(member_id, 2)]
-        assert [(each["topic"], each["member"], each["end"]) for each in described["offsets"]] == [(topic, member_id, 5)] * 2
+        assert [(each["topic"], each["member"], each["end"]) for each in described["offsets"]] == [
+            (topic, member_id, 5)
+        ] * 2
 
         def beat_streams():
             answer = cluster.coordinator(streams).ask(streams_heartbeat(streams, topic))
@@ -146,8 +148,12 @@ def test_members_of_share_and_of_streams_groups(ottla, topic, servers, unique):
         ottla_offsets = {(topic, 0): 3, (topic, 1): 3}
         cluster.patiently(lambda: commit_as_member(cluster, streams, ottla_offsets))
         [described] = ottla("groups", "describe", streams, "--json").json
-        assert [(each["member"], each["tasks"]) for each in described["members"]] == [("streams-member", ["0_0", "0_1"])]
-        assert [(each["committed"], each["lag"], each["member"]) for each in described["offsets"]] == [(3, 2, "streams-member")] * 2
+        assert [(each["member"], each["tasks"]) for each in described["members"]] == [
+            ("streams-member", ["0_0", "0_1"])
+        ]
+        assert [(each["committed"], each["lag"], each["member"]) for each in described["offsets"]] == [
+            (3, 2, "streams-member")
+        ] * 2
         shown = ottla("groups", "describe", share, streams).lines
         assert any(line.split() == ["MEMBER", "CLIENT", "HOST", "PARTITIONS", "TASKS"] for line in shown)
         assert any(line.endswith("0_0 0_1") for line in shown)

@@ -115,7 +115,11 @@ def test_aborted_and_open_transactions(ottla, created, servers, unique):
     topic = created()
     producer = Producer({"bootstrap.servers": servers, "transactional.id": unique("id")})
     producer.init_transactions(60)
-    for value, end in (("a", producer.commit_transaction), ("b", producer.abort_transaction), ("c", producer.commit_transaction)):
+    for value, end in (
+        ("a", producer.commit_transaction),
+        ("b", producer.abort_transaction),
+        ("c", producer.commit_transaction),
+    ):
         producer.begin_transaction()
         producer.produce(topic, value)
         producer.flush(60)

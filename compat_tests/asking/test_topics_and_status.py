@@ -11,7 +11,11 @@ def test_the_status_counts_what_is_there(ottla, created, servers):
     assert not [each for each in after["partitions"]["offline"] if each.startswith(topic)]
     assert after["version"] == "4.4"
     [broker] = after["brokers"]
-    assert (broker["address"], broker["id"], broker["leads"]) == (servers, after["controller"], after["partitions"]["count"])
+    assert (broker["address"], broker["id"], broker["leads"]) == (
+        servers,
+        after["controller"],
+        after["partitions"]["count"],
+    )
     told = ottla("status").out
     assert servers in told and "serves what Apache Kafka 4.4 serves" in told and after["cluster_id"] in told
 

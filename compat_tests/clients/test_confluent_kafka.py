@@ -291,7 +291,9 @@ os._exit(0)
     heir = new_consumer(group)
     heir.subscribe([topic])
     poll_until([heir], lambda: owned(heir), "the heir has the partition")
-    assert time.monotonic() - died > 1  # a session is longer by three seconds, in which the last heartbeat may have come
+    assert (
+        time.monotonic() - died > 1
+    )  # a session is longer by three seconds, in which the last heartbeat may have come
 
 
 def test_a_commit_from_an_old_generation_is_refused(topic, new_consumer, unique):

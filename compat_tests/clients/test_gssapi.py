@@ -393,7 +393,9 @@ def test_new_keys_count_at_once(realm: Realm) -> None:
 
 
 def test_keys_that_cannot_be_used_are_told(realm: Realm) -> None:
-    with pytest.raises(InvalidSetting, match="no ticket can be accepted for kafka/other@TEST.OTTLA: No key table entry"):
+    with pytest.raises(
+        InvalidSetting, match="no ticket can be accepted for kafka/other@TEST.OTTLA: No key table entry"
+    ):
         KerberosListener(keys_of(realm, "kafka/other", realm.keytab("alice")), ["DEFAULT"]).check()
 
 
@@ -426,5 +428,7 @@ def test_a_start_with_the_wrong_keys_ends_in_one_line(
     wait_until(broker.died, "the start is given up", 60)
     complaints = [each for each in broker.log.splitlines() if " INFO " not in each]
     name = "gssapi.sasl.jaas.config"
-    assert complaints[-1].startswith(f"ottla: {name}: no ticket can be accepted for {SERVICE}@TEST.OTTLA: No key table entry")
+    assert complaints[-1].startswith(
+        f"ottla: {name}: no ticket can be accepted for {SERVICE}@TEST.OTTLA: No key table entry"
+    )
     assert "Traceback" not in broker.log and broker.process.returncode == 1

@@ -231,7 +231,9 @@ class Member:
                 self.consumer.poll(timeout_ms=1000)  # rarely over while it joins: see `read`
             self.consumer.close()
         except BaseException as failure:
-            logging.getLogger("kafka.coordinator").exception("a member has ended")  # which another one may be waiting for
+            logging.getLogger("kafka.coordinator").exception(
+                "a member has ended"
+            )  # which another one may be waiting for
             self.failure = failure
 
     def partitions(self):

@@ -263,7 +263,14 @@ def test_java_logs_in(ottla: Ports, issuer: str, run: Any, tmp_path: Any, kind: 
     config.write_text("\n".join(lines) + "\n")
     port = ottla.open if kind == "unsecured" else ottla.signed
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={address}"
-    command = ["java", *FAST_START, allowed, "-cp", f"{jars('kafka_4', tools=True)}/*", "org.apache.kafka.tools.TopicCommand"]
+    command = [
+        "java",
+        *FAST_START,
+        allowed,
+        "-cp",
+        f"{jars('kafka_4', tools=True)}/*",
+        "org.apache.kafka.tools.TopicCommand",
+    ]
     arguments = ["--bootstrap-server", f"127.0.0.1:{port}", "--command-config", str(config)]
     run(*command, *arguments, "--create", "--topic", f"java-{kind.replace(' ', '-')}", timeout_s=180)
 
@@ -296,7 +303,12 @@ def told(port: int, message: bytes) -> Told:
             if answer is None:
                 return [*found, None]
             found.append(
-                (answer.error_code, answer.error_message or "", bytes(answer.auth_bytes), answer.session_lifetime_ms > 0)
+                (
+                    answer.error_code,
+                    answer.error_message or "",
+                    bytes(answer.auth_bytes),
+                    answer.session_lifetime_ms > 0,
+                )
             )
             if answer.error_code or not answer.auth_bytes:
                 return found
@@ -354,7 +366,9 @@ SIGNED = {
     "scopes": lambda: signed(claims(scope=["a", "b"])),
     "scope twice": lambda: signed(claims(scope=["a", "a"])),
     "blank scope among others": lambda: signed(claims(scope=["a", " "])),
-    "something critical": lambda: f"{part({'alg': 'RS256', 'kid': 'first', 'crit': ['own'], 'own': 1})}.{part(claims())}.AAAA",
+    "something critical": lambda: (
+        f"{part({'alg': 'RS256', 'kid': 'first', 'crit': ['own'], 'own': 1})}.{part(claims())}.AAAA"
+    ),
     "claims are a list": lambda: signed(b"[]"),
     "claims are no JSON": lambda: signed(b"{"),
     "a claim twice": lambda: signed(json.dumps(claims()).encode()[:-1] + b', "sub": "bob"}'),
@@ -447,7 +461,10 @@ def test_another_broker_logs_in_by_tokens_of_the_server(ottla: Ports, issuer: st
         "sasl.oauthbearer.token.endpoint.url": f"{issuer}/token",
     }
     line = f'{MODULE} required clientId="{CLIENT}" clientSecret="{SECRET}" extension_traceId="1";'
-    credentials = {f"sasl.oauthbearer.client.credentials.client.{name}": text for name, text in (("id", CLIENT), ("secret", SECRET))}
+    credentials = {
+        f"sasl.oauthbearer.client.credentials.client.{name}": text
+        for name, text in (("id", CLIENT), ("secret", SECRET))
+    }
     login = oauth_login(texts | ({} if is_in_jaas else credentials), "", parse_jaas(line)[0] if is_in_jaas else None)
     peer = PeerLogin(PeerLoginConfig(mechanism="OAUTHBEARER", tokens=login))
     for port, is_taken in ((ottla.signed, True), (ottla.open, False)):
@@ -459,5 +476,7 @@ def test_another_broker_logs_in_by_tokens_of_the_server(ottla: Ports, issuer: st
             if is_taken:
                 assert 500_000 < trio.run(peer.log_in, ask) <= 600_000
             else:
-                with pytest.raises(LoginRefused, match="the login by OAUTHBEARER is refused: SASL_AUTHENTICATION_FAILED"):
+                with pytest.raises(
+                    LoginRefused, match="the login by OAUTHBEARER is refused: SASL_AUTHENTICATION_FAILED"
+                ):
                     trio.run(peer.log_in, ask)

@@ -60,7 +60,9 @@ def pushed(receiving, client_id, *names):
     """What a client has pushed, once all of these are there."""
     wanted = {PUSHED + name for name in names}
     return wait_until(
-        lambda: found if wanted <= (found := numbers(receiving, client_id)).keys() else None, f"{client_id} pushes", SECONDS
+        lambda: found if wanted <= (found := numbers(receiving, client_id)).keys() else None,
+        f"{client_id} pushes",
+        SECONDS,
     )
 
 
@@ -75,7 +77,9 @@ def test_kafkas_tool_says_what_is_subscribed(receiving, subscribe):
 
 def test_librdkafka_pushes_what_it_is_asked_for(receiving, subscribe):
     who = "client_id=lib.*,client_software_name=confluent-kafka-python"
-    subscribe("lib", "--metrics", "org.apache.kafka.producer.,org.apache.kafka.consumer.", "--interval", "200", "--match", who)
+    subscribe(
+        "lib", "--metrics", "org.apache.kafka.producer.,org.apache.kafka.consumer.", "--interval", "200", "--match", who
+    )
     producer = Producer({"bootstrap.servers": receiving.bootstrap, "client.id": "lib-producer"})
     producer.produce("pushed", b"x")
     assert producer.flush(SECONDS) == 0
@@ -124,7 +128,11 @@ def test_a_client_that_pushes_nonsense_is_told_so_and_others_are_served(receivin
         versions = client.ask(ApiVersionsRequest(client_software_name="strange", client_software_version="1"), 3)
         assert {each.api_key for each in versions.api_keys} >= TELEMETRY
         told = client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), 0)
-        push = {"client_instance_id": told.client_instance_id, "subscription_id": told.subscription_id, "terminating": True}
+        push = {
+            "client_instance_id": told.client_instance_id,
+            "subscription_id": told.subscription_id,
+            "terminating": True,
+        }
         for codec, metrics, code in ((4, b"nonsense", 87), (9, b"", 42), (0, b"", 42)):
             request = PushTelemetryRequest(compression_type=codec, metrics=metrics, **push)
             # After the last push everything is refused, whatever became of that.

@@ -25,7 +25,8 @@ SOURCE = Path(__file__).parent / "java" / "Receiving.java"
 LARGEST = 1 << 20
 GOOD = MetricsData(resource_metrics=[{}]).SerializeToString()
 METRICS = ",".join(
-    f"org.apache.kafka.{name}" for name in ("producer.record.queue.time.", "consumer.fetch.latency.", "consumer.coordinator.")
+    f"org.apache.kafka.{name}"
+    for name in ("producer.record.queue.time.", "consumer.fetch.latency.", "consumer.coordinator.")
 )
 PUSHES = {
     "empty": {"metrics": b""},

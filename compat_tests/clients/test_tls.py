@@ -171,7 +171,9 @@ def test_a_certificate_changes_and_every_connection_stays(encrypted, files, tmp_
     def change(path):
         name = "listener.name.ssl.ssl.keystore.location"
         entry = ConfigEntry(name, str(path), incremental_operation=AlterConfigOpType.SET)
-        [answer] = admin.incremental_alter_configs([ConfigResource("broker", "0", incremental_configs=[entry])]).values()
+        [answer] = admin.incremental_alter_configs(
+            [ConfigResource("broker", "0", incremental_configs=[entry])]
+        ).values()
         answer.result(60)
 
     failures = []

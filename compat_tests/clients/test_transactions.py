@@ -17,7 +17,9 @@ def new_producer(bootstrap):
     with contextlib.ExitStack() as stack:
 
         def new(client, transactional_id, **options):
-            return stack.enter_context(contextlib.closing(client(options.pop("servers", bootstrap), transactional_id, **options)))
+            return stack.enter_context(
+                contextlib.closing(client(options.pop("servers", bootstrap), transactional_id, **options))
+            )
 
         yield new
 
@@ -31,7 +33,9 @@ def test_committed_records_are_read_and_aborted_ones_are_not(bootstrap, topic, u
         end()
     kept = [b"%d-%d" % (number, i) for number in (0, 2, 4) for i in range(3)]
     assert read(bootstrap, topic, until=kept[-1]) == kept
-    assert read(bootstrap, topic, "read_uncommitted") == [b"%d-%d" % (number, i) for number in range(5) for i in range(3)]
+    assert read(bootstrap, topic, "read_uncommitted") == [
+        b"%d-%d" % (number, i) for number in range(5) for i in range(3)
+    ]
 
 
 @CLIENTS

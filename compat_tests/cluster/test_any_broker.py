@@ -58,7 +58,12 @@ def conversation(topic: str) -> Conversation:
         (create(topic), 7),
         (CreatePartitionsRequest(topics=[more], timeout_ms=TIMEOUT_MS, validate_only=False), 3),
         (CreatePartitionsRequest(topics=[more], timeout_ms=TIMEOUT_MS, validate_only=False), 3),
-        (ElectLeadersRequest(topic_partitions=[TopicPartitions(topic=topic, partitions=[0, 7])], timeout_ms=TIMEOUT_MS), 2),
+        (
+            ElectLeadersRequest(
+                topic_partitions=[TopicPartitions(topic=topic, partitions=[0, 7])], timeout_ms=TIMEOUT_MS
+            ),
+            2,
+        ),
         (AlterPartitionReassignmentsRequest(topics=[moved], timeout_ms=TIMEOUT_MS), 1),
         (ListPartitionReassignmentsRequest(topics=None, timeout_ms=TIMEOUT_MS), 0),
         (UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="x", max_version_level=1)]), 1),
@@ -117,7 +122,9 @@ def test_clients_in_go_make_and_delete_topics_at_each(
     client: str, cluster: Cluster, unique: Callable[[str], str], run: Callable[..., str], go_admin: str
 ) -> None:
     for broker in cluster.brokers:
-        steps = dict(line.split("=", 1) for line in run(go_admin, client, broker.bootstrap, unique("topic")).splitlines())
+        steps = dict(
+            line.split("=", 1) for line in run(go_admin, client, broker.bootstrap, unique("topic")).splitlines()
+        )
         assert {"create", "delete"} <= steps.keys() and set(steps.values()) == {"<nil>"}, steps
 
 

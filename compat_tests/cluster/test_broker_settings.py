@@ -125,7 +125,9 @@ def test_a_member_describes_what_kafka_3_does(cluster: Cluster) -> None:
     differing = {name for name, told in theirs.items() if name in ours and ours[name] != told}
     assert differing <= OF_ONE_PROCESS | WITHOUT_DEFAULT | AS_IN_KAFKA_4
     # What is here only has no name of the ZooKeeper mode, which Kafka 3.9 knows best.
-    unknown = {name for name in set(ours) - set(theirs) if re.match(r"zookeeper|password|inter\.broker|control\.", name)}
+    unknown = {
+        name for name in set(ours) - set(theirs) if re.match(r"zookeeper|password|inter\.broker|control\.", name)
+    }
     assert unknown == ONLY_HERE
 
 

@@ -132,7 +132,12 @@ def requests_to_the_controller(topic_id: bytes, epoch: int) -> Iterator[tuple[Me
         for version in (0, 1, 2):
             for kind in (0, 1) if version else (0,):
                 yield ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=5000), version
-    yield ElectLeadersRequest(election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0])], timeout_ms=0), 2
+    yield (
+        ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic="t", partitions=[0])], timeout_ms=0
+        ),
+        2,
+    )
 
 
 def reassignments(topic_id: bytes, epoch: int) -> Iterator[tuple[Message, int]]:

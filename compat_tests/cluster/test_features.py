@@ -30,7 +30,9 @@ def told(cluster: Cluster) -> list[tuple[dict[str, int], int]]:
     for broker in cluster.running:
         with Asker((broker.host, broker.port)) as asker:
             answer = asker.ask(request, 4)
-        found.append(({each.name: each.max_version_level for each in answer.finalized_features}, answer.finalized_features_epoch))
+        found.append(
+            ({each.name: each.max_version_level for each in answer.finalized_features}, answer.finalized_features_epoch)
+        )
     return found
 
 
@@ -76,7 +78,9 @@ def epoch_of(cluster: Cluster, transactional_id: str) -> int:
     def look() -> bool:
         for broker in cluster.running:
             with Asker((broker.host, broker.port)) as asker:
-                [state] = asker.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states
+                [state] = asker.ask(
+                    DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0
+                ).transaction_states
             if state.error_code == 0 and state.transaction_state.startswith("Complete"):
                 found.append(state.producer_epoch)
                 return True
@@ -130,8 +134,13 @@ def test_java_transactions_go_on_while_the_level_goes_down_and_up(tmp_path: Path
                 # The level changes while a transaction is open.
                 producer.begin()
                 producer.send(topics[0], b"open")
-                assert features(cluster, "upgrade" if level == "2" else "downgrade", f"transaction.version={level}") == 0
-                wait_until(lambda: all(levels.get("transaction.version", 0) == int(level) for levels, _ in told(cluster)), f"all are at {level}")  # noqa: B023
+                assert (
+                    features(cluster, "upgrade" if level == "2" else "downgrade", f"transaction.version={level}") == 0
+                )
+                wait_until(
+                    lambda: all(levels.get("transaction.version", 0) == int(level) for levels, _ in told(cluster)),  # noqa: B023
+                    f"all are at {level}",
+                )
                 producer.send(topics[1], b"open")
                 producer.commit()
                 transact()

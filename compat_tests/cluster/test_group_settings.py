@@ -88,7 +88,10 @@ def test_all_refuse_to_change_features_in_the_same_words(cluster: Cluster) -> No
         # The first to come controls the cluster.
         for broker in cluster.brokers:
             broker.stop()
-        for broker in (cluster.brokers[first], *(each for each in cluster.brokers if each is not cluster.brokers[first])):
+        for broker in (
+            cluster.brokers[first],
+            *(each for each in cluster.brokers if each is not cluster.brokers[first]),
+        ):
             broker.start()
         cluster.wait_until_whole()
         answers = [ask(broker, UpdateFeaturesRequest(feature_updates=updates), 1) for broker in cluster.brokers]

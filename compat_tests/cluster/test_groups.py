@@ -17,7 +17,9 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("groups"), settings={"offsets.topic.num.partitions": "3"}, is_served=True) as cluster:
+    with Cluster(
+        tmp_path_factory.mktemp("groups"), settings={"offsets.topic.num.partitions": "3"}, is_served=True
+    ) as cluster:
         yield cluster
 
 

@@ -206,7 +206,10 @@ class Moving:
 
 @pytest.mark.parametrize(
     "controller",
-    [pytest.param(KAFKA, marks=pytest.mark.long, id="controller of kafka"), pytest.param(OTTLA, id="controller of ottla")],
+    [
+        pytest.param(KAFKA, marks=pytest.mark.long, id="controller of kafka"),
+        pytest.param(OTTLA, id="controller of ottla"),
+    ],
 )
 def test_a_topic_moves_to_ottla_and_back_while_clients_are_at_work(mixed: Mixed, tmp_path, controller: int) -> None:
     mixed.make_controller(controller)

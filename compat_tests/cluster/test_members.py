@@ -47,7 +47,9 @@ def member(directory: Path, zookeeper: Ensemble, number: int = 0, **settings: st
 
 def refusal(broker: OttlaProcess) -> str:
     """The one line with which a broker ends that cannot start."""
-    run = subprocess.run(broker.command(), check=False, cwd=broker.directory, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        broker.command(), check=False, cwd=broker.directory, capture_output=True, text=True, timeout=60
+    )
     assert run.returncode == 1, run.stderr
     return run.stderr.splitlines()[-1]
 

@@ -52,7 +52,9 @@ class Topic:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, 1, replica_assignment=[replicas], config=settings)
         self._ask(lambda admin: admin.create_topics([new])[name])
-        self.until(lambda it: sorted(it.isr_nodes) == sorted(replicas) and it.leader_id == replicas[0], "all are in sync")
+        self.until(
+            lambda it: sorted(it.isr_nodes) == sorted(replicas) and it.leader_id == replicas[0], "all are in sync"
+        )
 
     def seen_by(self, broker: BrokerProcess) -> Any | None:
         answer = self.cluster.metadata(broker, self.name)
@@ -103,7 +105,8 @@ class Topic:
 
     def configure(self, kind: ResourceType, name: str, operation: AlterConfigOpType, **settings: str) -> None:
         entries = [
-            ConfigEntry(key.replace("_", "."), value, incremental_operation=operation) for key, value in settings.items()
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=operation)
+            for key, value in settings.items()
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
         self._ask(lambda admin: admin.incremental_alter_configs([resource])[resource])
@@ -338,7 +341,9 @@ def test_a_throttled_replica_is_complete_when_the_throttle_is_gone(topic) -> Non
     held = it.cluster.brokers[2].data_dir / f"{it.name}-0"
     wait_until(lambda: any(each.stat().st_size for each in held.glob("*.log")), "the first fetch has come")
     it.cluster.reassign(free.name, {0: [0, 1, 2]})
-    free.until(lambda seen: sorted(seen.isr_nodes) == [0, 1, 2], "the replica that may be as fast as it can is complete")
+    free.until(
+        lambda seen: sorted(seen.isr_nodes) == [0, 1, 2], "the replica that may be as fast as it can is complete"
+    )
     assert sorted(it.seen_by(it.cluster.brokers[0]).isr_nodes) == [0, 1]
     it.configure(ResourceType.TOPIC, it.name, AlterConfigOpType.DELETE, **everyone)
     it.until(lambda seen: sorted(seen.isr_nodes) == [0, 1, 2], "the new replica is complete")

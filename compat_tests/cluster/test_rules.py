@@ -164,8 +164,13 @@ def test_rules_by_the_tool_are_obeyed_everywhere(ruled, unique, at):
 @pytest.mark.parametrize("at", [KAFKA, OTTLA], ids=["Apache Kafka", "Ottla"])
 def test_rules_about_the_cluster_are_obeyed_everywhere(ruled, at):
     def may_alter(client: WireClient) -> bool:
-        return bool(client.ask(MetadataRequest(topics=[], include_cluster_authorized_operations=True), 8)
-                    .cluster_authorized_operations >> AclOperation.ALTER & 1)
+        return bool(
+            client.ask(
+                MetadataRequest(topics=[], include_cluster_authorized_operations=True), 8
+            ).cluster_authorized_operations
+            >> AclOperation.ALTER
+            & 1
+        )
 
     ruled.acls(at, "--add", "--allow-principal", ME, "--operation", "All", "--cluster")
     ruled.until_all(may_alter, True)

@@ -25,7 +25,10 @@ def test_three_brokers_log_in_by_scram(tmp_path: Path) -> None:
     with running(made(tmp_path, [OttlaWithUser] * 3, SETTINGS | BY_SCRAM)) as cluster:
         works(cluster, "scram")
         # Nobody comes in there without a login.
-        with pytest.raises((AssertionError, OSError)), Peer(("127.0.0.1", port_of(cluster.brokers[0])), timeout_s=5) as peer:
+        with (
+            pytest.raises((AssertionError, OSError)),
+            Peer(("127.0.0.1", port_of(cluster.brokers[0])), timeout_s=5) as peer,
+        ):
             peer.call("Metadata", 12, topics=[])
 
 

@@ -69,7 +69,9 @@ class Shared:
         cluster.wait_until_whole()
         self.topic_id = wait_until(self._topic_id, "broker 0 knows the topic")
         # The topic's id is random, and with it the brokers that keep states: some group has another one than the leader.
-        self.group = next(group for group in (f"g{number}" for number in range(100)) if self._has_states_elsewhere(group))
+        self.group = next(
+            group for group in (f"g{number}" for number in range(100)) if self._has_states_elsewhere(group)
+        )
 
     def at(self, broker: int) -> WireClient:
         process = self.cluster.brokers[broker]

@@ -110,7 +110,9 @@ def is_connected_to(port: int) -> bool:
     return any(int(row[2].rpartition(":")[2], 16) == port and row[3] == "01" for row in rows)  # 01: established
 
 
-def test_a_broker_of_another_authority_is_refused_and_told_and_comes_in_with_a_right_certificate(tmp_path: Path) -> None:
+def test_a_broker_of_another_authority_is_refused_and_told_and_comes_in_with_a_right_certificate(
+    tmp_path: Path,
+) -> None:
     stranger = Authority("of somebody else", days=2)
     right = [certificates(tmp_path / "tls", number, AUTHORITY) for number in range(3)]
     wrong = certificates(tmp_path / "wrong", 2, stranger, trusted=[stranger, AUTHORITY])

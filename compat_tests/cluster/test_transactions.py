@@ -45,7 +45,9 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 def create(cluster: Cluster, *topics: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    futures = admin.create_topics([NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in topics])
+    futures = admin.create_topics(
+        [NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for topic in topics]
+    )
     for topic in topics:
         futures[topic].result(60)
     cluster.wait_until_whole()
@@ -217,7 +219,10 @@ def coordinated_by(cluster: Cluster, number: int, unique) -> str:
 def state_of(cluster: Cluster, name: str) -> str:
     """As its coordinator says, if there is one at the moment."""
     for broker in cluster.running:
-        with contextlib.suppress(OSError), WireClient((broker.host, broker.port), client_id="describer", timeout_s=5) as client:
+        with (
+            contextlib.suppress(OSError),
+            WireClient((broker.host, broker.port), client_id="describer", timeout_s=5) as client,
+        ):
             [told] = client.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states
             if told.error_code == 0:
                 return told.transaction_state
@@ -238,7 +243,9 @@ def test_the_next_coordinator_completes_what_was_prepared(mixed: Mixed, coordina
     mixed.broker(leader).pause()
     try:
         producer.commit_transaction(60)
-        wait_until(lambda: state_of(cluster, name) == "PrepareCommit", "it is prepared, and its markers cannot be written")
+        wait_until(
+            lambda: state_of(cluster, name) == "PrepareCommit", "it is prepared, and its markers cannot be written"
+        )
         mixed.broker(coordinator).kill()
     finally:
         mixed.broker(leader).resume()

@@ -81,7 +81,9 @@ class Browser:
             options.add_argument(each)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         # The path of the driver is given, so nothing is looked up or downloaded.
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={**os.environ, "SE_OFFLINE": "true"}))
+        self.driver = webdriver.Chrome(
+            options=options, service=Service(DRIVER, env={**os.environ, "SE_OFFLINE": "true"})
+        )
         self._pictures = pictures
         self.look()
 

@@ -61,9 +61,7 @@ def registry() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def broker(
-    tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser], registry: str
-) -> Iterator[OttlaProcess]:
+def broker(tmp_path_factory: pytest.TempPathFactory, opening: Future[Browser], registry: str) -> Iterator[OttlaProcess]:
     settings = {
         "http.console.schema.registry": registry,
         "http.listener": ":0",
@@ -123,7 +121,9 @@ def test_topics_and_one_topic_as_a_picture(browser: Browser, console: str, broke
     assert "leader is broker " in browser.run("return document.querySelector('.picture li').textContent")
     browser.picture("topic")
     produce(broker, "orders", *[f"order {number}" for number in range(20)])
-    browser.until(lambda: browser.run("return document.querySelector('.facts').textContent").find("here20") > 0, "20 records")
+    browser.until(
+        lambda: browser.run("return document.querySelector('.facts').textContent").find("here20") > 0, "20 records"
+    )
 
 
 def test_only_the_topics_asked_for_are_listed(browser: Browser, console: str) -> None:
@@ -153,20 +153,29 @@ def test_records_that_mean_harm_are_shown_and_never_run(browser: Browser, consol
     produce(broker, "hostile", *HOSTILE, headers=[("<i>name</i>", b"<svg onload='window.harmed = 3'>")])
     produce(broker, "hostile", b"\xff\xfe\x00", b"v" * 100_000, key="<u>key</u>")
     browser.open(f"{console}#/records/hostile/0")
-    browser.see("<script>window.harmed = 1</script>", "12345678901234567890", "</pre><b>bold</b>", "<i>name</i>", "ff fe 00")
+    browser.see(
+        "<script>window.harmed = 1</script>", "12345678901234567890", "</pre><b>bold</b>", "<i>name</i>", "ff fe 00"
+    )
     assert "\x1b" not in browser.text and "\u202e" not in browser.text
     browser.see("ESC[31mred", "U+202E", "<u>key</u>", "cut, 98 KiB in all")
     browser.picture("records")
     browser.click(".record button", "Show more")
     browser.until(lambda: browser.text.count("v" * 5000), "the value is shown whole")
     assert browser.run("return window.harmed") is None
-    assert browser.run("return document.querySelectorAll('main b, main i, main u, main svg, main script, main img').length") == 0
+    assert (
+        browser.run(
+            "return document.querySelectorAll('main b, main i, main u, main svg, main script, main img').length"
+        )
+        == 0
+    )
 
 
 def test_records_in_avro_are_decoded_or_say_why_not(browser: Browser, console: str, broker: OttlaProcess) -> None:
     produce(broker, "hostile", b"\0\0\0\0\5\x18<b>Kafka</b>", b"\0\0\0\0\5\x7f", b"\0\0\0\0\6\0")
     browser.open(f"{console}#/records/hostile/0")
-    browser.see('{"customer":"<b>Kafka</b>"}', "schema 5, shop.Bill", "cannot be decoded", "00 00 00 00 06 00", "status 404")
+    browser.see(
+        '{"customer":"<b>Kafka</b>"}', "schema 5, shop.Bill", "cannot be decoded", "00 00 00 00 06 00", "status 404"
+    )
     browser.picture("avro")
 
 
@@ -226,13 +235,17 @@ def test_a_group_with_its_lag_and_its_last_rebalance(browser: Browser, console: 
     browser.click("main a", "shop <b>")
     browser.see("Last rebalance", "is new", "orders 0, 1, 2", "Records behind: 3 now")
     browser.picture("group")
-    assert browser.run("return document.querySelector('svg[role=img]').getAttribute('aria-label')").startswith("Records behind")
+    assert browser.run("return document.querySelector('svg[role=img]').getAttribute('aria-label')").startswith(
+        "Records behind"
+    )
 
 
 def test_settings_with_what_they_mean(browser: Browser, console: str) -> None:
     browser.open(f"{console}#/settings")
     browser.fill("#contains", "num.partitions")
-    browser.until(lambda: "offsets.topic.num.partitions" in browser.text and "log.dirs" not in browser.text, "few are left")
+    browser.until(
+        lambda: "offsets.topic.num.partitions" in browser.text and "log.dirs" not in browser.text, "few are left"
+    )
     browser.click("summary")
     browser.see("changed by a restart")
     browser.picture("settings")
@@ -246,7 +259,9 @@ def test_a_record_is_produced_where_java_and_librdkafka_would_put_it(
 ) -> None:
     placed = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
-    producer.produce("orders", b"by librdkafka", key="a key", on_delivery=lambda _, message: placed.append(message.partition()))
+    producer.produce(
+        "orders", b"by librdkafka", key="a key", on_delivery=lambda _, message: placed.append(message.partition())
+    )
     assert producer.flush(60) == 0
     browser.open(f"{console}#/records/orders/{placed[0]}")
     browser.click("#produce summary")
@@ -303,7 +318,9 @@ def test_learning_goes_step_by_step_on_a_load_that_a_click_starts(browser: Brows
         browser.until(lambda word=word: browser.find("#lesson").text == word, word)
         browser.until(lambda: len(browser.find(".shown-here").text) > len("Here and now") + 10, f"{word} is shown")
         if word == "Offset":
-            browser.until(lambda: len(browser.driver.find_elements(By.CSS_SELECTOR, ".tape .cell")) > 12, "some records")
+            browser.until(
+                lambda: len(browser.driver.find_elements(By.CSS_SELECTOR, ".tape .cell")) > 12, "some records"
+            )
             browser.look(FOR_README)
             browser.picture("learn-offset")  # which docs/console.png is
             browser.look()
@@ -329,7 +346,10 @@ def test_the_log_and_the_event_loop(browser: Browser, console: str) -> None:
     browser.picture("log")
 
 
-HEADER = [("link", each) for each in ("Skip to content", "ottla", "Topics", "Groups", "Transactions", "Brokers", "Settings", "Log", "Learn")]
+HEADER = [
+    ("link", each)
+    for each in ("Skip to content", "ottla", "Topics", "Groups", "Transactions", "Brokers", "Settings", "Log", "Learn")
+]
 # The heading, the name of the view, and what can be used in it, in its order, by role and name. Others may stand between.
 VIEWS = {
     "topics": ("Topics", "Topics", [("searchbox", "Name contains"), ("checkbox", "Internal topics"), ("region", "Topics"), ("link", "busy")]),
@@ -417,7 +437,9 @@ def check_layout(browser: Browser) -> None:
     assert max(map(int, re.findall(r"\d+", colour)[:3])) < 60
     assert browser.run("return document.querySelectorAll('header, header nav[aria-label], main, footer').length") == 4
     assert browser.run("return document.querySelectorAll('nav [aria-current=page]').length") == 1
-    assert browser.run("return document.querySelectorAll('[tabindex]:not([tabindex=\"0\"], [tabindex=\"-1\"])').length") == 0
+    assert (
+        browser.run('return document.querySelectorAll(\'[tabindex]:not([tabindex="0"], [tabindex="-1"])\').length') == 0
+    )
     unnamed = (
         "return [...document.querySelectorAll('input, select, textarea')].filter(each => !each.labels.length)"
         ".concat([...document.querySelectorAll('button, a')].filter(each => !each.textContent.trim()))"

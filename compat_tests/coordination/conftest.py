@@ -63,7 +63,9 @@ def open_session(nursery: trio.Nursery) -> Callable[..., Awaitable[ZooKeeperCoor
     async def open_session(connect: str, timeout_ms: int = 10_000, **settings: object) -> ZooKeeperCoordination:
         # Else a session that is to end soon has to begin as soon.
         patient = {"zookeeper_connection_timeout_ms": 60_000}
-        config = ZooKeeperConfig(zookeeper_connect=connect, zookeeper_session_timeout_ms=timeout_ms, **(patient | settings))
+        config = ZooKeeperConfig(
+            zookeeper_connect=connect, zookeeper_session_timeout_ms=timeout_ms, **(patient | settings)
+        )
         coordination = ZooKeeperCoordination(config)
         await nursery.start(coordination.run)
         return coordination

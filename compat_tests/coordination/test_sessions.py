@@ -27,7 +27,9 @@ from ottla.server.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_M
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
-SHORT_MS = 2_500  # of sessions: five ticks of the server's clock, which a busy machine does not keep from being made sure
+SHORT_MS = (
+    2_500  # of sessions: five ticks of the server's clock, which a busy machine does not keep from being made sure
+)
 SESSIONS_MAX = 5
 
 

@@ -2,7 +2,9 @@
 
 from compat_tests.differential.comparison import Allowed
 
-NO_QUORUM = "a broker that is alone has no metadata quorum; it says so, where Kafka describes the quorum of its controllers"
+NO_QUORUM = (
+    "a broker that is alone has no metadata quorum; it says so, where Kafka describes the quorum of its controllers"
+)
 
 ALLOWED: list[Allowed] = [
     Allowed(

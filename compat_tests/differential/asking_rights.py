@@ -30,9 +30,7 @@ class Right(NamedTuple):
     pattern: int = LITERAL
 
     def rule(self, user: str, permission: int) -> AclCreation:
-        return rule(
-            self.name, self.operation, permission, who=f"User:{user}", kind=self.pattern, of=self.resource_type
-        )
+        return rule(self.name, self.operation, permission, who=f"User:{user}", kind=self.pattern, of=self.resource_type)
 
     def __str__(self) -> str:
         named = "" if self.name == CLUSTER_NAME else f" {self.name}"
@@ -88,9 +86,7 @@ def _until_known(talk: Talk, count: int) -> None:
     everybody = {_of(user) for user in USERS}
     talk.until(
         find(None, ANY, of=ResourceType.ANY),
-        lambda answer: (
-            sum(rule.principal in everybody for each in answer.resources for rule in each.acls) == count
-        ),
+        lambda answer: sum(rule.principal in everybody for each in answer.resources for rule in each.acls) == count,
     )
 
 

@@ -27,7 +27,9 @@ AT_ONCE = {"group.share.assignment.interval.ms": "0"}
 FIRST_EPOCH = 2
 
 
-def heartbeat(group: str, epoch: int = 0, *topics: str, member: str = "member", **details: Any) -> ShareGroupHeartbeatRequest:
+def heartbeat(
+    group: str, epoch: int = 0, *topics: str, member: str = "member", **details: Any
+) -> ShareGroupHeartbeatRequest:
     given = {"rack_id": None, "subscribed_topic_names": list(topics) or None} | details
     return ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch, **given)
 

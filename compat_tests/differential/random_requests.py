@@ -158,7 +158,11 @@ def _may_be_unanswered(markers: list[dict[str, Any]]) -> bool:
     """
     count = {f"<{kind}>": partitions for kind, partitions in TOPICS.items()}
     concern_one = [
-        any(0 <= index < count.get(topic["name"], 0) for topic in marker["topics"] for index in topic["partition_indexes"])
+        any(
+            0 <= index < count.get(topic["name"], 0)
+            for topic in marker["topics"]
+            for index in topic["partition_indexes"]
+        )
         for marker in markers
     ]
     return True in concern_one and not all(concern_one[concern_one.index(True) :])

@@ -108,7 +108,12 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "index": indexes,
     "partition": indexes,
     "partition_index": indexes,
-    "AlterShareGroupOffsetsRequestPartition.partition_index": (0, 0, 1, 2),  # of a negative one the text has a topic's id
+    "AlterShareGroupOffsetsRequestPartition.partition_index": (
+        0,
+        0,
+        1,
+        2,
+    ),  # of a negative one the text has a topic's id
     "Cursor.partition_index": (0, 1, 2, -1),  # near 2^31 Kafka's sum of it and the limit turns negative
     "partition_indexes": indexes,
     "partitions": indexes,
@@ -312,7 +317,18 @@ NEVER_ALL = (
 NEVER_EMPTY = ("AddPartitionsToTxnRequest.transactions",)
 # What structs in arrays are about.
 RANKED_BY = (
-    *("topic_id", "name", "topic", "topic_name", "group_id", "key", "resource_name", "transactional_id", "member_id", "user"),
+    *(
+        "topic_id",
+        "name",
+        "topic",
+        "topic_name",
+        "group_id",
+        "key",
+        "resource_name",
+        "transactional_id",
+        "member_id",
+        "user",
+    ),
     *("subtopology_id", "partition_index", "index", "entity", "entity_type"),
 )
 # Fields that keep their default in every request.

@@ -65,7 +65,10 @@ def unexpected_each_time(scenario, version, expected, ottla):
             if telling + 1 < TELLINGS:
                 continue
             raise
-        found = [(each, [allowed for allowed in ALLOWED if allowed.allows(scenario.id, each)]) for each in differences(expected, told)]
+        found = [
+            (each, [allowed for allowed in ALLOWED if allowed.allows(scenario.id, each)])
+            for each in differences(expected, told)
+        ]
         if all(reasons for _, reasons in found):
             needed.update(reason for _, reasons in found for reason in reasons)
             return []

@@ -102,7 +102,8 @@ def page() -> str:
     release, theirs = kafka()
     routes = all_routes()
     clients = [
-        f"| {each.name} | {each.language} | {each.version()} | {each.what} | {_tests(each.proven_by)} |\n" for each in CLIENTS
+        f"| {each.name} | {each.language} | {each.version()} | {each.what} | {_tests(each.proven_by)} |\n"
+        for each in CLIENTS
     ]
     requests = [_row(route, theirs.get(key, "")) for key, route in sorted(routes.items())]
     missing = [f"| {key} | {UNDECLARED[key]} | {span} |\n" for key, span in sorted(theirs.items()) if key not in routes]

@@ -36,7 +36,9 @@ class LogLine:
 
 @functools.cache
 def log_lines() -> tuple[LogLine, ...]:
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")) if "tests" not in path.parts]
+    paths = [
+        path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")) if "tests" not in path.parts
+    ]
     return tuple(line for path in paths for line in lines_of(path))
 
 

@@ -15,7 +15,9 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 
-_MARK = re.compile(r"<!-- (?P<mark>serves|tested by|not run): ?(?P<text>.*?) ?-->|<!-- (?P<alone>serves) -->", re.DOTALL)
+_MARK = re.compile(
+    r"<!-- (?P<mark>serves|tested by|not run): ?(?P<text>.*?) ?-->|<!-- (?P<alone>serves) -->", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,11 @@ class Reader:
             path.chmod(0o755)
 
     def environment(self) -> dict[str, str]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "OTTLA", "KAFKA", "XDG"))}
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST", "OTTLA", "KAFKA", "XDG"))
+        }
         return own | {
             "PATH": f"{self._commands}:{os.environ['PATH']}",
             "HOME": str(self.folder),
@@ -86,5 +90,7 @@ def check_syntax(snippet: Snippet) -> None:
     if snippet.language == "python":
         ast.parse(snippet.text)
     elif snippet.language == "sh":
-        done = subprocess.run(["bash", "-n", "-c", snippet.text], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["bash", "-n", "-c", snippet.text], capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, f"{snippet.place}: {done.stderr}"

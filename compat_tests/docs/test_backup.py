@@ -105,7 +105,9 @@ def produce(bootstrap: str, lines: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     refused: list[object] = []
     for line in lines:
-        producer.produce("orders", line, partition=0, on_delivery=lambda error, _: refused.append(error) if error else None)
+        producer.produce(
+            "orders", line, partition=0, on_delivery=lambda error, _: refused.append(error) if error else None
+        )
     assert (producer.flush(60), refused) == (0, [])
 
 
@@ -132,7 +134,9 @@ def records(bootstrap: str) -> list[bytes]:
     return found
 
 
-def test_a_copy_that_was_made_as_told_has_everything(machine: Machine, restored: Callable[[Path], OttlaProcess]) -> None:
+def test_a_copy_that_was_made_as_told_has_everything(
+    machine: Machine, restored: Callable[[Path], OttlaProcess]
+) -> None:
     backup, restore = blocks("operations.md")
     said = machine.follow(backup)
     assert WELL in said

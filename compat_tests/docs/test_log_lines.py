@@ -23,7 +23,6 @@ def told() -> Iterator[tuple[str, str]]:
             yield heading, codes[0]
 
 
-
 def test_every_warning_and_error_is_on_the_page_and_nothing_else() -> None:
     logged = {each.message: each.place for each in log_lines() if not each.message.startswith(BUG)}
     on_the_page = [line for _, line in told()]
@@ -45,7 +44,7 @@ def test_no_error_is_among_the_lines_that_ask_for_nothing() -> None:
     assert quiet & loud == set()
 
 
-SOURCE = '''
+SOURCE = """
 class It:
     def say(self, reminder, error):
         logger.error("%s is gone", error)
@@ -58,7 +57,7 @@ class It:
 
     def _tell(self, message):
         logger.exception(message)
-'''
+"""
 
 
 def test_lines_are_found_however_they_are_logged(tmp_path: Path) -> None:

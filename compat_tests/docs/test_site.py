@@ -97,7 +97,9 @@ def test_a_broken_link_ends_it(tmp_path: Path) -> None:
     pages.mkdir()
     (pages / "index.md").write_text("# It\n\n" + "\n".join(f"[{what}]({target})" for what, target in BROKEN.items()))
     config = tmp_path / "mkdocs.yml"
-    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {pages}\nhooks: [{ROOT / '.ci/docs_site.py'}]\nnav: []\n")
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {pages}\nhooks: [{ROOT / '.ci/docs_site.py'}]\nnav: []\n"
+    )
     done = mkdocs(tmp_path / "site", "--config-file", str(config))
     assert done.returncode != 0
     assert [target for target in BROKEN.values() if target not in done.stderr] == []

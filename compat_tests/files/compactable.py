@@ -84,7 +84,8 @@ class Filler:
 
     def step(self) -> None:
         what = self.random.choices(
-            ("put", "idempotent", "transactional", "end", "roll"), (5, 3, 5, 2, 1) if self.case.magic == 2 else (9, 0, 0, 0, 1)
+            ("put", "idempotent", "transactional", "end", "roll"),
+            (5, 3, 5, 2, 1) if self.case.magic == 2 else (9, 0, 0, 0, 1),
         )[0]
         if what == "put":
             self.put(-1)
@@ -126,7 +127,9 @@ class Filler:
             entry = self.log.producers.get(producer_id)
             epoch, sequence = (0, 0) if entry is None else (max(entry.epoch, 0), entry.last_sequence + 1)
             options = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
-        batch = memoryview(bytearray(encode_batch(records, compression=codec, is_transactional=is_transactional, **options)))
+        batch = memoryview(
+            bytearray(encode_batch(records, compression=codec, is_transactional=is_transactional, **options))
+        )
         checked = self.log.check_produced(batch, now_ms=self.now_ms)
         self.log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms, checked=checked, guard=NOT_REQUIRED)
 

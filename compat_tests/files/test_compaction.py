@@ -40,7 +40,9 @@ CASES = {
     "open-7": Case(7, FORGETFUL, leaves_open=True, ends_empty=True),
     "appended-8": Case(8, FORGETFUL | {"message.timestamp.type": "LogAppendTime"}),
     "large-9": Case(9, FORGETFUL, steps=80, value_bytes=200_000),
-    "indexes-10": Case(10, FORGETFUL | {"segment.index.bytes": "120", "index.interval.bytes": "200"}, steps=200, keys=200),
+    "indexes-10": Case(
+        10, FORGETFUL | {"segment.index.bytes": "120", "index.interval.bytes": "200"}, steps=200, keys=200
+    ),
     "magic-1-11": Case(11, FORGETFUL, magic=1),
     "magic-0-12": Case(12, PATIENT, magic=0),
     **{f"any-{seed}": Case(seed, FORGETFUL, steps=120, keys=seed, ends_empty=seed % 2 == 0) for seed in range(13, 23)},
@@ -138,7 +140,8 @@ def portrait(data: Path, topic: str) -> dict[str, Any]:
         contents = path.read_bytes()
         if path.suffix == ".log":
             found[path.name] = [
-                Batch(plain(header), list(decode_records(contents[start:end]))) for header, start, end in iter_batches(contents)
+                Batch(plain(header), list(decode_records(contents[start:end])))
+                for header, start, end in iter_batches(contents)
             ]
         elif path.suffix in (".txnindex", ".snapshot") and contents:
             found[path.name] = contents

@@ -59,7 +59,9 @@ def test_every_record_of_every_codec(written, dump):
     assert values == [(str(offset), value) for offset, value in enumerate(expected)]
     assert set(re.findall(r" compresscodec: (\w+) ", printed)) == set(CODECS)
     assert sum(count for _, _, count, *_ in batches_in(printed)) == len(expected)
-    assert any(count > 1 for _, _, count, *_ in batches_in(printed)), "batches of several records are what this is about"
+    assert any(count > 1 for _, _, count, *_ in batches_in(printed)), (
+        "batches of several records are what this is about"
+    )
 
 
 def test_every_index_entry_is_where_its_batch_is(written, dump):

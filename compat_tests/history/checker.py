@@ -165,7 +165,13 @@ class Checker:
 
     def _topic(self, event: TopicBegan, number: int) -> None:
         for partition in range(event.partitions):
-            ledger = Ledger((event.topic, partition), self._report, self._kinds, self._transactions.is_committed, self._transactions.fenced)
+            ledger = Ledger(
+                (event.topic, partition),
+                self._report,
+                self._kinds,
+                self._transactions.is_committed,
+                self._transactions.fenced,
+            )
             ledger.compacted, ledger.transactional = event.compacted, event.transactional
             self._ledgers[event.topic, partition] = ledger
 

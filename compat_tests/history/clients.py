@@ -157,7 +157,10 @@ class RecordedProducer(Client):
         self.sent += 1
         try:
             self._producer.produce(
-                self._topic, value, partition=partition, on_delivery=lambda e, m: self._delivered(words, partition, e, m)
+                self._topic,
+                value,
+                partition=partition,
+                on_delivery=lambda e, m: self._delivered(words, partition, e, m),
             )
         except KafkaException as refusal:  # such as of a client that a broker of Apache Kafka told of no such topic
             self.failed += 1

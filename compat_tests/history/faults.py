@@ -35,7 +35,12 @@ CUTS = {
     FaultKind.CUT_FROM_BOTH: (True, True),
 }
 """From the other brokers? From ZooKeeper?"""
-SIMPLE = (FaultKind.KILLED, FaultKind.PAUSED, FaultKind.HOLDER_KILLED, *CUTS)  # what can happen while something else is broken
+SIMPLE = (
+    FaultKind.KILLED,
+    FaultKind.PAUSED,
+    FaultKind.HOLDER_KILLED,
+    *CUTS,
+)  # what can happen while something else is broken
 TORN_MAX = 5000
 
 
@@ -303,7 +308,10 @@ class FaultMaker:
         update = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
         request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=5_000)
         for broker in self._cluster.running:
-            with contextlib.suppress(OSError, EOFError), WireClient((broker.host, broker.port), client_id="levels", timeout_s=10) as client:
+            with (
+                contextlib.suppress(OSError, EOFError),
+                WireClient((broker.host, broker.port), client_id="levels", timeout_s=10) as client,
+            ):
                 answer = client.ask(request, 2)
                 return "done" if not answer.error_code else str(answer.error_message)
         return "nobody answers"
@@ -322,7 +330,9 @@ def _pair(makers: Sequence[Maker]) -> Maker:
 
         def end() -> None:
             # Processes are started last: a broker that starts and finds no tree ends, as Kafka's does.
-            for fault in sorted(chance.sample((one, other), 2), key=lambda each: each.name.startswith(FaultKind.KILLED)):
+            for fault in sorted(
+                chance.sample((one, other), 2), key=lambda each: each.name.startswith(FaultKind.KILLED)
+            ):
                 fault.end()
 
         return Fault(f"{one.name} and {other.name}", begin, end, one.hold_s)

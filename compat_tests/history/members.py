@@ -37,7 +37,13 @@ class Members(Client):
     """Members of a group of each kind, by Ottla's own messages, in one thread."""
 
     def __init__(
-        self, record: Recorder, brokers: Mapping[int, Address], topic: str, partitions: int, kinds: Sequence[str], count: int
+        self,
+        record: Recorder,
+        brokers: Mapping[int, Address],
+        topic: str,
+        partitions: int,
+        kinds: Sequence[str],
+        count: int,
     ) -> None:
         super().__init__("members", record)
         self._record, self._brokers = record, brokers

@@ -98,7 +98,9 @@ def good(code: int) -> None:
 class Probe(Client):
     """Of one kind and one partition."""
 
-    def __init__(self, what: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
+    def __init__(
+        self, what: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float
+    ) -> None:
         super().__init__(f"probe of {what} {partition}", record)
         self.served = 0
         self._brokers = brokers
@@ -145,7 +147,9 @@ class ProducerProbe(Probe):
         data = PartitionProduceData(index=self._partition, records=memoryview(records))
         topic = TopicProduceData(name=TOPIC, partition_data=[data])
         request = ProduceRequest(acks=-1, timeout_ms=int(self._patience_s * 1000), topic_data=[topic])
-        self._ask(self.leader(somebody), request, lambda said: good(said.responses[0].partition_responses[0].error_code))
+        self._ask(
+            self.leader(somebody), request, lambda said: good(said.responses[0].partition_responses[0].error_code)
+        )
 
 
 class ReaderProbe(Probe):
@@ -160,7 +164,9 @@ class ReaderProbe(Probe):
 
 
 class GroupProbe(Probe):
-    def __init__(self, group: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float) -> None:
+    def __init__(
+        self, group: str, partition: int, record: Recorder, brokers: Sequence[Address], away_max_s: float
+    ) -> None:
         super().__init__("groups", partition, record, brokers, away_max_s)
         self._group = group
 

@@ -264,7 +264,16 @@ class Processor:
         """How its transactions came out, once it has finished."""
 
         self._is_finished = False
-        self._command = [sys.executable, "-m", NEWEST if is_newest else MODULE, name, str(file), bootstrap, topic, str(partitions)]
+        self._command = [
+            sys.executable,
+            "-m",
+            NEWEST if is_newest else MODULE,
+            name,
+            str(file),
+            bootstrap,
+            topic,
+            str(partitions),
+        ]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:

@@ -227,7 +227,9 @@ class Load:
         ]
         self.group = RecordedGroup("group", *where)
         self.viewer = RecordedViewer("viewer", *where)
-        self.members = Members(record, brokers_of(bootstrap), SHARED_TOPIC, plan.partitions, cluster.kinds_of_groups, plan.members)
+        self.members = Members(
+            record, brokers_of(bootstrap), SHARED_TOPIC, plan.partitions, cluster.kinds_of_groups, plan.members
+        )
         self.rebalancing = [
             RecordedMember(f"member {plan.seed}.{number}", record, bootstrap, SHARED_TOPIC)
             for number in range(plan.members if CONSUMER in cluster.kinds_of_groups else 0)
@@ -236,7 +238,13 @@ class Load:
         self.sharing = RecordedProducer(f"producer {plan.seed}.shared", *shared)
         self.probes = probes(record, cluster.addresses, plan.away_max_s) if cluster.addresses else []
         self.trouble = Trouble(record.add)
-        self._all: list[Client | Processor] = [*self.producers, self.sharing, *self.processors, *self.readers, self.group]
+        self._all: list[Client | Processor] = [
+            *self.producers,
+            self.sharing,
+            *self.processors,
+            *self.readers,
+            self.group,
+        ]
         self._all += [self.viewer, *self.rebalancing, *self.probes]
         if self.probes:
             self._all.append(Watch("watch", record, cluster, self.trouble))
@@ -423,7 +431,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with contextlib.nullcontext() if chosen.quiet else busy():
             cluster.start()
-            plan, history = Plan(seed, rate=chosen.rate, away_max_s=chosen.away_max), HistoryFile(directory / "history.jsonl")
+            plan, history = (
+                Plan(seed, rate=chosen.rate, away_max_s=chosen.away_max),
+                HistoryFile(directory / "history.jsonl"),
+            )
             outcome = run(cluster, plan, history, _limit(chosen), tell=lambda words: print(words, flush=True))
     except BaseException:
         print(cluster.state(), flush=True)
@@ -448,11 +459,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=None, help="end after so many faults, and not by the clock")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--workers", type=int, default=1, help="of one start, if it is not one broker alone")
-    parser.add_argument("--kills", type=int, default=0, help="of workers: end after so many SIGKILLs of them, and not by the clock")
-    parser.add_argument("--supervisor-kills", type=int, default=0, help="the same of their supervisor; the run does both")
-    parser.add_argument("--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone")
-    parser.add_argument("--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9")
-    parser.add_argument("--served", action="store_true", help="three brokers share a tree that another process holds, no ZooKeeper")
+    parser.add_argument(
+        "--kills", type=int, default=0, help="of workers: end after so many SIGKILLs of them, and not by the clock"
+    )
+    parser.add_argument(
+        "--supervisor-kills", type=int, default=0, help="the same of their supervisor; the run does both"
+    )
+    parser.add_argument(
+        "--make", default="ottla", choices=("ottla", "kafka"), help="of the brokers; Kafka is 3.9, or 4 if it is alone"
+    )
+    parser.add_argument(
+        "--apache-kafka", type=int, choices=range(4), help="how many of three brokers are Apache Kafka 3.9"
+    )
+    parser.add_argument(
+        "--served", action="store_true", help="three brokers share a tree that another process holds, no ZooKeeper"
+    )
     load = parser.add_mutually_exclusive_group()
     load.add_argument("--busy", action="store_true", help="take all processors beside it; so it is by default")
     load.add_argument("--quiet", action="store_true", help="leave the processors to the brokers and their clients")
@@ -466,9 +487,14 @@ def _parser() -> argparse.ArgumentParser:
         "--rate", type=float, default=Plan._field_defaults["rate"], help="records a second of each producer"
     )
     parser.add_argument(
-        "--away-max", type=float, default=AWAY_MAX_S, help="seconds in which what somebody leads is served again; a busy machine takes more"
+        "--away-max",
+        type=float,
+        default=AWAY_MAX_S,
+        help="seconds in which what somebody leads is served again; a busy machine takes more",
     )
-    parser.add_argument("--proxies", action="store_true", help="cut networks by proxies, as where no namespaces are allowed")
+    parser.add_argument(
+        "--proxies", action="store_true", help="cut networks by proxies, as where no namespaces are allowed"
+    )
     parser.add_argument("--directory", type=Path, help="where data and history are left (default: only if needed)")
     return parser
 

@@ -45,7 +45,9 @@ class SeveralWorkers:
     replication_factor = 1
     configs: ClassVar[dict[str, str]] = {}
     kinds_of_groups = ALL
-    addresses: Sequence[tuple[str, int]] = ()  # there is one replica of each partition, and when it is away nobody serves it
+    addresses: Sequence[
+        tuple[str, int]
+    ] = ()  # there is one replica of each partition, and when it is away nobody serves it
 
     def __init__(self, workers: WorkersProcess, wanted: Wanted | None = None) -> None:
         self._workers = workers

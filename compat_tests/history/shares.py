@@ -205,7 +205,11 @@ class Shares:
         elif count > highest:
             words = f"{words}, and {highest} at most"
             self._exceeds(place, _Excess(event.at, where, offset, count - highest, words, (number,)))
-        elif record.released is not None and record.released.counts_for(event) and count <= record.released.delivery_count:
+        elif (
+            record.released is not None
+            and record.released.counts_for(event)
+            and count <= record.released.delivery_count
+        ):
             words = f"{words} after {record.released.delivery_count}"
             self._report.add(Rule.DELIVERY_COUNT, where, words, record.released.event, number)
         elif record.acquired is not None and self._was_calm(place, record.acquired[0], event):
@@ -274,7 +278,8 @@ class Shares:
     def _renew(self, record: _Record, event: ShareTold) -> None:
         until = event.asked + self._lock_s(record) - SLACK_S
         record.holds = [
-            hold._replace(until=max(hold.until, until)) if hold.session == event.session else hold for hold in record.holds
+            hold._replace(until=max(hold.until, until)) if hold.session == event.session else hold
+            for hold in record.holds
         ]
 
     @staticmethod

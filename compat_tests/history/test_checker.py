@@ -258,7 +258,17 @@ class Conversation:
 
 SIMPLE = ("send", "send", "send", "replicate", "replicate", "retry", "give_up", "refuse", "end_transaction", "restart")
 SIMPLE += ("read", "read", "look", "commit", "commit", "fetch_offset", "delete", "compact")
-IN_TRANSACTIONS = ("send", "send", "replicate", "read", "add_offset", "end_transaction", "lose_end", "lose_end", "fence")
+IN_TRANSACTIONS = (
+    "send",
+    "send",
+    "replicate",
+    "read",
+    "add_offset",
+    "end_transaction",
+    "lose_end",
+    "lose_end",
+    "fence",
+)
 IN_TRANSACTIONS += ("send_as_zombie", "fetch_processed")
 # Numbers choose partitions and clients. Those of few choices meet more often.
 THEMES = [(SIMPLE, range(12)), (SIMPLE, (0, 4)), (SIMPLE, (2, 6, 10))]

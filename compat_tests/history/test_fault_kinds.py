@@ -20,6 +20,4 @@ def test_the_table_of_faults_is_true() -> None:
     table = (HERE.parent / "README.md").read_text().partition("| fault |")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
     by_chaos, by_simulation = _caused_in(CHAOS), _caused_in(SIMULATION)
-    assert rows == [
-        [kind, "yes" * (kind in by_chaos), "yes" * (kind in by_simulation)] for kind in map(str, FaultKind)
-    ]
+    assert rows == [[kind, "yes" * (kind in by_chaos), "yes" * (kind in by_simulation)] for kind in map(str, FaultKind)]

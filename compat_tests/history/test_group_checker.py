@@ -34,7 +34,11 @@ WRITTEN = (
     Acknowledged(0, "p", "t", 0, "a", 0),
     ShareBegan(0, "g", "t", LIMIT),
 )
-READ = (ReadBegan(900, "f", "t", 0, 0, False, True), Read(900, "f", "t", 0, ((0, "a"),)), ReachedEnd(900, "f", "t", 0, 1))
+READ = (
+    ReadBegan(900, "f", "t", 0, 0, False, True),
+    Read(900, "f", "t", 0, ((0, "a"),)),
+    ReachedEnd(900, "f", "t", 0, 1),
+)
 
 
 def acquired(at, session, count=1, *, epoch=1, asked=None):
@@ -128,7 +132,9 @@ def test_a_lock_that_was_renewed_lasts_longer():
 def test_a_delivery_count_is_not_more_than_there_were_deliveries():
     assert found(acquired(1, "A", 2), *accepted(2, "A")) == {Rule.DELIVERY_COUNT}
     assert found(lost(1, "A", 0.5), acquired(2, "B", 2), *accepted(3, "B")) == set()
-    assert found(*(acquired(10 * count, "A", count) for count in (1, 2, 3, 4)), *accepted(50, "A")) == {Rule.DELIVERY_COUNT}
+    assert found(*(acquired(10 * count, "A", count) for count in (1, 2, 3, 4)), *accepted(50, "A")) == {
+        Rule.DELIVERY_COUNT
+    }
 
 
 def test_a_delivery_may_be_heard_of_after_the_next_one():

@@ -39,7 +39,9 @@ def test_three_brokers_break_no_promise(tmp_path):
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=RUN_S
     )
     assert done.returncode == 0, f"{done.stdout[-20_000:]}\n{done.stderr[-4000:]}"
-    outcome = re.search(r"^(\d+) faults, (\d+) acknowledged.* (\d+) committed offsets, (\d+) transactions", done.stdout, re.MULTILINE)
+    outcome = re.search(
+        r"^(\d+) faults, (\d+) acknowledged.* (\d+) committed offsets, (\d+) transactions", done.stdout, re.MULTILINE
+    )
     assert int(outcome[1]) == FAULTS
     assert int(outcome[2]) > 100
     assert int(outcome[3]) > 0

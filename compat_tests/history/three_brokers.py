@@ -41,7 +41,12 @@ class ThreeBrokers:
     configs: ClassVar[dict[str, str]] = {"min.insync.replicas": "2"}
 
     def __init__(
-        self, directory: Path, kinds: Sequence[type[BrokerProcess]], wanted: Sequence[str] = (), *, is_served: bool = False
+        self,
+        directory: Path,
+        kinds: Sequence[type[BrokerProcess]],
+        wanted: Sequence[str] = (),
+        *,
+        is_served: bool = False,
     ) -> None:
         """`wanted`: names of faults, or beginnings of names; without them all that this machine allows. `is_served`: no ZooKeeper."""
         network = Network() if has_namespaces() else Proxies()

@@ -56,7 +56,9 @@ class Client:
         self.set(**quotas)
         created = self.stage_hand.ask(creation(self.topic), 7)
         assert created.topics[0].error_code == 0, created
-        wait_until(lambda: self.stage_hand.ask(ends_of(self.topic), 7).topics[0].partitions[0].error_code == 0, "a leader")
+        wait_until(
+            lambda: self.stage_hand.ask(ends_of(self.topic), 7).topics[0].partitions[0].error_code == 0, "a leader"
+        )
         asked = MetadataRequest(
             topics=[MetadataRequestTopic(topic_id=ZERO_UUID, name=self.topic)], allow_auto_topic_creation=False
         )

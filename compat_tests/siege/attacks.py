@@ -223,7 +223,9 @@ def of_many_peers(
             _all_at_once(address, large_peers, frame)
 
         yield Attack("many peers", f"each sends {name}", push)
-    yield Attack("many peers", "each sends a large frame byte by byte", lambda address: _drip(address, large_peers // 3, hold_s))
+    yield Attack(
+        "many peers", "each sends a large frame byte by byte", lambda address: _drip(address, large_peers // 3, hold_s)
+    )
 
 
 def _long_poll() -> bytes:
@@ -263,7 +265,9 @@ def _come_and_go(address: Address, count: int, topics: int) -> None:
         for number, peer in enumerate(opened):
             names = [f"peer-{number}-{index}" for index in range(topics // count)]
             others = [f"{name}-c" for name in names]
-            wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True)
+            wanted = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True
+            )
             peer.sendall(framed(MetadataRequest, 9, wanted.encode(9)))
             peer.sendall(_create_topics(others))
             deleted = DeleteTopicsRequest(topic_names=[*names, *others], timeout_ms=60_000)

@@ -125,7 +125,15 @@ class Siege:
         self._delete_topics()
         slowest_ms, stack = max(waits, default=0.0), self.broker.log[logged:].rpartition(LASTING)
         return Damage(
-            str(attack), seen.longest, seen.busy_ns / 1e6, seen.away_ns / 1e6, grown, left, slowest_ms, seconds, stack[1] + stack[2]
+            str(attack),
+            seen.longest,
+            seen.busy_ns / 1e6,
+            seen.away_ns / 1e6,
+            grown,
+            left,
+            slowest_ms,
+            seconds,
+            stack[1] + stack[2],
         )
 
     def garbage(self) -> int:

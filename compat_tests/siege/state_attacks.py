@@ -51,7 +51,11 @@ def of_states() -> Iterator[Attack]:
     for commits in (True, False):
         yield Attack("EndTxn", f"a transaction with {count} offsets, {commits=}", _ends_transaction(commits))
     yield Attack("ConsumerGroupHeartbeat", f"{MEMBERS} members come, are described and leave at once", _large_group)
-    yield Attack("JoinGroup", f"a group of {CLASSIC_MEMBERS} becomes one of the newer protocol, and a classic one again", _migrates)
+    yield Attack(
+        "JoinGroup",
+        f"a group of {CLASSIC_MEMBERS} becomes one of the newer protocol, and a classic one again",
+        _migrates,
+    )
     for wait_ms in (0, 300):
         yield Attack("ShareFetch", f"{PARTITIONS} partitions with news, {wait_ms=}", _fetches_news(wait_ms))
 
@@ -122,7 +126,10 @@ def _large_group(address: Address) -> None:
         client.ask(FindCoordinatorRequest(coordinator_keys=[group], key_type=GROUP), 4)
         ids = [f"m{number}" for number in range(MEMBERS)]
         for member_id in ids:
-            _until(lambda member_id=member_id: client.ask(_newcomer(group, member_id), 1), lambda answer: not answer.error_code)
+            _until(
+                lambda member_id=member_id: client.ask(_newcomer(group, member_id), 1),
+                lambda answer: not answer.error_code,
+            )
         client.ask(ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False), 0)
         client.ask(LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=each) for each in ids]), 5)
         client.ask(DeleteGroupsRequest(groups_names=[group]), 2)
@@ -197,7 +204,10 @@ def _fetches_news(wait_ms: int) -> Callable[[Address], None]:
             member = {"group_id": f"siege-{uuid.uuid4()}", "member_id": str(uuid.uuid4())}
             client.ask(FindCoordinatorRequest(coordinator_keys=[member["group_id"]], key_type=GROUP), 4)
             join = ShareGroupHeartbeatRequest(**member, member_epoch=0, subscribed_topic_names=[BUILT])
-            _until(lambda: client.ask(join, 1), lambda answer: bool(answer.assignment and answer.assignment.topic_partitions))
+            _until(
+                lambda: client.ask(join, 1),
+                lambda answer: bool(answer.assignment and answer.assignment.topic_partitions),
+            )
             fetch = ShareFetchRequest(
                 **member, share_session_epoch=0,
                 max_wait_ms=wait_ms, min_bytes=50 * MIB, max_bytes=50 * MIB, max_records=1 << 30, batch_size=1 << 30,

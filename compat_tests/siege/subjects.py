@@ -1,10 +1,10 @@
 """The values of the fields of hostile requests, by the kind of cost that a request is meant to cause.
 
-    existing     the siege's own topic and group, named as often as the request has room for
-    strangers    names and numbers that are not there, each another
-    long         names as long as the wire allows, of scripts that take most bytes, with line breaks and zeros in them
-    extreme      the largest and smallest integers
-    refused      values for which a request is refused as a whole, however many elements have to be told so
+existing     the siege's own topic and group, named as often as the request has room for
+strangers    names and numbers that are not there, each another
+long         names as long as the wire allows, of scripts that take most bytes, with line breaks and zeros in them
+extreme      the largest and smallest integers
+refused      values for which a request is refused as a whole, however many elements have to be told so
 """
 
 from collections.abc import Callable, Collection

@@ -107,7 +107,12 @@ def test_who_waits_for_a_thread_without_a_processor_is_not_held():
 
 def test_the_longest_hold_is_told_with_its_parts(tmp_path: Path):
     notes = Notes(tmp_path / "notes", create=True)
-    for turn in (Turn(busy_ns=9), Turn(queued_ns=99, stolen_ns=1), Turn(busy_ns=2, blocked_ns=10**9, faults=4), Turn(blocked_ns=8)):
+    for turn in (
+        Turn(busy_ns=9),
+        Turn(queued_ns=99, stolen_ns=1),
+        Turn(busy_ns=2, blocked_ns=10**9, faults=4),
+        Turn(blocked_ns=8),
+    ):
         notes.note(turn)
     assert notes.read() == Seen(4, 1, 9, 100, Turn(busy_ns=2, blocked_ns=10**9, faults=4))
 

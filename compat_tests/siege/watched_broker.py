@@ -245,7 +245,9 @@ class Watch(trio.abc.Instrument):
                 continue
             printed = began
             stack = "".join(traceback.format_stack(sys._current_frames()[loop_thread])[-8:])
-            print(f"{LASTING}{(time.monotonic_ns() - began) / 1e6:.0f} ms so far:\n{stack}", file=sys.stderr, flush=True)
+            print(
+                f"{LASTING}{(time.monotonic_ns() - began) / 1e6:.0f} ms so far:\n{stack}", file=sys.stderr, flush=True
+            )
 
 
 def main() -> int:

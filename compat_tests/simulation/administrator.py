@@ -71,7 +71,10 @@ class Administrator:
     async def delete_topic(self) -> None:
         name = self._chance.choice(NAMES)
         await self._ask(
-            FaultKind.TOPIC_DELETED, name, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), DELETE_VERSION
+            FaultKind.TOPIC_DELETED,
+            name,
+            DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS),
+            DELETE_VERSION,
         )
 
     async def _ask(self, kind: FaultKind, target: str, request: Message, version: int) -> None:

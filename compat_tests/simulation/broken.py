@@ -296,9 +296,7 @@ RULES_OF_GROUPS = {
 """The rule that each of these breaks, without any fault."""
 
 
-def hunt(
-    flaw: Flaw, seeds_max: int = SEEDS_MAX, *, seconds: float = SECONDS, only_fault: str = ""
-) -> Outcome | None:
+def hunt(flaw: Flaw, seeds_max: int = SEEDS_MAX, *, seconds: float = SECONDS, only_fault: str = "") -> Outcome | None:
     """The outcome of the first seed that finds the flaw, among all faults or with only one of them."""
     with flaw.built_in():
         for seed in range(1, seeds_max + 1):

@@ -50,7 +50,9 @@ class SimTransport:
         self.send = sock.send
         self.close = sock.close
 
-    def serving(self, readiness: SimReadiness, missing: Callable[[], int] | None = None) -> Callable[[Any], Awaitable[Any]]:
+    def serving(
+        self, readiness: SimReadiness, missing: Callable[[], int] | None = None
+    ) -> Callable[[Any], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
     def expect(self, count: int) -> None:
@@ -253,7 +255,9 @@ class SimBroker:
         )
 
     def _open_session(self, config: object) -> MemoryCoordination:
-        session = MemoryCoordination(self._link, timeout_s=self.session_timeout_s, connection_timeout_s=self.session_timeout_s)
+        session = MemoryCoordination(
+            self._link, timeout_s=self.session_timeout_s, connection_timeout_s=self.session_timeout_s
+        )
         self._sessions = [session]
         return session
 

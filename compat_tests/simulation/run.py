@@ -39,7 +39,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--processors", type=int, default=2, help="producers that work in transactions")
-    parser.add_argument("--members", type=int, default=3, help="of a share group, a consumer group and a classic group each")
+    parser.add_argument(
+        "--members", type=int, default=3, help="of a share group, a consumer group and a classic group each"
+    )
     parser.add_argument("--trace", action="store_true", help="tell of every message and what the brokers log")
     chosen = parser.parse_args(arguments)
     first, last = map(int, chosen.seeds.split("..")) if chosen.seed is None else (chosen.seed, chosen.seed)

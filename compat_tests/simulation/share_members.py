@@ -239,18 +239,27 @@ class SimShareMember:
         for each in found:
             if each.error_code:
                 self._client.forget_leader(self._topic, each.partition_index)
-        await self._take(session, [each for each in found if each.acquired_records], asked, response.acquisition_lock_timeout_ms)
+        await self._take(
+            session, [each for each in found if each.acquired_records], asked, response.acquisition_lock_timeout_ms
+        )
         session.unanswered = None
         if any(each.error_code for each in found):
             await self._client.refresh(self._topic)
         return True
 
     def _fetch_request(self, session: _Session, wanted: set[int], words: list[Word]) -> ShareFetchRequest:
-        named = {each: fetching.FetchPartition(partition_index=each, acknowledgement_batches=[]) for each in wanted - session.partitions}
+        named = {
+            each: fetching.FetchPartition(partition_index=each, acknowledgement_batches=[])
+            for each in wanted - session.partitions
+        }
         for word in words:
-            data = named.setdefault(word.partition, fetching.FetchPartition(partition_index=word.partition, acknowledgement_batches=[]))
+            data = named.setdefault(
+                word.partition, fetching.FetchPartition(partition_index=word.partition, acknowledgement_batches=[])
+            )
             data.acknowledgement_batches.append(
-                fetching.AcknowledgementBatch(first_offset=word.first, last_offset=word.last, acknowledge_types=[TYPES[word.what]])
+                fetching.AcknowledgementBatch(
+                    first_offset=word.first, last_offset=word.last, acknowledge_types=[TYPES[word.what]]
+                )
             )
         topic_id, forgotten = self._client.topic_ids[self._topic], sorted(session.partitions - wanted)
         records_max = self._chance.randint(1, self._records_max)
@@ -264,8 +273,12 @@ class SimShareMember:
             max_records=records_max,
             batch_size=records_max,
             share_acquire_mode=self._chance.choice((0, 1)),
-            topics=[fetching.FetchTopic(topic_id=topic_id, partitions=[named[each] for each in sorted(named)])] if named else [],
-            forgotten_topics_data=[fetching.ForgottenTopic(topic_id=topic_id, partitions=forgotten)] if forgotten else [],
+            topics=[fetching.FetchTopic(topic_id=topic_id, partitions=[named[each] for each in sorted(named)])]
+            if named
+            else [],
+            forgotten_topics_data=[fetching.ForgottenTopic(topic_id=topic_id, partitions=forgotten)]
+            if forgotten
+            else [],
         )
 
     async def _take(self, session: _Session, found: list[Any], asked: float, lock_ms: int) -> None:
@@ -309,11 +322,15 @@ class SimShareMember:
         response = await self._client.ask_on(session.channel, request, LIST_OFFSETS_VERSION)
         if response is None:
             return {}
-        return {each.partition_index: each.leader_epoch for each in response.topics[0].partitions if not each.error_code}
+        return {
+            each.partition_index: each.leader_epoch for each in response.topics[0].partitions if not each.error_code
+        }
 
     # ------------------------------------------------------------------ acknowledging
 
-    async def _acknowledge(self, session: _Session, words: list[Word], *, is_renewal: bool = False, is_last: bool = False) -> bool:
+    async def _acknowledge(
+        self, session: _Session, words: list[Word], *, is_renewal: bool = False, is_last: bool = False
+    ) -> bool:
         request = self._acknowledge_request(session, words, is_renewal=is_renewal, is_last=is_last)
         self._say(session, words)
         asked = trio.current_time()
@@ -324,7 +341,11 @@ class SimShareMember:
         if not is_last:
             self._add(ShareAnswered, self._group, session.name, asked)
         session.epoch += 1
-        errors = {each.partition_index: ErrorCode(each.error_code) for topic in response.responses for each in topic.partitions}
+        errors = {
+            each.partition_index: ErrorCode(each.error_code)
+            for topic in response.responses
+            for each in topic.partitions
+        }
         self._hear(session, words, errors, asked)
         return True
 
@@ -334,7 +355,8 @@ class SimShareMember:
         partitions: dict[int, acknowledging.AcknowledgePartition] = {}
         for word in words:
             data = partitions.setdefault(
-                word.partition, acknowledging.AcknowledgePartition(partition_index=word.partition, acknowledgement_batches=[])
+                word.partition,
+                acknowledging.AcknowledgePartition(partition_index=word.partition, acknowledgement_batches=[]),
             )
             data.acknowledgement_batches.append(
                 acknowledging.AcknowledgementBatch(
@@ -347,7 +369,9 @@ class SimShareMember:
             member_id=self._member_id,
             share_session_epoch=FINAL_EPOCH if is_last else session.epoch,
             is_renew_ack=is_renewal,
-            topics=[acknowledging.AcknowledgeTopic(topic_id=topic_id, partitions=list(partitions.values()))] if words else [],
+            topics=[acknowledging.AcknowledgeTopic(topic_id=topic_id, partitions=list(partitions.values()))]
+            if words
+            else [],
         )
 
     async def _close(self, session: _Session) -> bool:

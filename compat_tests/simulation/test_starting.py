@@ -50,7 +50,9 @@ class FailingStart(SimBroker):
         await super()._live()
 
     def _open_session(self, config: object) -> MemoryCoordination:
-        session = FailingSession(self._link, timeout_s=self.session_timeout_s, connection_timeout_s=self.session_timeout_s)
+        session = FailingSession(
+            self._link, timeout_s=self.session_timeout_s, connection_timeout_s=self.session_timeout_s
+        )
         session.broker = self
         self._sessions = [session]
         return session

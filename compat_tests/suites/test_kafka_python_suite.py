@@ -90,7 +90,9 @@ def test_the_suite_passes(suite: Path, start_broker, tmp_path: Path) -> None:
 
 @pytest.fixture
 def four_workers(tmp_path: Path) -> Iterator[WorkersProcess]:
-    workers = WorkersProcess(tmp_path, {"num.workers": "4", "node.id": "0"})  # which one of its tests assigns replicas to
+    workers = WorkersProcess(
+        tmp_path, {"num.workers": "4", "node.id": "0"}
+    )  # which one of its tests assigns replicas to
     workers.settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{workers.port}"
     yield workers.start()
     workers.stop()
@@ -110,7 +112,9 @@ SHORT = (
 )
 
 
-def test_a_part_of_the_suite_passes_with_four_workers(suite: Path, four_workers: WorkersProcess, tmp_path: Path) -> None:
+def test_a_part_of_the_suite_passes_with_four_workers(
+    suite: Path, four_workers: WorkersProcess, tmp_path: Path
+) -> None:
     check(suite, four_workers.bootstrap, tmp_path, [f"test/integration/{test}" for test in SHORT])
 
 

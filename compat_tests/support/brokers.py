@@ -126,7 +126,9 @@ class BrokerProcess:
             status = self.process.wait(timeout=self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"the broker did not stop within {self.stop_timeout_s} s of SIGTERM:\n{self.log[-4000:]}") from None
+            raise AssertionError(
+                f"the broker did not stop within {self.stop_timeout_s} s of SIGTERM:\n{self.log[-4000:]}"
+            ) from None
         assert status == self.clean_exit_status, f"exit status {status} after SIGTERM:\n{self.log[-4000:]}"
         assert "Traceback" not in self.log, f"the broker logged a traceback:\n{self.log[-8000:]}"
 

@@ -236,9 +236,7 @@ class Cluster:
         """Moves leaders to the first of their replicas, where that is in sync; it need not be."""
         named = message_class("ElectLeadersRequest").TopicPartitions
         asked = [named(version=1, topic=topic, partitions=list(partitions))]
-        self._ask(
-            "ElectLeaders", 1, lambda answer: True, election_type=0, topic_partitions=asked, timeout_ms=5000
-        )
+        self._ask("ElectLeaders", 1, lambda answer: True, election_type=0, topic_partitions=asked, timeout_ms=5000)
 
     def _ask(self, name: str, version: int, is_done: Callable[[Any], bool], **fields: Any) -> None:
         """Ask one broker after the other, or the controller where some are Kafka 3.9's, which hand nothing on."""

@@ -111,9 +111,7 @@ class GuardedOttla(OttlaProcess):
     def allow(self, user: str, rights: Iterable[Right]) -> None:
         """In force when this returns, because there is one broker."""
         rules = [
-            AclBinding(
-                kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-            )
+            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
             for operation, kind, name in rights
         ]
         for made in self.admin.create_acls(rules).values():

@@ -44,7 +44,9 @@ def python_path(folder: Path) -> str:
         if (_DEBIANS / name).exists() and not (folder / name).is_symlink():
             (folder / name).symlink_to(_DEBIANS / name)
     command = [sys.executable, "-c", "import gssapi.raw"]
-    if subprocess.run(command, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, check=False).returncode:
+    if subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, check=False
+    ).returncode:
         pytest.skip("gssapi is not there for this Python (`make setup` brings python3-gssapi for Debian's own)")
     return str(folder)
 

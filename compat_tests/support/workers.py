@@ -1,9 +1,9 @@
 """A start of several workers, and its processes by name.
 
-    workers = WorkersProcess(directory, {"num.workers": "2"})
-    workers.start()
-    os.kill(workers.pid("worker 1"), signal.SIGKILL)
-    workers.wait_until_serving_again("worker 1")
+workers = WorkersProcess(directory, {"num.workers": "2"})
+workers.start()
+os.kill(workers.pid("worker 1"), signal.SIGKILL)
+workers.wait_until_serving_again("worker 1")
 """
 
 import itertools
@@ -88,7 +88,15 @@ class FillingWorkers(WorkersProcess):
     def command(self) -> list[str]:
         python, _, _, *arguments = super().command()
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        return ["env", f"PYTHONPATH={paths}", python, "-m", "compat_tests.support.full_disk", str(self.full), *arguments]
+        return [
+            "env",
+            f"PYTHONPATH={paths}",
+            python,
+            "-m",
+            "compat_tests.support.full_disk",
+            str(self.full),
+            *arguments,
+        ]
 
     @property
     def full(self) -> Path:

@@ -122,7 +122,10 @@ def both_topic(brokers, unique) -> Callable[..., str]:
             new = NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | (configs or {}))
             admin.create_topics([new])[name].result(60)
             # Kafka's controller answers before its broker knows the topic.
-            wait_until(lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == partitions, "it is known")  # noqa: B023
+            wait_until(
+                lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == partitions,  # noqa: B023
+                "it is known",  # noqa: B023, RUF100
+            )
         return name
 
     return make

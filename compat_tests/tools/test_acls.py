@@ -74,7 +74,9 @@ def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaProcess]:
 
 @pytest.fixture(scope="module", params=["kafka_4", pytest.param("kafka_3", marks=pytest.mark.long)])
 def acls(request, ottla, java_tools, tmp_path_factory) -> Iterator[Acls]:
-    authorizer = {} if request.param == "kafka_4" else {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    authorizer = (
+        {} if request.param == "kafka_4" else {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    )
     kind = ApacheKafka4 if request.param == "kafka_4" else ApacheKafka3
     kafka = kind(tmp_path_factory.mktemp(request.param), STANDARD | authorizer)
     kafka.start()

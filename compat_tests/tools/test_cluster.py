@@ -28,10 +28,7 @@ def test_api_versions(java_tools, brokers):
     kafkas[1] = ("Fetch", kafkas[1][1].replace(*OLDEST_FETCH))
     served = [key for key in ours if key not in unserved]
     assert [ours[key] for key in served] == [kafkas[key] for key in served]
-    frames = [
-        ROW.sub("", said.out).replace(broker, "<broker>")
-        for said, broker in zip(told, brokers, strict=True)
-    ]
+    frames = [ROW.sub("", said.out).replace(broker, "<broker>") for said, broker in zip(told, brokers, strict=True)]
     assert frames[0] == frames[1]
 
 

@@ -17,7 +17,9 @@ def group(brokers, filled, unique):
     for servers in brokers:
         consumer = Consumer({"bootstrap.servers": servers, "group.id": name})
         for partition, offset in ((0, 2), (1, 5)):
-            ask_coordinator(lambda: consumer.commit(offsets=[TopicPartition(filled, partition, offset)], asynchronous=False))  # noqa: B023
+            ask_coordinator(
+                lambda: consumer.commit(offsets=[TopicPartition(filled, partition, offset)], asynchronous=False)  # noqa: B023
+            )
         consumer.close()
     return name
 

@@ -22,7 +22,13 @@ COMMAND = "TransactionsCommand"
 VERIFICATION = "transaction.partition.verification.enable"
 ALL_BROKERS = 4, ""
 HOUR_MS = 3_600_000
-OF_THE_MOMENT = {"ProducerId", "LastTimestamp", "Duration(min)", "CurrentTransactionStartTimeMs", "TransactionDurationMs"}
+OF_THE_MOMENT = {
+    "ProducerId",
+    "LastTimestamp",
+    "Duration(min)",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+}
 UNVERIFIED_VERSION = 11  # of Produce: a client that should have added its partitions before
 
 

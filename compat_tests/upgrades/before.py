@@ -67,10 +67,14 @@ def _commit(name: str) -> str:
     try:
         top = Path(_git("rev-parse", "--show-toplevel").decode().strip()).resolve()
         if top != ROOT:
-            raise NotHere(f"{ROOT} is no git repository, as in the archive of a release: nothing here has the release before")
+            raise NotHere(
+                f"{ROOT} is no git repository, as in the archive of a release: nothing here has the release before"
+            )
         return _git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
     except subprocess.CalledProcessError:
-        raise NotHere(f"{name} is not in this git repository, as in a shallow clone, and it is the release before") from None
+        raise NotHere(
+            f"{name} is not in this git repository, as in a shallow clone, and it is the release before"
+        ) from None
 
 
 def _take_out(commit: str, folder: Path) -> None:

@@ -69,7 +69,9 @@ class Filled:
         self._make_topics(admin, turn)
         self._send_steadily()
         of_codec = {"compression.type": CODECS[turn % 4], "batch.num.messages": 10, "linger.ms": 60_000}
-        produce(self.bootstrap, [(f"turn-{turn}", b"%d" % i, b"v%d " % i * 50, 1_000 + i) for i in range(30)], **of_codec)
+        produce(
+            self.bootstrap, [(f"turn-{turn}", b"%d" % i, b"v%d " % i * 50, 1_000 + i) for i in range(30)], **of_codec
+        )
         self._set(admin, ResourceType.TOPIC, SHARED, "max.message.bytes", str(1_000_000 + turn))
         self._set(admin, ResourceType.BROKER, "0", "log.cleaner.backoff.ms", str(15_000 + turn))
         self._let_in(admin, turn)
@@ -158,7 +160,10 @@ class Filled:
             consumer = Consumer({"bootstrap.servers": self.bootstrap, "enable.auto.commit": False, **settings})
             consumer.subscribe([SHARED])
             got: list[Any] = []
-            wait_until(lambda: got.extend(consumer.consume(len(expected) - len(got), 1)) or len(got) == len(expected), group)  # noqa: B023
+            wait_until(
+                lambda: got.extend(consumer.consume(len(expected) - len(got), 1)) or len(got) == len(expected),  # noqa: B023
+                group,  # noqa: B023, RUF100
+            )
             assert [message.offset() for message in got] == expected
             consumer.commit(asynchronous=False)
             consumer.close()
@@ -167,7 +172,9 @@ class Filled:
     def _limit(asker: Asker, turn: int) -> None:
         entity = EntityData(entity_type="client-id", entity_name=f"client-{turn}")
         op = OpData(key="producer_byte_rate", value=1e6 + turn, remove=False)
-        answer = asker.ask(AlterClientQuotasRequest(entries=[EntryData(entity=[entity], ops=[op])], validate_only=False), 1)
+        answer = asker.ask(
+            AlterClientQuotasRequest(entries=[EntryData(entity=[entity], ops=[op])], validate_only=False), 1
+        )
         assert [each.error_code for each in answer.entries] == [0]
 
     @staticmethod
@@ -219,7 +226,9 @@ class Filled:
         answers["broker's settings"] = _broker_settings(admin)
         answers["rules"] = sorted(map(str, admin.describe_acls(_ANY_RULE).result(60)))
         found = admin.describe_user_scram_credentials().result(60)
-        answers["users"] = sorted((name, str([vars(i) for i in each.scram_credential_infos])) for name, each in found.items())
+        answers["users"] = sorted(
+            (name, str([vars(i) for i in each.scram_credential_infos])) for name, each in found.items()
+        )
         return answers
 
     def committed(self, topic: str) -> Sequence[bytes]:
@@ -252,11 +261,17 @@ def _quotas(asker: Asker) -> Any:
 def _shared(asker: Asker) -> Any:
     groups = [DescribeShareGroupOffsetsRequestGroup(group_id=SHARE_GROUP, topics=None)]
     [found] = asker.ask(DescribeShareGroupOffsetsRequest(groups=groups), 0).groups
-    parts = [(t.topic_name, p.partition_index, p.start_offset, p.error_code) for t in found.topics for p in t.partitions]
+    parts = [
+        (t.topic_name, p.partition_index, p.start_offset, p.error_code) for t in found.topics for p in t.partitions
+    ]
     return parts if not found.error_code and parts and not any(error for *_, error in parts) else None
 
 
 def _broker_settings(admin: AdminClient) -> dict[str, str]:
     """What somebody has set. The release before says of min.insync.replicas that it is the default, later ones as Kafka 4.4."""
     [told] = admin.describe_configs([ConfigResource(ResourceType.BROKER, "0")]).values()
-    return {name: each.value for name, each in told.result(60).items() if not each.is_default and name != "min.insync.replicas"}
+    return {
+        name: each.value
+        for name, each in told.result(60).items()
+        if not each.is_default and name != "min.insync.replicas"
+    }

@@ -253,7 +253,9 @@ def test_a_broker_that_goes_back_without_that_is_left_out(before: Release, tmp_p
         other.stop()
         before.runs(other)
         other.launch()
-        line = f"Broker {number} is left out: its release does not support transaction.version=2, which this cluster uses"
+        line = (
+            f"Broker {number} is left out: its release does not support transaction.version=2, which this cluster uses"
+        )
         wait_until(lambda: line in controller.log, "the controller says so", SETTLE_S)
         told = cluster.metadata(controller, TOPIC)
         assert told is not None and number not in [each.node_id for each in told.brokers]

@@ -99,7 +99,11 @@ def test_kafka_python_writes_and_reads_all_partitions(workers, topic):
         sent = [producer.send(topic, b"%d" % number, partition=number % 4) for number in range(100)]
         assert {each.get(timeout=60).partition for each in sent} == {0, 1, 2, 3}
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=workers.bootstrap, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000
+        topic,
+        bootstrap_servers=workers.bootstrap,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=60_000,
     )
     with closing(consumer):
         found = [next(consumer).value for _ in range(100)]
@@ -170,7 +174,10 @@ def test_each_worker_tells_metrics_of_its_own(workers):
         assert f'worker="{number}"' in build
         assert f"ottla_broker_id {number + 1}" in lines
         # The two addresses at which a worker accepts are one listener.
-        assert len([line for line in lines if line.startswith("kafka_server_socket_server_metrics_connection_count{")]) == 1
+        assert (
+            len([line for line in lines if line.startswith("kafka_server_socket_server_metrics_connection_count{")])
+            == 1
+        )
 
 
 def test_status_shows_all_workers(workers, capsys):

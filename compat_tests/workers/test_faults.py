@@ -42,7 +42,9 @@ class Load:
     def __init__(self, bootstrap):
         self.acknowledged, self.sent = set(), 0
         self._is_over = threading.Event()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1}
+        )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

@@ -122,7 +122,9 @@ class Effects:
         """What a call that did not end has collected. The shard is done with: from now on steps are taken at once."""
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
-        return outcome._replace(settlements=[*outcome.settlements, *(each[0] for each in rest if isinstance(each, tuple))])
+        return outcome._replace(
+            settlements=[*outcome.settlements, *(each[0] for each in rest if isinstance(each, tuple))]
+        )
 
     # ------------------------------------------------------------------ what comes of the call
 

@@ -498,7 +498,9 @@ class PartitionRuntime(Generic[ShardT]):
             pieces = iter([(outcome.records, await self._runtime.run_in_thread(make))])
         else:
             pieces = pieces_of(outcome, self._kind.encode, timestamp_ms)
-        while self._shard is shard and (piece := next(pieces, None)) is not None and self._append_batch(*piece, outcome):
+        while (
+            self._shard is shard and (piece := next(pieces, None)) is not None and self._append_batch(*piece, outcome)
+        ):
             await trio.lowlevel.checkpoint()
         # `unload` has settled it, or the log has refused a batch.
         if self._shard is shard and any(each is outcome for each in self._unsettled):
@@ -608,4 +610,3 @@ class PartitionRuntime(Generic[ShardT]):
         """The shard in memory may no longer be what the log says: send everybody away and load it again."""
         self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._runtime.load_soon(self)
-

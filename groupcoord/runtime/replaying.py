@@ -156,7 +156,11 @@ def _collect(
             entries += _markers(header, batches, start)
             continue
         area = None
-        if header.attributes & COMPRESSION_MASK and header.size_in_bytes > LONG_VALUE_BYTES and header.magic == MAGIC_V2:
+        if (
+            header.attributes & COMPRESSION_MASK
+            and header.size_in_bytes > LONG_VALUE_BYTES
+            and header.magic == MAGIC_V2
+        ):
             yield (opening := _Decoding(partial(_checked_area, header, batches, start)))
             area = opening.decoded()
         for offset, key, value in _records(header, batches, start, area):

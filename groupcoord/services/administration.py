@@ -109,7 +109,9 @@ class GroupAdministration:
                 preparation = self._preparation_of(group_id)
                 error = ErrorCode.NONE if preparation is None else await preparation.prepare_deletion(group_id)
                 # All of them are asked before one is awaited, so that their commits are waited for together.
-                answers.append(DeletableGroupResult(group_id=group_id, error_code=error) if error else self._delete(group_id))
+                answers.append(
+                    DeletableGroupResult(group_id=group_id, error_code=error) if error else self._delete(group_id)
+                )
             results += await finished(gathered(answers, list))
             await trio.lowlevel.checkpoint()
         return deletion_response(results)

@@ -169,7 +169,9 @@ class OffsetService:
         require_stable: bool,
     ) -> None:
         """Add all offsets of a group, which are those of one moment."""
-        picture: OffsetsPicture | OffsetFetchResponseGroup = await finished(self._picture(group, api_version, require_stable=require_stable))
+        picture: OffsetsPicture | OffsetFetchResponseGroup = await finished(
+            self._picture(group, api_version, require_stable=require_stable)
+        )
         if isinstance(picture, OffsetFetchResponseGroup):
             add_fetched(answer, picture)
             return
@@ -182,9 +184,7 @@ class OffsetService:
             add_fetched(answer, part)
             await trio.lowlevel.checkpoint()
 
-    def _picture(
-        self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool
-    ) -> Given[Any]:
+    def _picture(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
         """An `OffsetsPicture`, or the answer that refuses it."""
         request = PictureOffsets(group, require_stable=require_stable)
 

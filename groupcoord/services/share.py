@@ -86,9 +86,7 @@ class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
 class ShareService:
     """See the module's docstring."""
 
-    def __init__(
-        self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets
-    ) -> None:
+    def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._shards = shards
         self._descriptions = Descriptions(shards, DescribeShareGroup, undescribed)
         self._persister = persister

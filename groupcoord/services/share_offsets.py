@@ -64,9 +64,7 @@ class SharePersister(Protocol):
 
     async def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse: ...
 
-    async def read_summary(
-        self, request: ReadShareGroupStateSummaryRequest
-    ) -> ReadShareGroupStateSummaryResponse: ...
+    async def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse: ...
 
 
 class EndOffsets(Protocol):
@@ -79,9 +77,7 @@ class EndOffsets(Protocol):
 class ShareOffsets:
     """See the module's docstring."""
 
-    def __init__(
-        self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets
-    ) -> None:
+    def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._shards = shards
         self._images = images
         self._persister = persister
@@ -149,16 +145,17 @@ class ShareOffsets:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         names = {each: image.name for each in topics if (image := self._images.image_by_id(each)) is not None}
         response = await self._persister.read_summary(_question(group_id, topics))
-        found = {
-            (result.topic_id, each.partition): each for result in response.results for each in result.partitions
-        }
+        found = {(result.topic_id, each.partition): each for result in response.results for each in result.partitions}
         wanted = [(names[topic_id], index) for (topic_id, index), each in found.items() if _has_lag(each)]
         ends = await self._ends.end_offsets(wanted) if wanted else {}
         return [
             _topic(
                 names[topic_id],
                 topic_id,
-                [_answer(index, found.get((topic_id, index)), ends.get((names[topic_id], index))) for index in partitions],
+                [
+                    _answer(index, found.get((topic_id, index)), ends.get((names[topic_id], index)))
+                    for index in partitions
+                ],
             )
             for topic_id, partitions in topics.items()
         ]

@@ -38,8 +38,7 @@ def are_in_order(batches: Sequence[StateBatch]) -> bool:
     if any(batch.last_offset < batch.first_offset for batch in batches):
         return False
     return all(
-        before.last_offset < batch.first_offset and not _continues(before, batch)
-        for before, batch in pairwise(batches)
+        before.last_offset < batch.first_offset and not _continues(before, batch) for before, batch in pairwise(batches)
     )
 
 

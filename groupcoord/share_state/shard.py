@@ -412,9 +412,7 @@ def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: i
     return None
 
 
-def _impossible(
-    state: SharePartitionState | None, written: write_share_group_state.PartitionData
-) -> Problem | None:
+def _impossible(state: SharePartitionState | None, written: write_share_group_state.PartitionData) -> Problem | None:
     if any(batch.last_offset < batch.first_offset for batch in written.state_batches):
         return ErrorCode.INVALID_REQUEST, "A state batch ends before it begins."
     if state is not None and len(state.state_batches) + len(written.state_batches) > BATCHES_KNOWN_MAX:
@@ -426,7 +424,9 @@ def _delivery_complete_count(state: SharePartitionState, written: write_share_gr
     """Which of two counts holds: that of the later start; for the same start the higher one."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
-    return written.delivery_complete_count if written.start_offset > state.start_offset else state.delivery_complete_count
+    return (
+        written.delivery_complete_count if written.start_offset > state.start_offset else state.delivery_complete_count
+    )
 
 
 def _answered(batches: Iterable[StateBatch]) -> list[read_share_group_state.StateBatch]:

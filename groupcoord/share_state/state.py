@@ -121,7 +121,9 @@ def after_update(before: SharePartitionState | None, value: ShareUpdateValue) ->
 
 def told(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
     """What a record says of offsets. What makes no sense is left out: Kafka writes no such thing."""
-    found = (StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches)
+    found = (
+        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
+    )
     return [each for each in found if each.first_offset <= each.last_offset]
 
 

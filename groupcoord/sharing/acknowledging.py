@@ -92,7 +92,8 @@ def _check_known(partition: ShareState, acknowledgement: AcknowledgementBatch) -
         index = in_flight.floor_index(start)
     if index < 0:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD_STATE, "Batch record not found. The request batch offsets are not found in the cache."
+            ErrorCode.INVALID_RECORD_STATE,
+            "Batch record not found. The request batch offsets are not found in the cache.",
         )
     last_batch = in_flight.batches[max(index, in_flight.floor_index(last))]
     if last_batch.last < first:

@@ -32,9 +32,7 @@ class AcquiredRecords(NamedTuple):
     delivery_count: int
 
 
-def aborted_batches(
-    fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]
-) -> list[FetchedBatch]:
+def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
     """The batches that belong to aborted transactions. A transaction ends with its producer's abort marker."""
     waiting = sorted(transactions, key=itemgetter(1), reverse=True)
     aborting: set[int] = set()

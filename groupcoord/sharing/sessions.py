@@ -135,9 +135,7 @@ class ShareSessions:
         if count > SESSION_PARTITIONS_MAX:
             self.end(key)
             is_first = epoch == INITIAL_EPOCH
-            raise KafkaError(
-                ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND
-            )
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND)
 
     def begin(self, key: SessionKey, wanted: Iterable[TopicPartition], connection: object) -> ShareSession:
         """A new session, in place of the one that there was. KafkaError: there are too many."""

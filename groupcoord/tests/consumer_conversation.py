@@ -90,7 +90,8 @@ class ConsumerConversation(Conversation):
     def record_keys(self) -> list[str]:
         """The kinds of the records so far, a dagger for the end of something."""
         return [
-            type(each.key).__name__.removeprefix("ConsumerGroup").removesuffix("Key") + ("†" if each.value is None else "")
+            type(each.key).__name__.removeprefix("ConsumerGroup").removesuffix("Key")
+            + ("†" if each.value is None else "")
             for each in self.records()
             if each is not None
         ]
@@ -103,7 +104,12 @@ def snapshot(talk: ConsumerConversation, group_id: str = GROUP) -> Any:
         return None
     members = {each.member_id: (each.written, each.progress) for each in group.members.values()}
     epochs = group.group_epoch, group.metadata_hash, group.assignment_epoch, group.assignment_timestamp_ms
-    counts = (group.subscriptions.by_name, group.subscriptions.by_pattern, group.subscriptions.patterns, group.assignors)
+    counts = (
+        group.subscriptions.by_name,
+        group.subscriptions.by_pattern,
+        group.subscriptions.patterns,
+        group.assignors,
+    )
     owners = {topic_id: dict(partitions) for topic_id, partitions in group._owners.items()}
     return (
         members,

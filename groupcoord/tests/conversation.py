@@ -72,9 +72,7 @@ class Conversation:
 
     shard_class = Shard
 
-    def __init__(
-        self, kinds: Sequence[PartKind] = KINDS, settings: GroupSettings | None = None, **config: Any
-    ) -> None:
+    def __init__(self, kinds: Sequence[PartKind] = KINDS, settings: GroupSettings | None = None, **config: Any) -> None:
         self.kinds = kinds
         self.formats = Kinds(kinds).formats
         self.config = GroupConfig(**config)

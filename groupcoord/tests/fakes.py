@@ -41,9 +41,7 @@ def settings_of_broker(config: GroupConfig) -> GroupSettings:
     defaults = GroupSettings()
     return replace(
         defaults,
-        **{
-            each.name: getattr(config, f"group_{each.name}", getattr(defaults, each.name)) for each in fields(defaults)
-        },
+        **{each.name: getattr(config, f"group_{each.name}", getattr(defaults, each.name)) for each in fields(defaults)},
     )
 
 
@@ -216,7 +214,10 @@ class FakeShareCoordinators:
             for each in topic.partitions:
                 if (topic.topic_id, each.partition) not in self.errors:
                     self.known[request.group_id, topic.topic_id, each.partition] = each.start_offset
-        made = [initialize_share_group_state.InitializeStateResult(topic_id=each, partitions=results[each]) for each in results]
+        made = [
+            initialize_share_group_state.InitializeStateResult(topic_id=each, partitions=results[each])
+            for each in results
+        ]
         return initialize_share_group_state.InitializeShareGroupStateResponse(results=made)
 
     async def delete(self, request: Any) -> Any:
@@ -318,7 +319,9 @@ class Coordination:
         given = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
         request = JoinGroupRequest(group_id=group, member_id=member_id, protocols=protocols, **(given | details))
-        return self.groups.classic.join_group(request, api_version=version, client_id="client", client_host="/127.0.0.1")
+        return self.groups.classic.join_group(
+            request, api_version=version, client_id="client", client_host="/127.0.0.1"
+        )
 
     def sync(self, joined: Any, *, group: str = "group", assignment: bytes | None = None, version: int = 3) -> Any:
         assignments = []

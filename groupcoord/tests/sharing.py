@@ -99,7 +99,8 @@ class Sharing:
     def say(self, member: str, *parts: tuple[int, int, int | list[int]]) -> Change:
         """Acknowledge: first offset, last offset, and a type or types."""
         batches = [
-            AcknowledgementBatch(first, last, [kinds] if isinstance(kinds, int) else kinds) for first, last, kinds in parts
+            AcknowledgementBatch(first, last, [kinds] if isinstance(kinds, int) else kinds)
+            for first, last, kinds in parts
         ]
         change = self.partition.acknowledge(member, batches, self.now_ms)
         self.store()

@@ -24,7 +24,9 @@ def partitions(assignment: Mapping[str, Assignment]) -> list[tuple[bytes, int]]:
 
 
 def kept(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> int:
-    return sum(len(before[each].get(topic, frozenset()) & found) for each in before for topic, found in after[each].items())
+    return sum(
+        len(before[each].get(topic, frozenset()) & found) for each in before for topic, found in after[each].items()
+    )
 
 
 # ---------------------------------------------------------------------- range
@@ -135,7 +137,9 @@ def test_mixed_members_keep_what_they_have() -> None:
 readers = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.sets(st.sampled_from([A, B, C])), min_size=1)
 
 
-@given(counts=st.fixed_dictionaries({A: st.integers(1, 9), B: st.integers(1, 9), C: st.integers(1, 9)}), members=readers)
+@given(
+    counts=st.fixed_dictionaries({A: st.integers(1, 9), B: st.integers(1, 9), C: st.integers(1, 9)}), members=readers
+)
 def test_mixed_is_complete_balanced_and_stable(counts: dict[bytes, int], members: dict[str, set[bytes]]) -> None:
     asked = {each: tuple(found) for each, found in members.items()}
     given_now = mixed_assignor.assign(spec(counts, asked))

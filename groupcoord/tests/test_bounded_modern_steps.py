@@ -61,7 +61,9 @@ def share_group(talk: LargeGroups) -> list[Any]:
         ),
     ]
     for number in range(SHARERS - 1):
-        given = [share_records.TopicPartitions(topic_id=topic_id, partitions=list(range(number, PARTITIONS, SHARERS - 1)))]
+        given = [
+            share_records.TopicPartitions(topic_id=topic_id, partitions=list(range(number, PARTITIONS, SHARERS - 1)))
+        ]
         names = {"group_id": GROUP, "member_id": f"m{number}"}
         written += [
             KeyedRecord(
@@ -117,7 +119,9 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     await talk.wait("sessions", 60)
     assert not group.members
 
-    partitions = [AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=5) for each in range(PARTITIONS - 1)]
+    partitions = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=5) for each in range(PARTITIONS - 1)
+    ]
     altered = [AlterShareGroupOffsetsRequestTopic(topic_name="t0", partitions=partitions)]
     alter = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=altered)
     await talk.asked("AlterShareGroupOffsets", lambda: talk.groups.share.alter_offsets(alter))
@@ -127,7 +131,9 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     await talk.asked("DeleteShareGroupOffsets", lambda: talk.groups.share.delete_offsets(deleted))
     await talk.asked("AlterShareGroupOffsets", lambda: talk.groups.share.alter_offsets(alter))
     await talk.asked("deleted topic", lambda: talk.groups.on_topics_deleted({"t0": topic_id}))
-    await talk.asked("DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
+    await talk.asked(
+        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
+    )
     check(measured, names_of(talk.part(ShareGroups)))
 
 
@@ -177,7 +183,12 @@ def streams_group() -> list[Any]:
 
 
 def stream(talk: LargeGroups, member_id: str, epoch: int, **details: Any) -> Any:
-    given: dict[str, Any] = {"group_id": GROUP, "member_id": member_id, "member_epoch": epoch, "endpoint_information_epoch": 0}
+    given: dict[str, Any] = {
+        "group_id": GROUP,
+        "member_id": member_id,
+        "member_epoch": epoch,
+        "endpoint_information_epoch": 0,
+    }
     if epoch == 0:
         topology = word_count()
         topology.subtopologies[0].source_topics, topology.subtopologies[0].copartition_groups = ["t0"], []
@@ -217,7 +228,9 @@ async def test_streams_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cl
     await talk.wait("revocation", 21)
     assert loser not in group.members
     describe = StreamsGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
-    await talk.asked("StreamsGroupDescribe", lambda: talk.groups.streams.describe(describe, operations=lambda group_id: 0))
+    await talk.asked(
+        "StreamsGroupDescribe", lambda: talk.groups.streams.describe(describe, operations=lambda group_id: 0)
+    )
     with talk.counting("AskLastRebalance"):
         assert talk.groups.administration.last_rebalance(GROUP)
     await talk.asked("a member that leaves", lambda: stream(talk, "m7", -1))
@@ -226,5 +239,7 @@ async def test_streams_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cl
     await talk.asked("the first of an empty group", lambda: stream(talk, "first", 0))
     await talk.wait("the first assignment", 4)
     await talk.asked("the last that leaves", lambda: stream(talk, "first", -1))
-    await talk.asked("DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
+    await talk.asked(
+        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
+    )
     check(measured, names_of(talk.part(StreamsGroups)))

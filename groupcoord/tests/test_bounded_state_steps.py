@@ -101,7 +101,10 @@ async def test_share_state(measured: Measured, nursery: trio.Nursery, autojump_c
     await asked("Initialize", lambda: talk.initialize(*ALL))
     await asked("Write", lambda: talk.write(*ALL))
     for number in range(5):
-        await asked("Write, of many batches", lambda number=number: talk.write(0, batches=min(BATCHES, BATCHES_MAX), offset=number))
+        await asked(
+            "Write, of many batches",
+            lambda number=number: talk.write(0, batches=min(BATCHES, BATCHES_MAX), offset=number),
+        )
     await asked("Read", lambda: talk.read(*ALL))
     await asked("Read, by a new leader", lambda: talk.read(*ALL, leader_epoch=1))
     await asked("ReadSummary", lambda: talk.summaries(*ALL))

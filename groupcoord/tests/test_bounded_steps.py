@@ -90,14 +90,14 @@ def offsets(group: str = GROUP) -> list[OffsetRecord]:
     ]
 
 
-async def test_offsets(
-    measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = LargeGroups(measured)
     await talk.begin(nursery, offsets())
     service, administration = talk.groups.offsets, talk.groups.administration
 
-    committed = [OffsetCommitRequestPartition(partition_index=each, committed_offset=8, committed_metadata="") for each in ALL]
+    committed = [
+        OffsetCommitRequestPartition(partition_index=each, committed_offset=8, committed_metadata="") for each in ALL
+    ]
     topics = [OffsetCommitRequestTopic(name="t0", partitions=committed)]
     commit = OffsetCommitRequest(group_id=GROUP, member_id="", topics=topics)
     await talk.asked("OffsetCommit", lambda: service.offset_commit(commit, api_version=9))
@@ -181,7 +181,9 @@ def join(talk: LargeGroups, number: int, *, rebalance_ms: int = 60_000) -> Any:
 
 
 def sync(talk: LargeGroups, number: int, generation_id: int, *, leads: bool = False) -> Any:
-    given = [SyncGroupRequestAssignment(member_id=f"m{each}", assignment=b"a") for each in range(MEMBERS if leads else 0)]
+    given = [
+        SyncGroupRequestAssignment(member_id=f"m{each}", assignment=b"a") for each in range(MEMBERS if leads else 0)
+    ]
     request = SyncGroupRequest(
         group_id=GROUP,
         generation_id=generation_id,
@@ -205,10 +207,14 @@ async def test_classic_groups(measured: Measured, nursery: trio.Nursery, autojum
     classic, administration = talk.groups.classic, talk.groups.administration
     with talk.counting("Heartbeat"):
         classic.heartbeat(HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m0"))
-    await talk.asked("DescribeGroups", lambda: classic.describe_groups(DescribeGroupsRequest(groups=[GROUP]), api_version=6))
+    await talk.asked(
+        "DescribeGroups", lambda: classic.describe_groups(DescribeGroupsRequest(groups=[GROUP]), api_version=6)
+    )
     with talk.counting("AskLastRebalance"):
         administration.last_rebalance(GROUP)
-    await talk.asked("ListGroups", lambda: administration.list_groups(ListGroupsRequest(states_filter=[], types_filter=[])))
+    await talk.asked(
+        "ListGroups", lambda: administration.list_groups(ListGroupsRequest(states_filter=[], types_filter=[]))
+    )
 
     async def rebalance(name: str, generation_id: int) -> int:
         joins = [join(talk, number) for number in range(MEMBERS - 1)]
@@ -248,8 +254,14 @@ async def test_classic_groups(measured: Measured, nursery: trio.Nursery, autojum
 
 
 def beat(talk: LargeGroups, member_id: str, epoch: int, **details: Any) -> Any:
-    given = {"rebalance_timeout_ms": 20_000, "topic_partitions": [], "subscribed_topic_names": ["t0", "t1"]} if not epoch else {}
-    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **(given | details))
+    given = (
+        {"rebalance_timeout_ms": 20_000, "topic_partitions": [], "subscribed_topic_names": ["t0", "t1"]}
+        if not epoch
+        else {}
+    )
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id=member_id, member_epoch=epoch, **(given | details)
+    )
     return talk.groups.consumer.heartbeat(request, api_version=1, client_id="client", client_host="/127.0.0.1")
 
 
@@ -274,7 +286,9 @@ async def test_consumer_groups_of_members_of_both_protocols(
         "ConsumerGroupDescribe", lambda: talk.groups.consumer.describe(describe, operations=lambda group_id: 0)
     )
     assert len(described.groups[0].members) == MEMBERS + 1
-    await talk.asked("a pattern", lambda: beat(talk, "pattern", 0, subscribed_topic_regex="t[01]", subscribed_topic_names=None))
+    await talk.asked(
+        "a pattern", lambda: beat(talk, "pattern", 0, subscribed_topic_regex="t[01]", subscribed_topic_names=None)
+    )
     await talk.wait("a pattern and an assignment", 5)
     with talk.counting("AskLastRebalance"):
         assert talk.groups.administration.last_rebalance(GROUP)
@@ -304,14 +318,18 @@ def consumer_group(talk: LargeGroups) -> list[Any]:
     for number in range(MEMBERS):
         member_id = f"m{number}"
         words_of_member = records.ConsumerGroupMemberMetadataValue(
-            client_id="client", client_host="/127.0.0.1", subscribed_topic_names=["t0", "t1"], rebalance_timeout_ms=20_000
+            client_id="client",
+            client_host="/127.0.0.1",
+            subscribed_topic_names=["t0", "t1"],
+            rebalance_timeout_ms=20_000,
         )
         current = records.ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=1,
             previous_member_epoch=1,
             state=0,
             assigned_partitions=[
-                records.AssignedTopicPartitions(topic_id=each, partitions=[number], assignment_epochs=[1]) for each in ids
+                records.AssignedTopicPartitions(topic_id=each, partitions=[number], assignment_epochs=[1])
+                for each in ids
             ],
             partitions_pending_revocation=[],
         )
@@ -334,7 +352,9 @@ async def test_consumer_groups(measured: Measured, nursery: trio.Nursery, autoju
         await talk.asked("a heartbeat", lambda: beat(talk, "m0", group.members["m0"].epoch))
     (loser,) = [each for each in group.members if len(group.targets[each]) < 2 and each != "new"]
     for _ in range(2):
-        await talk.asked("a member that has to give up a partition", lambda: beat(talk, loser, group.members[loser].epoch))
+        await talk.asked(
+            "a member that has to give up a partition", lambda: beat(talk, loser, group.members[loser].epoch)
+        )
         await talk.wait("revocation", 11)
     assert loser not in group.members
     await talk.asked("a member that leaves", lambda: beat(talk, "m7", -1))
@@ -342,5 +362,7 @@ async def test_consumer_groups(measured: Measured, nursery: trio.Nursery, autoju
     await talk.asked("a partition more", lambda: beat(talk, "m8", 1))
     await talk.wait("sessions", 60)
     assert not group.members
-    await talk.asked("DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
+    await talk.asked(
+        "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
+    )
     check(measured, {"ConsumerGroupHeartbeatRequest", "AssignmentComputed", "consumer-session", "consumer-revocation"})

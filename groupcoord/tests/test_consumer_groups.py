@@ -416,9 +416,7 @@ def test_members_that_read_the_same_topics_come_and_go_without_a_look_at_all_of_
 
 
 @pytest.mark.parametrize("topics", [10, 1_000])
-def test_sessions_end_a_few_at_a_time_where_many_topics_are_read(
-    monkeypatch: pytest.MonkeyPatch, topics: int
-) -> None:
+def test_sessions_end_a_few_at_a_time_where_many_topics_are_read(monkeypatch: pytest.MonkeyPatch, topics: int) -> None:
     monkeypatch.setattr(shard, "WORK_PER_CALL", 1_000)
     talk = ConsumerConversation()
     for number in range(30):

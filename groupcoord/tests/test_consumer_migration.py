@@ -101,7 +101,9 @@ def test_a_classic_group_becomes_a_consumer_group_when_a_new_member_comes(talk: 
     assert snapshot(talk) == before and talk.kind == "consumer"
 
 
-def test_a_group_whose_members_all_have_the_same_partition_becomes_a_consumer_group(talk: MigratingConversation) -> None:
+def test_a_group_whose_members_all_have_the_same_partition_becomes_a_consumer_group(
+    talk: MigratingConversation,
+) -> None:
     joins = [talk.join_twice(protocols=words("topic")) for _ in range(3)]
     while joins[0].response is None:
         talk.advance(talk.config.group_initial_rebalance_delay_ms)

@@ -88,7 +88,9 @@ def test_offsets_of_topics_that_are_read_stay_and_others_go(talk: ConsumerConver
         talk.advance(40_000)
         talk.stay("a")
     assert (talk.committed(), talk.committed(topic="other")) == (5, -1)
-    assert talk.delete_offset("topic").response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert (
+        talk.delete_offset("topic").response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    )
 
 
 def test_an_empty_group_goes_with_its_last_offset(talk: ConsumerConversation) -> None:

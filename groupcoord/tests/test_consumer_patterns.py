@@ -35,7 +35,9 @@ def come(talk: ConsumerConversation, pattern: str, member_id: str = "a", **detai
     return talk.come(member_id, subscribed_topic_regex=pattern, **details)
 
 
-def test_a_pattern_is_resolved_after_the_answer_and_assigned_with_the_next_heartbeat(talk: ConsumerConversation) -> None:
+def test_a_pattern_is_resolved_after_the_answer_and_assigned_with_the_next_heartbeat(
+    talk: ConsumerConversation,
+) -> None:
     talk.holds_jobs = True
     came = come(talk, "to.*|oth[a-z]r")
     assert (came.error, talk.told(came)) == (ErrorCode.NONE, {})

@@ -45,7 +45,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         details = {} if pattern is None else {"subscribed_topic_regex": pattern}
         self.talk.come(member, instance_id=instance, **({"subscribed_topic_names": topics} | details))
 
-    @rule(member=MEMBERS, shift=EPOCHS, topics=st.none() | TOPICS, pattern=st.none() | PATTERNS, share=st.integers(0, 3))
+    @rule(
+        member=MEMBERS, shift=EPOCHS, topics=st.none() | TOPICS, pattern=st.none() | PATTERNS, share=st.integers(0, 3)
+    )
     def stay(self, member: str, shift: int, topics: list[str] | None, pattern: str | None, share: int) -> None:
         """Say that it has all or some of its partitions, or nothing about them."""
         group = self.group()
@@ -56,7 +58,12 @@ class ConsumerMachine(RuleBasedStateMachine):
         epoch = max(shift, 1) if known is None else max(known.epoch + min(shift, 1), 1)
         instance = None if known is None else known.instance_id
         self.talk.heartbeat(
-            member, epoch, instance_id=instance, subscribed_topic_names=topics, subscribed_topic_regex=pattern, owned=owned
+            member,
+            epoch,
+            instance_id=instance,
+            subscribed_topic_names=topics,
+            subscribed_topic_regex=pattern,
+            owned=owned,
         )
 
     @rule(member=MEMBERS, epoch=st.sampled_from([-1, -2]), instance=INSTANCES)
@@ -77,7 +84,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         if len(classic) > number:
             member = classic[number]
             owned = self.talk.owned(member.member_id)
-            joined = self.talk.join(member.member_id, instance=member.instance_id, protocols=words(*topics, owned=owned))
+            joined = self.talk.join(
+                member.member_id, instance=member.instance_id, protocols=words(*topics, owned=owned)
+            )
             if syncs and joined.response is not None and not joined.error:
                 self.talk.sync(joined, instance=member.instance_id)
 
@@ -142,7 +151,9 @@ class ConsumerMachine(RuleBasedStateMachine):
             for partitions in (member.progress.assigned, member.progress.revoking):
                 owned += [(topic_id, each) for topic_id, epochs in partitions.items() for each in epochs]
         assert len(owned) == len(set(owned)), "a partition has two owners"
-        shall = [(topic, each) for target in group.targets.values() for topic, found in target.items() for each in found]
+        shall = [
+            (topic, each) for target in group.targets.values() for topic, found in target.items() for each in found
+        ]
         assert len(shall) == len(set(shall)), "a partition has two targets"
 
     def teardown(self) -> None:
@@ -171,4 +182,6 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 
 TestConsumerMachine = ConsumerMachine.TestCase
-TestConsumerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, report_multiple_bugs=False)
+TestConsumerMachine.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+)

@@ -118,9 +118,7 @@ async def test_an_answer_waits_until_what_it_rests_on_is_committed(
     assert answers[0].member_epoch == 2
 
 
-async def test_a_commit_that_fails_leaves_what_the_log_says(
-    talk: Coordination, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_a_commit_that_fails_leaves_what_the_log_says(talk: Coordination, autojump_clock: trio.abc.Clock) -> None:
     talk.log.commit_seconds, talk.log.failure = 1, ErrorCode.NOT_LEADER_OR_FOLLOWER
     answer = await finished(heartbeat(talk))
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
@@ -132,9 +130,7 @@ async def test_a_commit_that_fails_leaves_what_the_log_says(
 # ---------------------------------------------------------------------- beside the loop
 
 
-async def test_patterns_are_resolved_in_a_thread(
-    talk: Coordination, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_patterns_are_resolved_in_a_thread(talk: Coordination, autojump_clock: trio.abc.Clock) -> None:
     await finished(heartbeat(talk, subscribed_topic_names=None, subscribed_topic_regex="t.*"))
     while (answer := await finished(heartbeat(talk, epoch=1))).assignment is None:
         await trio.sleep(0.1)
@@ -155,9 +151,7 @@ async def test_large_assignments_are_computed_in_a_thread(
     assert topic.partitions == [0, 1]
 
 
-async def test_many_members_share_many_partitions(
-    talk: Coordination, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_many_members_share_many_partitions(talk: Coordination, autojump_clock: trio.abc.Clock) -> None:
     """As in a large application: 100 members and 1,000 partitions, which come within two seconds."""
     talk.images.put("topic", 1000)
     epochs = {}
@@ -196,7 +190,9 @@ async def test_groups_are_described_each_once(talk: Coordination) -> None:
     assert [each.authorized_operations for each in groups[:2]] == [7, -(2**31)]
 
 
-async def test_a_large_group_is_described_in_turns_as_it_was(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_group_is_described_in_turns_as_it_was(
+    talk: Coordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for member_id in "abc":
         await finished(heartbeat(talk, member_id=member_id))
     asked = ConsumerGroupDescribeRequest(group_ids=["group"], include_authorized_operations=True)

@@ -408,7 +408,9 @@ async def test_a_log_that_ends_anywhere_in_a_change_of_protocol_has_the_old_grou
         for end in range(before, len(whole) + 1):
             batches[:] = whole[:end]
             await talk.again(nursery)
-            assert talk.kind() == (kinds[-1] if end > before else {"consumer": "classic", "classic": "consumer"}[kinds[-1]])
+            assert talk.kind() == (
+                kinds[-1] if end > before else {"consumer": "classic", "classic": "consumer"}[kinds[-1]]
+            )
             assert len(talk.members()) == count + (talk.kind() == "consumer")
         batches[:] = whole
     assert kinds == ["consumer", "classic"]

@@ -50,9 +50,7 @@ def commit_as(talk: Conversation, member_id: str, *partitions: int) -> set[int]:
         for each in partitions
     ]
     topics = [OffsetCommitRequestTopic(name="topic", partitions=committed)]
-    request = OffsetCommitRequest(
-        group_id=GROUP, member_id=member_id, generation_id_or_member_epoch=1, topics=topics
-    )
+    request = OffsetCommitRequest(group_id=GROUP, member_id=member_id, generation_id_or_member_epoch=1, topics=topics)
     (answer,) = talk.ask(request, 9).response.topics
     return {each.error_code for each in answer.partitions}
 
@@ -199,11 +197,10 @@ class Tallies:
         images = FakeImages()
         settings = GroupSettings()
         kind = shard_kind(
-            Kinds(WITH_TALLY), lambda: Shard(WITH_TALLY, GroupConfig(), images, lambda group_id: settings, make_uuid=str)
+            Kinds(WITH_TALLY),
+            lambda: Shard(WITH_TALLY, GroupConfig(), images, lambda group_id: settings, make_uuid=str),
         )
-        self.runtime = Runtime(
-            kind, self.log, wall_clock_ms=lambda: 1_700_000_000_000, run_in_thread=beside_the_loop
-        )
+        self.runtime = Runtime(kind, self.log, wall_clock_ms=lambda: 1_700_000_000_000, run_in_thread=beside_the_loop)
 
     async def start(self, nursery: trio.Nursery) -> None:
         await nursery.start(self.runtime.run)

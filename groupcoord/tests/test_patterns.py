@@ -33,9 +33,7 @@ def test_what_re2_does_not_know_is_refused_with_words(pattern: str) -> None:
     assert refusal.value.message is not None and "b'" not in refusal.value.message
 
 
-@pytest.mark.parametrize(
-    "pattern", ["x" * (CHARACTERS_MAX + 1), "(a|b)*" * 800, r"(\pL{1,50}){20}", "\ud800"]
-)
+@pytest.mark.parametrize("pattern", ["x" * (CHARACTERS_MAX + 1), "(a|b)*" * 800, r"(\pL{1,50}){20}", "\ud800"])
 def test_patterns_have_limits(pattern: str) -> None:
     with pytest.raises(KafkaError) as refusal:
         Pattern(pattern)

@@ -190,7 +190,9 @@ def test_no_offset_of_a_deleted_topic_is_missed_when_its_transaction_ends_in_bet
     offsets = Offsets(metadata_max=100, retention_ms=1)
     for record_offset, (group, producer_id) in enumerate((("a", -1), ("b", PRODUCER), ("c", PRODUCER))):
         value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=0)
-        offsets.replay(OffsetRecord(OffsetCommitKey(group=group, topic="t", partition=0), value), record_offset, producer_id)
+        offsets.replay(
+            OffsetRecord(OffsetCommitKey(group=group, topic="t", partition=0), value), record_offset, producer_id
+        )
     walk = offsets.places_of_topics({"t": bytes(16)})
     found = {next(walk)}
     offsets.replay_marker(PRODUCER, committed=True)

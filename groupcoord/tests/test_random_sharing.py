@@ -65,7 +65,9 @@ class Members(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data(), is_thief=st.booleans())
     def acknowledge(self, data: st.DataObject, is_thief: bool) -> None:
-        member = data.draw(members) if is_thief else data.draw(st.sampled_from(sorted({m for m, _ in self.held.values()})))
+        member = (
+            data.draw(members) if is_thief else data.draw(st.sampled_from(sorted({m for m, _ in self.held.values()})))
+        )
         start = data.draw(st.sampled_from(sorted(self.held)))
         length = data.draw(st.integers(1, 8))
         types = data.draw(st.lists(kinds, min_size=length, max_size=length) | kinds.map(lambda kind: [kind]))

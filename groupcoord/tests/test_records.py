@@ -129,7 +129,10 @@ def test_tombstones_have_no_value() -> None:
 
 def test_what_is_written_needs_no_other_codecs_than_those_loaded_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codecs come from files. A thread loads them before the coordinator loads its first partition."""
-    key, value = OffsetCommitKey(group="g", topic="t", partition=0), {"offset": 1, "metadata": "", "commit_timestamp": 1}
+    key, value = (
+        OffsetCommitKey(group="g", topic="t", partition=0),
+        {"offset": 1, "metadata": "", "commit_timestamp": 1},
+    )
     group = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=[])
     records = [
         OffsetRecord(key, OffsetCommitValue(**value)),

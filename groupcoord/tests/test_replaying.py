@@ -150,11 +150,18 @@ def batch_of(step: Any, offset: int) -> bytes:
             value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)
             record: Any = OffsetRecord(OffsetCommitKey(group=group, topic=topic, partition=partition), value)
             pair = FORMATS.encode_record(record)
-            transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+            transaction = {
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "base_sequence": 0,
+                "is_transactional": True,
+            }
             return encode_batch([Record(0, 0, *pair)], base_offset=offset, **({} if producer_id < 0 else transaction))
         case ("newer", (group, topic, partition)):
             key = OffsetCommitKey(group=group, topic=topic, partition=partition)
-            pair = FORMATS.encode_record(OffsetRecord(key, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1)))
+            pair = FORMATS.encode_record(
+                OffsetRecord(key, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1))
+            )
             return encode_batch([Record(0, 0, pair[0], b"\0\x09of another release")], base_offset=offset)
         case ("tombstone", place):
             record = offset_tombstone(*place)

@@ -352,7 +352,9 @@ async def test_request_after_a_deadline_is_judged_as_if_it_had_been_kept(
     request = HeartbeatRequest(group_id="group", generation_id=1, member_id=joined.member_id)
     await trio.sleep(9.999)
     delete = DeleteGroupsRequest(groups_names=["group"])
-    assert (await finished(talk.groups.administration.delete_groups(delete))).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    assert (await finished(talk.groups.administration.delete_groups(delete))).results[
+        0
+    ].error_code == ErrorCode.NON_EMPTY_GROUP
     await trio.sleep(0.001 + lateness_ms / 1000)
     assert talk.groups.classic.heartbeat(request).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     described = talk.groups.classic.describe_groups(DescribeGroupsRequest(groups=["group"]), api_version=5)
@@ -555,7 +557,10 @@ async def test_a_long_deletion_stops_where_the_partition_is_lost(
 
 
 async def test_bug_in_a_settlement_leaves_nobody_without_an_answer(
-    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nursery: trio.Nursery,
 ) -> None:
     talk = Coordination(group_initial_rebalance_delay_ms=0)
     await talk.start(nursery)

@@ -110,7 +110,9 @@ async def test_leave_before_version_3_has_one_member_and_one_error(
     unknown = talk.groups.classic.leave_group(LeaveGroupRequest(group_id="group", member_id="who"), api_version=2)
     assert (unknown.error_code, unknown.members) == (ErrorCode.UNKNOWN_MEMBER_ID, [])
     joined = await finished(talk.join())
-    left = talk.groups.classic.leave_group(LeaveGroupRequest(group_id="group", member_id=joined.member_id), api_version=0)
+    left = talk.groups.classic.leave_group(
+        LeaveGroupRequest(group_id="group", member_id=joined.member_id), api_version=0
+    )
     assert (left.error_code, left.members) == (ErrorCode.NONE, [])
 
 
@@ -180,7 +182,9 @@ async def test_all_offsets_by_topic_id_leave_out_topics_that_are_gone(talk: Coor
 async def test_one_group_is_fetched_before_version_8(talk: Coordination, version: int) -> None:
     talk.commit(5)
     topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0, 1])]
-    response = talk.groups.offsets.offset_fetch(OffsetFetchRequest(group_id="group", topics=topics), api_version=version)
+    response = talk.groups.offsets.offset_fetch(
+        OffsetFetchRequest(group_id="group", topics=topics), api_version=version
+    )
     assert [each.committed_offset for each in response.topics[0].partitions] == [5, -1]
     assert response.error_code == ErrorCode.NONE
 
@@ -209,7 +213,9 @@ async def test_error_of_a_fetched_group_is_told_as_the_version_can(
 ) -> None:
     talk.groups.on_resignation(talk.groups.partition_for("group"))
     topics = [OffsetFetchRequestTopic(name="topic", partition_indexes=[0])]
-    response = talk.groups.offsets.offset_fetch(OffsetFetchRequest(group_id="group", topics=topics), api_version=version)
+    response = talk.groups.offsets.offset_fetch(
+        OffsetFetchRequest(group_id="group", topics=topics), api_version=version
+    )
     if top_level:
         assert (response.error_code, response.topics) == (ErrorCode.NOT_COORDINATOR, [])
     else:
@@ -343,7 +349,9 @@ async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk:
     talk.groups.on_resignation(0)
     assert talk.groups.administration.list_groups(ListGroupsRequest()).error_code == ErrorCode.NONE
     talk.groups.on_election(0)
-    assert talk.groups.administration.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (
+        talk.groups.administration.list_groups(ListGroupsRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
 
 
 async def test_all_offsets_of_several_groups_are_fetched_in_turns(
@@ -459,7 +467,9 @@ async def test_a_large_fetch_is_answered_in_parts_as_a_small_one(talk: Coordinat
                 assert [each.partition_index for each in topic.partitions] == indexes
             assert [each.committed_offset for each in answer.topics[0].partitions[:2]] == [5, -1]
     older = [OffsetFetchRequestTopic(name=each.name, partition_indexes=indexes) for each in topics]
-    response = await finished(talk.groups.offsets.offset_fetch(OffsetFetchRequest(group_id="group", topics=older), api_version=5))
+    response = await finished(
+        talk.groups.offsets.offset_fetch(OffsetFetchRequest(group_id="group", topics=older), api_version=5)
+    )
     assert [(each.name, len(each.partitions)) for each in response.topics] == [
         (name, len(indexes)) for name in ("topic", "none", "other")
     ]

@@ -71,9 +71,7 @@ subscription = st.dictionaries(
     st.sampled_from([f"m{number}" for number in range(8)]), st.frozensets(st.sampled_from([A, B])), max_size=8
 )
 assignable = st.dictionaries(st.sampled_from([A, B]), st.frozensets(st.integers(0, 9), min_size=1), max_size=2)
-current = st.dictionaries(
-    st.sampled_from([f"m{number}" for number in range(8)]), assignable, max_size=8
-)
+current = st.dictionaries(st.sampled_from([f"m{number}" for number in range(8)]), assignable, max_size=8)
 
 
 @given(subscription, assignable, current)
@@ -86,7 +84,9 @@ def test_every_partition_that_somebody_reads_is_assigned_and_nothing_else(
     assert assigned.keys() == subscriptions.keys()
     for member, topics in assigned.items():
         assert topics.keys() <= subscriptions[member] and all(topics.values())
-    read = {(topic, index) for topics in subscriptions.values() for topic in topics for index in partitions.get(topic, ())}
+    read = {
+        (topic, index) for topics in subscriptions.values() for topic in topics for index in partitions.get(topic, ())
+    }
     assert shared(assigned).keys() == read
     again = assign(subscriptions, partitions, assigned)
     assert shared(again).keys() == read

@@ -114,15 +114,15 @@ class ShareCoordination:
         return self.coordinator.write(request, api_version=1)
 
     def read(self, *partitions: int, leader_epoch: int = 0) -> Any:
-        data = [read_share_group_state.PartitionData(partition=index, leader_epoch=leader_epoch) for index in partitions]
+        data = [
+            read_share_group_state.PartitionData(partition=index, leader_epoch=leader_epoch) for index in partitions
+        ]
         topics = [read_share_group_state.ReadStateData(topic_id=self.topic_id, partitions=data)]
         request = read_share_group_state.ReadShareGroupStateRequest(group_id="group", topics=topics)
         return self.coordinator.read(request, api_version=0)
 
     def summaries(self, *partitions: int) -> Any:
-        data = [
-            read_share_group_state_summary.PartitionData(partition=index, leader_epoch=0) for index in partitions
-        ]
+        data = [read_share_group_state_summary.PartitionData(partition=index, leader_epoch=0) for index in partitions]
         topics = [read_share_group_state_summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=data)]
         request = read_share_group_state_summary.ReadShareGroupStateSummaryRequest(group_id="group", topics=topics)
         return self.coordinator.read_summary(request, api_version=1)
@@ -199,9 +199,7 @@ async def test_requests_about_nothing_get_no_results(
         assert (await finished(talk.coordinator.write(request, api_version=1))).results == []
 
 
-async def test_write_is_answered_when_it_is_committed(
-    autojump_clock: trio.abc.Clock, nursery: trio.Nursery
-) -> None:
+async def test_write_is_answered_when_it_is_committed(autojump_clock: trio.abc.Clock, nursery: trio.Nursery) -> None:
     talk = ShareCoordination()
     await talk.start(nursery)
     talk.initialize(0)

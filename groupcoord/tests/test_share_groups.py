@@ -142,7 +142,12 @@ def test_what_a_member_says_of_itself_is_kept_and_described() -> None:
     assert (member.rack_id, member.client_id, member.client_host) == ("r1", "c2", "/127.0.0.1")
     assert member.subscribed_topic_names == ["other", "topic"]
     group = talk.described()
-    assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == ("Stable", 2, 2, "simple")
+    assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
+        "Stable",
+        2,
+        2,
+        "simple",
+    )
 
 
 # ---------------------------------------------------------------------- initialization
@@ -365,7 +370,12 @@ def test_share_groups_are_listed() -> None:
     talk = ShareTalk()
     talk.beat("m", 0)
     (group,) = talk.listed(types=["share"])
-    assert (group.group_id, group.protocol_type, group.group_state, group.group_type) == (GROUP, "share", "Stable", "share")
+    assert (group.group_id, group.protocol_type, group.group_state, group.group_type) == (
+        GROUP,
+        "share",
+        "Stable",
+        "share",
+    )
     assert talk.listed(types=["classic"]) == []
 
 

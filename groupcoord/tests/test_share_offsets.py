@@ -45,9 +45,15 @@ def test_offsets_of_a_new_group_are_set() -> None:
 def test_what_does_not_exist_has_no_offset() -> None:
     talk = ShareTalk()
     response = talk.alter(("topic", 0, 1), ("nowhere", 0, 1), ("topic", 2, 1), ("nowhere", -1, 1))
-    assert [(each.topic_name, each.topic_id) for each in response.responses] == [("nowhere", bytes(16)), ("topic", TOPIC)]
+    assert [(each.topic_name, each.topic_id) for each in response.responses] == [
+        ("nowhere", bytes(16)),
+        ("topic", TOPIC),
+    ]
     assert [each.error_code for each in response.responses[0].partitions] == [UNKNOWN, UNKNOWN]
-    assert [(each.partition_index, each.error_code) for each in response.responses[1].partitions] == [(0, 0), (2, UNKNOWN)]
+    assert [(each.partition_index, each.error_code) for each in response.responses[1].partitions] == [
+        (0, 0),
+        (2, UNKNOWN),
+    ]
     assert partitions_in(talk.asked[0]) == {TOPIC: [0]}
 
 

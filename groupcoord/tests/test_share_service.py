@@ -100,7 +100,9 @@ async def talk(nursery: trio.Nursery) -> ShareGroupsTalk:
 
 
 @pytest.mark.parametrize("commit_seconds", [0, 1])
-async def test_a_member_does_not_wait_for_the_share_coordinator(autojump_clock: MockClock, talk: ShareGroupsTalk, commit_seconds: int) -> None:
+async def test_a_member_does_not_wait_for_the_share_coordinator(
+    autojump_clock: MockClock, talk: ShareGroupsTalk, commit_seconds: int
+) -> None:
     talk.log.commit_seconds, talk.share_coordinators.seconds = commit_seconds, 10
     response = await talk.beat()
     assert (response.error_code, response.member_epoch, talk.share_coordinators.known) == (0, 2, {})
@@ -111,7 +113,9 @@ async def test_a_member_does_not_wait_for_the_share_coordinator(autojump_clock: 
     assert [each.partitions for each in response.assignment.topic_partitions] == [[0, 1]]
 
 
-async def test_initialization_begins_though_the_member_has_hung_up(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_initialization_begins_though_the_member_has_hung_up(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     talk.log.commit_seconds = 1
     with trio.move_on_after(0.5):
         await talk.beat()
@@ -147,7 +151,9 @@ async def test_partitions_that_are_refused_are_begun_again(autojump_clock: MockC
         {"member_epoch": -2},
     ],
 )
-async def test_heartbeats_that_no_group_would_take(autojump_clock: MockClock, talk: ShareGroupsTalk, wrong: dict[str, Any]) -> None:
+async def test_heartbeats_that_no_group_would_take(
+    autojump_clock: MockClock, talk: ShareGroupsTalk, wrong: dict[str, Any]
+) -> None:
     given = {"group_id": "group", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ["topic"]}
     request = ShareGroupHeartbeatRequest(**(given | wrong))
     response = await finished(talk.groups.share.heartbeat(request, client_id="c", client_host="/h"))
@@ -156,7 +162,9 @@ async def test_heartbeats_that_no_group_would_take(autojump_clock: MockClock, ta
     assert bool(response.error_message) is (0 < len(request.member_id) <= 36)
 
 
-async def test_nobody_names_more_than_is_looked_at_in_one_step(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_nobody_names_more_than_is_looked_at_in_one_step(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     many = [f"t{number}" for number in range(NAMED_MAX + 1)]
     refused = [
         await talk.beat(subscribed_topic_names=many),
@@ -196,7 +204,9 @@ async def test_a_group_without_a_name_cannot_be_described(autojump_clock: MockCl
 # ---------------------------------------------------------------------- offsets
 
 
-async def test_altered_offsets_are_described_with_what_is_left(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_altered_offsets_are_described_with_what_is_left(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     response = await talk.alter("topic", 7, 40)
     assert [each.error_code for each in response.responses[0].partitions] == [0, 0]
     talk.share_coordinators.delivered = 3
@@ -207,7 +217,9 @@ async def test_altered_offsets_are_described_with_what_is_left(autojump_clock: M
     assert [each.leader_epoch for each in named.topics[0].partitions] == [4]
 
 
-async def test_offsets_that_the_share_coordinator_refuses_are_not_set(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_offsets_that_the_share_coordinator_refuses_are_not_set(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     talk.share_coordinators.errors[TOPIC, 1] = ErrorCode.FENCED_STATE_EPOCH
     response = await talk.alter("topic", 7, 40)
     assert [each.error_code for each in response.responses[0].partitions] == [0, ErrorCode.FENCED_STATE_EPOCH]
@@ -265,20 +277,26 @@ async def test_an_end_that_nobody_knows_is_an_error(autojump_clock: MockClock, t
     assert (partition.error_code, partition.start_offset, partition.lag) == (ErrorCode.LEADER_NOT_AVAILABLE, 0, -1)
 
 
-async def test_what_the_share_coordinator_does_not_say_has_no_start(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_what_the_share_coordinator_does_not_say_has_no_start(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     await talk.alter("topic", 7)
     talk.share_coordinators.errors[TOPIC, 0] = ErrorCode.NOT_COORDINATOR
     assert starts(await talk.described(("topic", [0]))) == {"topic": [(0, -1, -1)]}
 
 
 @pytest.mark.parametrize(("group", "partitions"), [("", [0]), ("group", []), ("group", [-1])])
-async def test_descriptions_that_kafka_fails_over(autojump_clock: MockClock, talk: ShareGroupsTalk, group: str, partitions: list[int]) -> None:
+async def test_descriptions_that_kafka_fails_over(
+    autojump_clock: MockClock, talk: ShareGroupsTalk, group: str, partitions: list[int]
+) -> None:
     answer = await talk.described(("topic", partitions), group=group)
     assert (answer.error_code, answer.topics) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
     assert (await talk.described(group=group)).error_code == ErrorCode.NONE
 
 
-async def test_offsets_are_deleted_first_at_the_share_coordinator(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_offsets_are_deleted_first_at_the_share_coordinator(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     await talk.alter("topic", 7, 8)
     await talk.alter("other", 9)
     talk.share_coordinators.errors[OTHER, 0] = ErrorCode.NOT_COORDINATOR
@@ -315,7 +333,9 @@ async def test_groups_of_all_kinds_are_deleted_in_one_request(autojump_clock: Mo
     assert (await talk.group("busy")).error_code == ErrorCode.NONE
 
 
-async def test_a_group_stays_while_its_state_cannot_be_deleted(autojump_clock: MockClock, talk: ShareGroupsTalk) -> None:
+async def test_a_group_stays_while_its_state_cannot_be_deleted(
+    autojump_clock: MockClock, talk: ShareGroupsTalk
+) -> None:
     await talk.alter("topic", 7)
     talk.share_coordinators.errors[TOPIC, 0] = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await talk.delete_groups("group") == {"group": ErrorCode.COORDINATOR_NOT_AVAILABLE}

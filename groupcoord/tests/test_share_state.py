@@ -50,7 +50,9 @@ class Conversation:
     """What leaders say to a shard and hear from it, with a log that commits at once and time that moves when told."""
 
     def __init__(self, updates_per_snapshot: int = 3) -> None:
-        self.config = ShareCoordinatorConfig(share_coordinator_snapshot_update_records_per_snapshot=updates_per_snapshot)
+        self.config = ShareCoordinatorConfig(
+            share_coordinator_snapshot_update_records_per_snapshot=updates_per_snapshot
+        )
         partitions = SimpleNamespace(partitions=range(600))
         self.topics = SimpleNamespace(topic_by_id={TOPIC: partitions, OTHER: partitions})
         self.now_ms = 0
@@ -104,7 +106,9 @@ class Conversation:
 
     # ------------------------------------------------------------------ what leaders say
 
-    def initialize(self, start_offset: int = -1, *, state_epoch: int = 0, key: SharePartitionKey | None = None) -> Asked:
+    def initialize(
+        self, start_offset: int = -1, *, state_epoch: int = 0, key: SharePartitionKey | None = None
+    ) -> Asked:
         return self.ask(InitializeState(key or share_partition(), state_epoch, start_offset))
 
     def write(
@@ -474,6 +478,12 @@ def test_random_conversations_survive_refusals_restarts_and_pruning(seed: int) -
 def _without_epochs(states: dict[Any, Any]) -> dict[Any, Any]:
     """Without what only the records that were cut off told: the highest leader epoch, and when a snapshot was due."""
     return {
-        key: (state.start_offset, state.state_epoch, state.leader_epoch, state.state_batches, state.delivery_complete_count)
+        key: (
+            state.start_offset,
+            state.state_epoch,
+            state.leader_epoch,
+            state.state_batches,
+            state.delivery_complete_count,
+        )
         for key, state in states.items()
     }

@@ -81,7 +81,8 @@ def test_batch_holds_the_records_and_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [(None, b""), (b"\x00", b""), (b"\x00\x05" + KEY_REST, b"\x00\x00"), (b"\x00\x01" + KEY_REST, None)]
+    ("key", "value"),
+    [(None, b""), (b"\x00", b""), (b"\x00\x05" + KEY_REST, b"\x00\x00"), (b"\x00\x01" + KEY_REST, None)],
 )
 def test_other_records_are_left_alone(key: bytes | None, value: bytes | None) -> None:
     assert decode_record(key, value) is None

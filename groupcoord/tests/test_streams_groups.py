@@ -235,7 +235,9 @@ def test_a_member_whose_next_step_the_log_refuses_need_not_give_up_anything() ->
 def test_a_group_whose_topology_is_lost_refuses_heartbeats_and_does_no_harm_to_others() -> None:
     talk = Streams()
     talk.enter("a")
-    talk.log = [each for each in talk.log if not isinstance(talk.formats.decode_record(*each).key, StreamsGroupTopologyKey)]
+    talk.log = [
+        each for each in talk.log if not isinstance(talk.formats.decode_record(*each).key, StreamsGroupTopologyKey)
+    ]
     talk.restart()
     assert talk.beat("a", 2).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert talk.enter("a").error_code == ErrorCode.NONE

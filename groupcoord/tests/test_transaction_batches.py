@@ -34,9 +34,7 @@ async def states(talk: Coordination, *names: str) -> list[str]:
     return [each.transaction_state for each in await talk.describe(*names)]
 
 
-async def test_overdue_transactions_with_long_names_are_aborted(
-    talk: Coordination, autojump_clock: Clock
-) -> None:
+async def test_overdue_transactions_with_long_names_are_aborted(talk: Coordination, autojump_clock: Clock) -> None:
     names = [*LONG, "short"]
     for name in names:
         await talk.add(await talk.init(name, timeout_ms=1_000), {"topic": [0]}, name=name)
@@ -45,9 +43,7 @@ async def test_overdue_transactions_with_long_names_are_aborted(
     assert sorted(owed.transactional_id for _, owed in talk.markers.owed) == sorted(names)
 
 
-async def test_one_that_is_too_large_alone_keeps_nobody_else(
-    talk: Coordination, autojump_clock: Clock
-) -> None:
+async def test_one_that_is_too_large_alone_keeps_nobody_else(talk: Coordination, autojump_clock: Clock) -> None:
     names = [*LONG, "short"]
     for name in names:
         await talk.add(await talk.init(name, timeout_ms=1_000), {"topic": [0]}, name=name)
@@ -59,9 +55,7 @@ async def test_one_that_is_too_large_alone_keeps_nobody_else(
     assert await states(talk, *names) == ["PrepareAbort"] * 7
 
 
-async def test_ids_with_long_names_expire(
-    talk: Coordination, autojump_clock: Clock
-) -> None:
+async def test_ids_with_long_names_expire(talk: Coordination, autojump_clock: Clock) -> None:
     for name in LONG:
         await talk.init(name)
     config = talk.config

@@ -94,7 +94,9 @@ async def test_a_marker_stands_behind_the_commits_before_it(
     assert gathered.is_ready
     # All plain commits are behind the transaction's own offset in the log, so they win.
     assert offset_of(committed(talk)) == 4
-    headers = [header for data in talk.log.batches[talk.groups.partition_for("group")] for header, _, _ in iter_batches(data)]
+    headers = [
+        header for data in talk.log.batches[talk.groups.partition_for("group")] for header, _, _ in iter_batches(data)
+    ]
     assert [header.is_control for header in headers] == [False, False, False, True]
 
 

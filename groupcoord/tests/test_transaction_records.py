@@ -1,6 +1,5 @@
 """The records of the transaction topic, against bytes that Apache Kafka 4.3.1 and 3.9.2 wrote."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,7 +162,10 @@ def test_a_batch_of_records() -> None:
     batch = encode_records([TransactionRecord(ID, MEANT_4[EMPTY]), TransactionRecord(ID, None)], 7)
     ((header, start, end),) = iter_batches(batch)
     assert crc_is_valid(batch, start, end) and not header.is_compressed and header.max_timestamp == 7
-    assert [(each.key, each.value) for each in decode_records(batch)] == [(KAFKA_KEY, KAFKA_4[EMPTY]), (KAFKA_KEY, None)]
+    assert [(each.key, each.value) for each in decode_records(batch)] == [
+        (KAFKA_KEY, KAFKA_4[EMPTY]),
+        (KAFKA_KEY, None),
+    ]
 
 
 def test_codecs_are_loaded_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:

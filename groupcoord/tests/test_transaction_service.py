@@ -303,9 +303,7 @@ async def test_many_transactions_in_one_request(talk: Coordination) -> None:
     assert found == {"tx0": 0, "tx1": FENCED, "tx2": 0}
 
 
-async def test_very_many_partitions_are_looked_up_in_turns(
-    talk: Coordination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_very_many_partitions_are_looked_up_in_turns(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_S", 0)
     count = ELEMENTS_PER_TURN + 1
     talk.topics.counts["topic"] = count
@@ -380,7 +378,9 @@ async def test_the_offsets_of_a_group_take_part(talk: Coordination) -> None:
 async def test_a_long_request_hears_of_each_transaction_once(talk: Coordination) -> None:
     producer = await talk.init()
     await talk.add(producer, {"topic": [0, 1, 2]})
-    assert [each.transactional_id for each in await talk.describe(*[ID] * DESCRIBED_AS_NAMED)] == [ID] * DESCRIBED_AS_NAMED
+    assert [each.transactional_id for each in await talk.describe(*[ID] * DESCRIBED_AS_NAMED)] == [
+        ID
+    ] * DESCRIBED_AS_NAMED
     # Each of these names takes three bytes, and asks for all partitions of a transaction.
     states = await talk.describe(*["nobody", ID] * DESCRIBED_AS_NAMED)
     assert [each.transactional_id for each in states] == ["nobody", ID]
@@ -411,9 +411,7 @@ async def test_markers_are_owed_only_when_the_decision_is_committed(
     producer = await talk.init()
     await talk.add(producer, {"topic": [0]})
     talk.log.commit_seconds = 1
-    request = EndTxnRequest(
-        transactional_id=ID, producer_id=producer.producer_id, producer_epoch=0, committed=True
-    )
+    request = EndTxnRequest(transactional_id=ID, producer_id=producer.producer_id, producer_epoch=0, committed=True)
     answer = talk.service.end_txn(request, api_version=5)
     assert isinstance(answer, PendingAnswer) and not talk.markers.owed
     assert (await talk.end(producer)).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -503,9 +501,7 @@ async def test_a_list_and_its_filters(talk: Coordination) -> None:
 async def test_a_long_list_is_made_in_turns(talk: Coordination) -> None:
     for number in range(ELEMENTS_PER_TURN + 1):
         await talk.init(f"tx{number}")
-    answer = listing.list_transactions(
-        talk.service, ListTransactionsRequest(state_filters=[], producer_id_filters=[])
-    )
+    answer = listing.list_transactions(talk.service, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     assert isinstance(answer, Coroutine)
     assert len((await answer).transaction_states) == ELEMENTS_PER_TURN + 1
 
@@ -529,14 +525,10 @@ async def test_another_broker_may_be_the_coordinator(nursery: trio.Nursery) -> N
     assert producer.error_code == ErrorCode.NOT_COORDINATOR and talk.blocks == 0
     assert (await talk.end(producer)).error_code == ErrorCode.NOT_COORDINATOR
     assert (await talk.describe(ID))[0].error_code == ErrorCode.NOT_COORDINATOR
-    assert await talk.add(producer, {"topic": [0]}, version=4, verify=True) == {
-        ("topic", 0): ErrorCode.NOT_COORDINATOR
-    }
+    assert await talk.add(producer, {"topic": [0]}, version=4, verify=True) == {("topic", 0): ErrorCode.NOT_COORDINATOR}
 
 
-async def test_while_a_partition_is_loaded_its_ids_wait(
-    nursery: trio.Nursery, autojump_clock: trio.abc.Clock
-) -> None:
+async def test_while_a_partition_is_loaded_its_ids_wait(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination()
     talk.service.start_in(nursery)
     talk.log.load_seconds = 5

@@ -247,9 +247,12 @@ async def test_a_member_is_fenced_by_generation_member_and_instance(talk: Coordi
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [(3, ErrorCode.ILLEGAL_GENERATION), (5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
+    ("version", "expected"),
+    [(3, ErrorCode.ILLEGAL_GENERATION), (5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)],
 )
-async def test_a_group_that_does_not_exist_has_no_members(talk: Coordination, version: int, expected: ErrorCode) -> None:
+async def test_a_group_that_does_not_exist_has_no_members(
+    talk: Coordination, version: int, expected: ErrorCode
+) -> None:
     assert await code_of(ask(talk, version=version, member_id="m", generation_id_or_member_epoch=1)) is expected
     assert await code_of(ask(talk, version=version)) is ErrorCode.NONE
 
@@ -264,7 +267,9 @@ async def test_a_group_has_a_name(talk: Coordination) -> None:
 
 async def test_what_does_not_exist_is_refused_and_the_rest_kept(talk: Coordination) -> None:
     topics = [
-        TxnOffsetCommitRequestTopic(name="topic", partitions=[partition(0, 5), partition(7, 5), partition(1, 6, "x" * 5000)]),
+        TxnOffsetCommitRequestTopic(
+            name="topic", partitions=[partition(0, 5), partition(7, 5), partition(1, 6, "x" * 5000)]
+        ),
         TxnOffsetCommitRequestTopic(name="nowhere", partitions=[partition(0, 5)]),
     ]
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -334,8 +339,6 @@ def test_a_stamped_batch_differs_in_its_header_alone() -> None:
     records = [Record(0, 1, b"k", b"v")]
     plain = encode_batch(records)
     stamped = Transaction(PRODUCER, EPOCH, None).stamped(plain)
-    assert stamped == encode_batch(
-        records, producer_id=PRODUCER, producer_epoch=EPOCH, is_transactional=True
-    )
+    assert stamped == encode_batch(records, producer_id=PRODUCER, producer_epoch=EPOCH, is_transactional=True)
     assert read_header(stamped).is_transactional
     assert [record.value for record in decode_records(stamped)] == [b"v"]

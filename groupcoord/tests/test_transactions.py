@@ -656,8 +656,10 @@ def test_a_transaction_that_is_too_old_is_told_of_with_its_id(told: pytest.LogCa
     talk.refuse_appends = NONE
     talk.advance(20 * SECOND_MS)
     assert told.messages == [
-        (f"Transaction of 'tx' is aborted, because it is older than its timeout of {TIMEOUT_MS} ms: producer id"
-        f" {late.producer_id}, epoch {late.producer_epoch}, 2 partitions. That producer is fenced")
+        (
+            f"Transaction of 'tx' is aborted, because it is older than its timeout of {TIMEOUT_MS} ms: producer id"
+            f" {late.producer_id}, epoch {late.producer_epoch}, 2 partitions. That producer is fenced"
+        )
     ]
     talk.write_markers()
     told.clear()
@@ -682,6 +684,8 @@ def test_a_producer_in_whose_place_another_one_comes_is_told_of(told: pytest.Log
     told.clear()
     talk.init()
     assert told.messages == [
-        (f"Transaction of 'tx' is aborted, because another producer has come for that id: producer id {first.producer_id}, epoch 2,"
-        " 2 partitions. That producer is fenced")
+        (
+            f"Transaction of 'tx' is aborted, because another producer has come for that id: producer id {first.producer_id}, epoch 2,"
+            " 2 partitions. That producer is fenced"
+        )
     ]

@@ -152,9 +152,7 @@ class Transactions:
     ) -> ErrorCode:
         version = self.transaction_version if version is None else version
         partitions = frozenset(places) or PLACES
-        request = AddPartitions(
-            transactional_id, producer.producer_id, producer.producer_epoch, partitions, version
-        )
+        request = AddPartitions(transactional_id, producer.producer_id, producer.producer_epoch, partitions, version)
         return self.ask(request).error
 
     def end(

@@ -24,9 +24,7 @@ def list_transactions(
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code, unknown_state_filters=[], transaction_states=[])
     unknown = list(dict.fromkeys(name for name in request.state_filters if name not in STATES_BY_NAME))
-    response = ListTransactionsResponse(
-        error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=[]
-    )
+    response = ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=[])
     listed = _listed(shards, _filter(request, coordinator.timestamp_ms()))
     if sum(map(len, shards)) > ELEMENTS_PER_TURN:
         return _list_in_turns(response, listed)

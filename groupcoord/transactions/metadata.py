@@ -26,6 +26,7 @@ EPOCH_EXHAUSTED = EPOCH_MAX - 1
 EPOCH_PER_TRANSACTION = 2
 """Since this transaction.version every transaction has an epoch of its own (KIP-890)."""
 
+
 class TransactionState(IntEnum):
     """Kafka's states, with the numbers that stand in records."""
 

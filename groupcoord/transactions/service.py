@@ -310,7 +310,9 @@ class TransactionCoordinator:
 
         return then(self._add_checked(transaction, wanted, client), finish)
 
-    def take_part(self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool) -> Worked[Given[Errors]]:
+    def take_part(
+        self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool
+    ) -> Worked[Given[Errors]]:
         """As `add_partitions` for this broker itself: what became of each partition."""
         if len(partitions) > ELEMENTS_PER_TURN:
             return self._take_part_in_turns(producer, partitions, verify_only=verify_only)
@@ -382,9 +384,7 @@ class TransactionCoordinator:
         absent = ErrorCode.TRANSACTION_ABORTABLE
         return {each: ErrorCode.NONE if each in known.partitions else absent for each in wanted}
 
-    def _add(
-        self, producer: Producer, partitions: Partitions, transaction_version: int
-    ) -> Given[ProducerAnswer]:
+    def _add(self, producer: Producer, partitions: Partitions, transaction_version: int) -> Given[ProducerAnswer]:
         if not producer.transactional_id:
             return ProducerAnswer(ErrorCode.INVALID_REQUEST)
         return self._submit(AddPartitions(*producer, partitions, transaction_version))

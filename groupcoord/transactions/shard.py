@@ -474,4 +474,3 @@ def _come_again(known: TransactionMetadata) -> ProducerAnswer:
 
 def _present_producer(known: TransactionMetadata) -> ProducerAnswer:
     return ProducerAnswer(ErrorCode.NONE, known.producer_id, known.producer_epoch)
-

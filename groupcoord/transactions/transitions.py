@@ -234,9 +234,7 @@ def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending
     )
 
 
-def verify(
-    known: TransactionMetadata | None, producer_id: int, producer_epoch: int
-) -> ErrorCode:
+def verify(known: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> ErrorCode:
     """Whether a producer may ask which partitions take part in its transaction."""
     error = check_producer(known, producer_id, producer_epoch)
     if error or known is None:
@@ -351,9 +349,7 @@ def _prepared(
 
 def complete(known: TransactionMetadata, timestamp_ms: int) -> TransactionMetadata:
     """All markers are written. A producer id whose epochs are used up gives way to the next one."""
-    is_replaced = (
-        known.client_transaction_version >= EPOCH_PER_TRANSACTION and known.next_producer_id != NO_PRODUCER_ID
-    )
+    is_replaced = known.client_transaction_version >= EPOCH_PER_TRANSACTION and known.next_producer_id != NO_PRODUCER_ID
     return known.moved(
         _complete(is_commit=known.is_committing),
         producer_id=known.next_producer_id if is_replaced else known.producer_id,

@@ -129,7 +129,9 @@ def deleted_topic_path(topic: str) -> str:
 def _below(parent: str, name: str) -> str:
     """The path of a child. KafkaError: a path of that name would lead elsewhere."""
     if "/" in name or name in NO_NAMES:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"there is no node for topic {name[:TOPIC_NAME_LENGTH_MAX]!r}"
+        )
     return f"{parent}/{name}"
 
 
@@ -410,7 +412,9 @@ def encode_config_change(entity_path: str) -> bytes:
 def decode_config_change(data: bytes) -> str:
     """The entity whose settings changed, as "topics/<name>"; version 1 named type and entity apart."""
     node = _decode(data)
-    path = node.get("entity_path") if node.get("version") == 2 else f"{node.get('entity_type')}/{node.get('entity_name')}"
+    path = (
+        node.get("entity_path") if node.get("version") == 2 else f"{node.get('entity_type')}/{node.get('entity_name')}"
+    )
     if not isinstance(path, str) or node.get("version") not in (1, 2):
         raise MalformedNode("not a notice of changed settings")
     return path

@@ -29,7 +29,9 @@ def place_replicas(
     # After this many partitions both the first replica and the shift of the followers begin again. So ten thousand
     # partitions cost no more than one period.
     period = len(row) * (len(row) - 1) or 1  # then all begins again
-    placed = [_replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))]
+    placed = [
+        _replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))
+    ]
     return [placed[number % period] for number in range(partition_count)]
 
 

@@ -156,7 +156,9 @@ class Sender:
             live_brokers=[_live_broker(broker) for broker in self.brokers.values()],
         )
 
-    def _stop_replica(self, receiver: int, told: Mapping[TopicPartition, tuple[int, bool]]) -> Steps[StopReplicaRequest]:
+    def _stop_replica(
+        self, receiver: int, told: Mapping[TopicPartition, tuple[int, bool]]
+    ) -> Steps[StopReplicaRequest]:
         topics: dict[str, StopReplicaTopicState] = {}
         for (topic, index), (leader_epoch, delete) in told.items():
             yield

@@ -328,7 +328,9 @@ class PartitionStates(PartitionTable):
             topic=name,
             assignment=assignment,
             configs=configs,
-            states=self._first_states(name, assigned_all(assignment, range(min(len(replicas), FIRST_STATES_PER_WRITE)))),
+            states=self._first_states(
+                name, assigned_all(assignment, range(min(len(replicas), FIRST_STATES_PER_WRITE)))
+            ),
             has_settings=self.nodes.get(znodes.topic_config_path(name)) is True,
         )
 

@@ -102,7 +102,8 @@ def _check_target(states: PartitionStates, state: PartitionState | None, target:
     """Kafka 3.9's checks and words, but for lists that are too long to be looked through and quoted."""
     if len(target) > REPLICAS_MAX:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"A replica list of {len(target)} brokers is longer than {REPLICAS_MAX}."
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"A replica list of {len(target)} brokers is longer than {REPLICAS_MAX}.",
         )
     # Replicas that hold the partition may be down. Only those that are to join have to live.
     origin = () if state is None else state.origin_replicas

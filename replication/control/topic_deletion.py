@@ -32,7 +32,6 @@ class TopicDeletions:
         self._announced: tuple[PartitionState, PartitionState] | None = None
         """The last state that was announced as gone, and the state that the brokers got in its place."""
 
-
     def __contains__(self, name: str) -> bool:
         return name in self._left
 

@@ -201,7 +201,9 @@ class TopicPlanner:
             raise KafkaError(error.code, message) from None
 
     def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
-        racks = {node_id: broker.rack for node_id, broker in self.cluster.brokers.items() if not self._is_cordoned(node_id)}
+        racks = {
+            node_id: broker.rack for node_id, broker in self.cluster.brokers.items() if not self._is_cordoned(node_id)
+        }
         placed = place_replicas(racks, partition_count=count, replication_factor=factor, start=self._next_start)
         # The next topic goes on where this one ends. Otherwise one broker would lead all topics of one partition.
         self._next_start += count

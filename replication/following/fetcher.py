@@ -517,7 +517,9 @@ class Fetcher:
             topic.partitions.append(
                 ListOffsetsPartition(
                     # A leader of another epoch refuses: its ends must not cut this log.
-                    partition_index=each.partition.index, current_leader_epoch=each.leader_epoch, timestamp=timestamp
+                    partition_index=each.partition.index,
+                    current_leader_epoch=each.leader_epoch,
+                    timestamp=timestamp,
                 )
             )
         request = ListOffsetsRequest(replica_id=self._fetchers.node_id, topics=list(topics.values()))

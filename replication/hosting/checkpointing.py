@@ -90,7 +90,9 @@ class CheckpointWriter:
         for held in directories:
             # Most names are new. `tells_of` saves them the writing of four files in each directory.
             if held.log_directory.is_online and held.tells_of(logs) and not await self.write_all(held):
-                raise OSError(errno.EAGAIN, "The checkpoints still tell of deleted partitions, and cannot be written", held.path)
+                raise OSError(
+                    errno.EAGAIN, "The checkpoints still tell of deleted partitions, and cannot be written", held.path
+                )
 
     async def write(self, held: HeldDirectory, name: str) -> bool:
         """One checkpoint of one directory; False: not this time. A broken disk takes the directory offline."""

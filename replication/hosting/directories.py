@@ -224,7 +224,9 @@ def hold_directories(
             raise LogDirectoryProblem(f"Log directory {held[0].path} cannot be used: {held[0].log_directory.failure}")
         clusters = {each.meta.cluster_id for each in held if each.meta is not None and each.meta.cluster_id}
         if len(clusters) > 1:
-            raise LogDirectoryProblem(f"The log directories belong to different clusters: {', '.join(sorted(clusters))}")
+            raise LogDirectoryProblem(
+                f"The log directories belong to different clusters: {', '.join(sorted(clusters))}"
+            )
     # The process may go on without a broker, and another attempt must find the locks free.
     except BaseException:
         for each in held:

@@ -88,9 +88,7 @@ class Flusher:
         while partitions:
             partitions = await self._flush_some(partitions, include_active)
 
-    async def _flush_some(
-        self, partitions: Sequence[Partition], include_active: bool | None = None
-    ) -> list[Partition]:
+    async def _flush_some(self, partitions: Sequence[Partition], include_active: bool | None = None) -> list[Partition]:
         """Sync each log, or a part of a long one; answers those that need another round."""
         waiting = deque(partitions)
         unfinished: list[Partition] = []

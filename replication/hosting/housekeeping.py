@@ -159,7 +159,9 @@ class Housekeeping:
                 # Compaction leaves gaps between segments, which recovery takes for damage above the recovery point.
                 if not await self._checkpoints.write(held, RECOVERY_POINT_CHECKPOINT):
                     return
-                if not await self._cleaner.clean(dirtiest, self._cleaner_limits(), partial(self._is_at_rest, partition)):
+                if not await self._cleaner.clean(
+                    dirtiest, self._cleaner_limits(), partial(self._is_at_rest, partition)
+                ):
                     put_off.add(partition)
                 # After the work: a checkpoint that ran ahead of it would call records clean that are not.
                 await self._checkpoints.write(held, CLEANER_OFFSET_CHECKPOINT)

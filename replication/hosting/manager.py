@@ -166,7 +166,9 @@ class ReplicaManager:
             try:
                 logs, future_logs = await self._load_directory(held, wanted, cluster_id)
             except OSError as error:
-                held.log_directory.take_offline(error)  # even for a passing error: logs that are not loaded cannot be served
+                held.log_directory.take_offline(
+                    error
+                )  # even for a passing error: logs that are not loaded cannot be served
                 continue
             # Not yet: whether a future log goes on or takes over depends on what the other directories hold.
             futures += future_logs
@@ -292,7 +294,9 @@ class ReplicaManager:
         """
         for each in hosted:
             if self.partition(each.topic, each.index) is None:
-                partition_directory_name(each.topic, each.index)  # refuses a name that cannot be, before any log is made
+                partition_directory_name(
+                    each.topic, each.index
+                )  # refuses a name that cannot be, before any log is made
         async with self._turns.of(each.topic for each in hosted):
             # Looked at within the turn: whoever had it before may have made some of them.
             missing = [each for each in hosted if self.partition(each.topic, each.index) is None]
@@ -337,7 +341,9 @@ class ReplicaManager:
         async with self._turns.of(each.topic for each in hosted):
             # A directory that is in use would be moved out of the way.
             in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
-            refused = {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The logs of {name} are in use") for name in in_use}
+            refused = {
+                name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The logs of {name} are in use") for name in in_use
+            }
             wanted = [each for each in hosted if each.topic not in in_use]
             await self._free_names(wanted)
             return refused | dict(await self._new_logs.make(wanted, self._keep_prepared))
@@ -363,7 +369,9 @@ class ReplicaManager:
         """Remove logs that were prepared in vain. Those of another topic that has the same name stay."""
         async with self._turns.of(each.topic for each in hosted):
             found = [self._prepared.get((each.topic, each.index)) for each in hosted]
-            gone = [made for made, each in zip(found, hosted, strict=True) if made and made.hosted.topic_id == each.topic_id]
+            gone = [
+                made for made, each in zip(found, hosted, strict=True) if made and made.hosted.topic_id == each.topic_id
+            ]
             for made in gone:
                 self._prepared.pop((made.hosted.topic, made.hosted.index), None)
             await self._new_logs.discard(gone)

@@ -183,7 +183,9 @@ class NewLogs:
                 try:
                     log.log_directory.storage.remove_tree(log.directory)
                 except OSError as error:
-                    logger.warning("%s was made in vain and cannot be removed before the next start: %s", log.directory, error)
+                    logger.warning(
+                        "%s was made in vain and cannot be removed before the next start: %s", log.directory, error
+                    )
 
 
 def _reason(failure: OSError) -> OSError:

@@ -232,9 +232,7 @@ class ReplicaControl:
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
             return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
-    async def _make_missing_logs(
-        self, request: LeaderAndIsrRequest, slices: Slices
-    ) -> dict[TopicPartition, ErrorCode]:
+    async def _make_missing_logs(self, request: LeaderAndIsrRequest, slices: Slices) -> dict[TopicPartition, ErrorCode]:
         """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
@@ -297,9 +295,7 @@ class ReplicaControl:
             await slices.give_way()
         return [each for each in found if (each.topic, each.number) not in refused]
 
-    def _apply_or_refuse(
-        self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState
-    ) -> ErrorCode:
+    def _apply_or_refuse(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
         """Apply a state that the controller sends only once. If it fails, the other partitions go on."""
         try:
             return self._apply(name, topic_id, state)
@@ -421,7 +417,9 @@ class ReplicaControl:
             return set()
         kept = named - await self._claims.goes(named)
         if kept:
-            logger.warning("Refused to delete %d replicas: the coordination tree assigns them to this broker", len(kept))
+            logger.warning(
+                "Refused to delete %d replicas: the coordination tree assigns them to this broker", len(kept)
+            )
         return kept
 
     def _stop(self, name: TopicPartition, leader_epoch: int) -> ErrorCode:

@@ -257,7 +257,9 @@ class LogCleaner:
                 compaction.discard(cleaned)
             else:
                 # The files of a deleted log go with its directory.
-                await self._run_in_thread(cleaned.release_files if log.is_given_up else partial(compaction.discard, cleaned))
+                await self._run_in_thread(
+                    cleaned.release_files if log.is_given_up else partial(compaction.discard, cleaned)
+                )
             raise
         except BaseException:
             cleaned.release_files()  # the broker stops, and the next start removes the files

@@ -150,7 +150,9 @@ class Compaction:
             transactions.end(header, list(decode_records(data)))
         # A record of an aborted transaction never counted. It must not make the value before it obsolete.
         # A batch may begin in the part that is clean already.
-        elif not transactions.is_aborted(header) and not self._map.add(self._records(header, data), self._task.first_dirty_offset):
+        elif not transactions.is_aborted(header) and not self._map.add(
+            self._records(header, data), self._task.first_dirty_offset
+        ):
             return False
         self._map.latest_offset = header.last_offset
         return True
@@ -196,7 +198,11 @@ class Compaction:
             if source.base_offset >= self.end_offset:
                 break
             group = groups[-1] if groups else []
-            own = (source.size, self._size_of_index(source, INDEX_SUFFIX), self._size_of_index(source, TIME_INDEX_SUFFIX))
+            own = (
+                source.size,
+                self._size_of_index(source, INDEX_SUFFIX),
+                self._size_of_index(source, TIME_INDEX_SUFFIX),
+            )
             together = (sums[0] + own[0], sums[1] + own[1], sums[2] + own[2])
             if (
                 not group
@@ -313,7 +319,9 @@ class Compaction:
         return self._map.is_last(record.key, record.offset) and (record.value is not None or retains_deletes)
 
     def _retains_deletes(self, header: BatchHeader, modified_ms: int) -> bool:
-        if header.magic < MAGIC_V2:  # no room for a horizon: go by how much older the file is than what was clean before
+        if (
+            header.magic < MAGIC_V2
+        ):  # no room for a horizon: go by how much older the file is than what was clean before
             return modified_ms > self._legacy_horizon_ms
         horizon_ms = header.delete_horizon_ms
         return horizon_ms is None or self._now_ms < horizon_ms

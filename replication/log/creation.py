@@ -40,7 +40,9 @@ def create_log_directory(
     if storage.exists(directory):
         raise FileExistsError(errno.EEXIST, "The log exists", directory)
     # Phase 1: everything under a name that no start takes for a log.
-    unfinished = partition_path(log_directory.path, marked_directory_name(topic, partition, random_uuid().hex(), DELETE_MARK))
+    unfinished = partition_path(
+        log_directory.path, marked_directory_name(topic, partition, random_uuid().hex(), DELETE_MARK)
+    )
     storage.make_directory(unfinished)
     try:
         segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)

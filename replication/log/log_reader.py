@@ -140,9 +140,7 @@ class LogReader:
             return self.gone()
         return self.log_directory.judge(error, self.name)
 
-    def read(
-        self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False
-    ) -> LogRead:
+    def read(self, start_offset: int, max_bytes: int, *, upper_bound: int, at_least_one_batch: bool = False) -> LogRead:
         """Whole batches from the one that holds `start_offset` on, all below `upper_bound`, `max_bytes` at most.
 
         The first batch may begin below `start_offset`. With `at_least_one_batch` it comes even if it is larger than

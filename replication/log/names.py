@@ -57,7 +57,9 @@ _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]{1,10})"
 _MARKED_DIRECTORY = re.compile(r"(?P<plain>\S+)\.[^./\s\0]+(?P<mark>-delete|-stray|-future)", re.ASCII)
 # What nearly every file is called, so that one look is enough. Anything else is judged by `path_in` step by step.
 _ORDINARY_NAME = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,254}", re.ASCII)
-_SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.(?:fresh\.)?deleted|\.cleaned|\.swap)?")
+_SEGMENT_FILE = re.compile(
+    r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.(?:fresh\.)?deleted|\.cleaned|\.swap)?"
+)
 
 
 class PartitionDirectory(NamedTuple):
@@ -112,7 +114,10 @@ def _is_topic(name: str) -> bool:
 
 def _refusal(name: str) -> KafkaError:
     # Cut, because a name from a request may be very long and goes into log lines and answers.
-    return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be the name of a partition's directory")
+    return KafkaError(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"{name[:DIRECTORY_NAME_LENGTH_MAX]!r} cannot be the name of a partition's directory",
+    )
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:

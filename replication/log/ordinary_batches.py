@@ -53,7 +53,9 @@ def ordinary_fields_python(records: memoryview, flags: int, records_max: int, by
     return header if is_ordinary else None
 
 
-ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] = native("ordinary_header", ordinary_fields_python)
+ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] = native(
+    "ordinary_header", ordinary_fields_python
+)
 
 
 def ordinary_header(

@@ -163,9 +163,7 @@ class ProducerEntry:
         elif len(self.batches) == WINDOW:
             del self.batches[0]
         delta = batch.last_offset_delta
-        self.batches.append(
-            BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, batch.max_timestamp)
-        )
+        self.batches.append(BatchMetadata(batch.last_sequence, batch.base_offset + delta, delta, batch.max_timestamp))
         self.last_timestamp = batch.max_timestamp
 
 
@@ -244,7 +242,9 @@ class ProducerStateManager:
             and entry.batches
             and batch.base_sequence == (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
             and (
-                not batch.attributes & _TRANSACTION_FLAGS if entry.current_txn_first_offset < 0 else self._goes_on(batch)
+                not batch.attributes & _TRANSACTION_FLAGS
+                if entry.current_txn_first_offset < 0
+                else self._goes_on(batch)
             )
             and len(batches) == 1
         ):
@@ -579,15 +579,16 @@ def _check_marker_epoch(entry: ProducerEntry, batch: BatchHeader, version: Marke
         )
 
 
-def _note_marker(
-    update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker
-) -> None:
+def _note_marker(update: ProducerUpdate, entry: ProducerEntry, batch: BatchHeader, marker: EndTxnMarker) -> None:
     update.transactional.append(batch)
     if entry.current_txn_first_offset >= 0:
         # A transaction without data here leaves no trace in the index.
         update.completed.append(
             CompletedTransaction(
-                entry.producer_id, entry.current_txn_first_offset, batch.base_offset, marker.control_type == ControlType.ABORT
+                entry.producer_id,
+                entry.current_txn_first_offset,
+                batch.base_offset,
+                marker.control_type == ControlType.ABORT,
             )
         )
         entry.current_txn_first_offset = NO_OFFSET

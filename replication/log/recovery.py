@@ -123,9 +123,7 @@ def load_log(log_directory: LogDirectory, directory: str, config: LogConfig, opt
 
 
 class _Loader:
-    def __init__(
-        self, log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions
-    ) -> None:
+    def __init__(self, log_directory: LogDirectory, directory: str, config: LogConfig, options: LoadOptions) -> None:
         self._files = log_directory.files
         self._storage = log_directory.storage
         self._directory = directory
@@ -201,7 +199,9 @@ class _Loader:
         for file, name in swaps:
             if file.kind == LOG_SUFFIX:
                 size = self._storage.size(self._path(name))
-                segment = Segment(self._files, self._directory, file.offset, size=size, created_ms=0, suffix=SWAP_SUFFIX)
+                segment = Segment(
+                    self._files, self._directory, file.offset, size=size, created_ms=0, suffix=SWAP_SUFFIX
+                )
                 start, end = min(start, file.offset), max(end, segment.read_next_offset())
                 segment.release_files()
         for file, name in self._segment_files():
@@ -464,7 +464,10 @@ def valid_batches(
     for batch in _whole_batches(file, size):
         header = batch[0]
         # No index could hold such an offset, or it belongs to the next segment: this batch has a wrong offset.
-        if header.last_offset - base_offset > RELATIVE_OFFSET_MAX or not header.base_offset <= header.last_offset < limit:
+        if (
+            header.last_offset - base_offset > RELATIVE_OFFSET_MAX
+            or not header.base_offset <= header.last_offset < limit
+        ):
             break
         # Offsets go back: this batch is wrong, or the one that is held, which seemed to follow a gap. Neither is
         # believed.
@@ -501,7 +504,11 @@ def _whole_batches(file: StorageFile, size: int) -> Iterator[tuple[BatchHeader, 
             wanted = READ_BYTES
         # Not one whole batch in this piece. Its first 12 bytes give its size, and it is read again in full. A size
         # beyond the file, or one that was read already, means that there is no batch.
-        elif len(data) < 12 or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position or len(data) >= wanted:
+        elif (
+            len(data) < 12
+            or (wanted := int.from_bytes(data[8:12], "big") + 12) > size - position
+            or len(data) >= wanted
+        ):
             return
 
 

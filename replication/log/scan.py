@@ -72,7 +72,11 @@ def _legacy_header(file: Readable, position: int, end: int) -> BatchHeader:
         front = file.read_at(position, MAGIC_OFFSET + 1)
         batch_size(front, 0, len(front))  # complains of a length or magic that cannot be
         size = int.from_bytes(front[8:12], "big") + LOG_OVERHEAD
-        if len(front) == MAGIC_OFFSET + 1 and size <= end - position and (front[MAGIC_OFFSET] < MAGIC_V2 or size >= RECORDS_OFFSET):
+        if (
+            len(front) == MAGIC_OFFSET + 1
+            and size <= end - position
+            and (front[MAGIC_OFFSET] < MAGIC_V2 or size >= RECORDS_OFFSET)
+        ):
             return read_header(file.read_at(position, min(size, RECORDS_OFFSET)))
     except KafkaError as error:
         raise CorruptSegment(position, str(error)) from error

@@ -182,7 +182,9 @@ class Segment(SegmentFiles):
     def rebuild_indexes(self, index_interval_bytes: int = REPAIR_INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
         """Make the offset and time index anew from the batches. OSError: they are made when they are used next."""
         # Made beside this one, which keeps no half of an index if a read fails on the way.
-        made = Segment(self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix)
+        made = Segment(
+            self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix
+        )
         made._is_picture = self._is_picture
         made.reset_indexes()
         self._offset_index = self._time_index = None  # the files change under them
@@ -287,7 +289,9 @@ class Segment(SegmentFiles):
             # Through the file that is open: this needs neither room nor a descriptor.
             insist(file.truncate, self.size)
         except OSError as error:
-            raise Irreparable(f"What a failed append left at the end of {self._log.path} cannot be cut off", error) from error
+            raise Irreparable(
+                f"What a failed append left at the end of {self._log.path} cannot be cut off", error
+            ) from error
 
     def has_index_room(self, count: int, config: LogConfig) -> bool:
         """Whether so many entries more leave room for another one in both indexes."""

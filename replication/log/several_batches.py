@@ -81,7 +81,9 @@ class Several(NamedTuple):
             each.take_back()
 
 
-def append_several(log: PartitionLog, checked: Sequence[CheckedRecords], *, leader_epoch: int, now_ms: int) -> int | None:
+def append_several(
+    log: PartitionLog, checked: Sequence[CheckedRecords], *, leader_epoch: int, now_ms: int
+) -> int | None:
     """Append batches, each of which follows the one before (`follows`), in one write. Returns the first offset.
 
     None: nothing was done. They have to go one by one, as where something is to be refused or a segment may end.

@@ -73,9 +73,7 @@ class ProducerSnapshots:
 
     __slots__ = ("_is_copy", "_storage", "directory", "offsets", "pending")
 
-    def __init__(
-        self, storage: Storage, directory: str, offsets: Iterable[int] = (), *, is_copy: bool = False
-    ) -> None:
+    def __init__(self, storage: Storage, directory: str, offsets: Iterable[int] = (), *, is_copy: bool = False) -> None:
         self._storage = storage
         self._is_copy = is_copy
         self.directory = directory

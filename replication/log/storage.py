@@ -517,7 +517,9 @@ class LogDirectory:
         self.is_cordoned = False
         """Whether it gets no new logs (KIP-1066)."""
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
-        self.on_cut: Callable[[], None] | None = None  # a recovery point, or the end of what is compacted, has gone down
+        self.on_cut: Callable[[], None] | None = (
+            None  # a recovery point, or the end of what is compacted, has gone down
+        )
         self._removals: list[tuple[int, str]] = []
 
     @property

@@ -90,7 +90,9 @@ _INLINE_GZIP_BYTES_MAX = min(1024 * 1024, _INLINE_WALKED_BYTES_MAX)
 # blocks are empty it is 80 ms by libdeflate, and 500 ms piece by piece.
 _INLINE_GZIP_INPUT_BYTES_MAX = 96 * 1024
 _INLINE_GZIP_PIECES_BYTES_MAX = 16 * 1024
-SAVED_BY_COUNTING_ANEW = 17  # bytes of a record at most: its length, timestamp and offset may have taken more than they need
+SAVED_BY_COUNTING_ANEW = (
+    17  # bytes of a record at most: its length, timestamp and offset may have taken more than they need
+)
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
 INLINE_BYTES_MAX = 16 * 1024 * 1024 if IS_NATIVE else _INLINE_WALKED_BYTES_MAX

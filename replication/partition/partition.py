@@ -89,9 +89,7 @@ class Partition(LocalReplica):
         is_eligible: IsEligible = lambda broker, broker_epoch: True,
         traffic: TopicTraffic | None = None,
     ) -> None:
-        super().__init__(
-            topic, index, log, high_watermark=high_watermark, request_flush=request_flush, traffic=traffic
-        )
+        super().__init__(topic, index, log, high_watermark=high_watermark, request_flush=request_flush, traffic=traffic)
         self._local_id = local_id
         self._lag_ms = lag_ms
         self._is_eligible = is_eligible
@@ -284,7 +282,9 @@ class Partition(LocalReplica):
                 self._flush()
         traffic = self.traffic  # of all partitions of the topic together
         traffic.produce_requests += 1
-        first_offset, last_offset, _, _, is_duplicate, flush_due = info  # at once: names of a tuple are looked up slowly
+        first_offset, last_offset, _, _, is_duplicate, flush_due = (
+            info  # at once: names of a tuple are looked up slowly
+        )
         # A duplicate has written nothing. Its producer waits for the records that are there already.
         if not is_duplicate:
             traffic.messages_in += last_offset - first_offset + 1
@@ -494,9 +494,7 @@ class Partition(LocalReplica):
         # A new leader may not know yet how much the leader before it had committed. Until its watermark reaches its own
         # epoch an answer could go back behind what a consumer has seen.
         is_behind = self.high_watermark < self.leader_epoch_start_offset
-        return look_up(
-            log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search
-        )
+        return look_up(log, timestamp, bound=bound, leader_epoch=self.leader_epoch, is_behind=is_behind, search=search)
 
     def holders(self, offset: int) -> list[Holder]:
         """The followers that a consumer may be sent to for this offset; none if this broker does not lead."""

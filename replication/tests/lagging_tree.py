@@ -81,7 +81,9 @@ class LaggingTree:
     async def children_data(self, path: str) -> Mapping[str, Node]:
         self._check()
         self.reads += 1
-        return {each.removeprefix(f"{path}/"): node for each, node in self._shown.items() if each.startswith(f"{path}/")}
+        return {
+            each.removeprefix(f"{path}/"): node for each, node in self._shown.items() if each.startswith(f"{path}/")
+        }
 
     def watch_node(self, path: str, on_change: OnChange) -> Callable[[], None]:
         raise NotImplementedError

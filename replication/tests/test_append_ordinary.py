@@ -19,7 +19,9 @@ from ottla.wire.records import TRANSACTIONAL_FLAG
 TIMES = st.sampled_from([999_000, 1_000_000, 1_000_500])
 STEPS = st.one_of(
     st.tuples(st.just("plain"), TIMES, st.sampled_from([1, -1])),
-    st.tuples(st.just("numbered"), st.integers(7, 8), st.integers(0, 1), st.integers(-1, 1), st.sampled_from([1, 1, 1, 3])),
+    st.tuples(
+        st.just("numbered"), st.integers(7, 8), st.integers(0, 1), st.integers(-1, 1), st.sampled_from([1, 1, 1, 3])
+    ),
     st.tuples(st.just("transactional"), st.integers(7, 8), st.integers(0, 1), st.integers(-1, 1)),
     st.tuples(st.just("marker"), st.integers(7, 8), st.integers(0, 1)),
     st.tuples(st.just("elected")),
@@ -36,7 +38,9 @@ class Twin:
         self.is_short = is_short
         self.shortened = 0
         self.heard: list[Any] = []
-        self.partition = Partition("t", 0, new_log(segment_ms=400), local_id=1, request_flush=lambda _: self.heard.append("flush"))
+        self.partition = Partition(
+            "t", 0, new_log(segment_ms=400), local_id=1, request_flush=lambda _: self.heard.append("flush")
+        )
         self.epoch = 0
         self.lead()
         self.partition.watchers.add(lambda: self.heard.append(self.partition.high_watermark))
@@ -106,7 +110,13 @@ class Twin:
             read = log.read(offset, 1 << 30, upper_bound=log.log_end_offset)
             data, offset = data + contents(read.region), read.end_offset
         producers = {
-            each: (entry.epoch, entry.batches, entry.last_timestamp, entry.current_txn_first_offset, entry.coordinator_epoch)
+            each: (
+                entry.epoch,
+                entry.batches,
+                entry.last_timestamp,
+                entry.current_txn_first_offset,
+                entry.coordinator_epoch,
+            )
             for each, entry in log.producers.items()
         }
         counts = traffic.messages_in, traffic.bytes_in, traffic.produce_requests

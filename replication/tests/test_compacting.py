@@ -59,7 +59,9 @@ class Watched(Disk):
 
 
 @pytest.mark.parametrize(("threads", "at_once"), [(0, 0), (1, 1), (2, 2), (9, 3)])
-async def test_so_many_logs_are_compacted_at_the_same_time(threads: int, at_once: int, autojump_clock: MockClock) -> None:
+async def test_so_many_logs_are_compacted_at_the_same_time(
+    threads: int, at_once: int, autojump_clock: MockClock
+) -> None:
     disk = Watched()
     topics = [Hosted(topic, config=COMPACTED) for topic in ("a", "b", "c")]
     async with disk.broker(*topics, log_cleaner_threads=threads) as manager:
@@ -100,7 +102,9 @@ async def test_a_setting_that_is_taken_back_ends_the_pass(autojump_clock: MockCl
         assert offsets(read_batches(log)) == [3, 4]
 
 
-async def test_the_cleaner_lets_retention_take_what_it_may_of_compacted_logs(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_the_cleaner_lets_retention_take_what_it_may_of_compacted_logs(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     never: dict[str, Any] = {"log_retention_check_interval_ms": 10**9}
     async with disk.broker(Hosted(config=BOTH), Hosted("kept", config=COMPACTED), **never) as manager:
         fill(manager)

@@ -296,7 +296,12 @@ async def perform(broker: Broker, work: Work) -> None:
     finally:
         broker.disk.storage.fail = None
     is_passing = all(classify(OSError(fault.errno, "")) is not Kind.BROKEN for fault in calls.faults)
-    if calls.failed and is_passing and work is not start and not IRREPARABLE.intersection(call.operation for call in calls.failed):
+    if (
+        calls.failed
+        and is_passing
+        and work is not start
+        and not IRREPARABLE.intersection(call.operation for call in calls.failed)
+    ):
         assert broker.is_whole, [str(each.failure) for each in broker.manager.log_directories]
 
 

@@ -462,7 +462,9 @@ async def test_a_follower_without_epochs_truncates_to_its_high_watermark(autojum
     await until(lambda: following.log_end_offset == 3)
 
 
-async def test_records_that_cannot_be_cut_for_now_are_cut_before_others_are_appended(autojump_clock, nursery, monkeypatch):
+async def test_records_that_cannot_be_cut_for_now_are_cut_before_others_are_appended(
+    autojump_clock, nursery, monkeypatch
+):
     leading, following, follower = await follower_without_epochs(nursery, leader_has=6)
     truncate, refusals = Partition.truncate_to, [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files")] * 3
 

@@ -153,7 +153,10 @@ def test_where_splice_is_filtered_away_there_is_sendfile(
     error: int,
     at: str,
 ) -> None:
-    ends = {"from the file": lambda source, _: source == file.fileno(), "to the socket": lambda _, target: target == pair[0].fileno()}
+    ends = {
+        "from the file": lambda source, _: source == file.fileno(),
+        "to the socket": lambda _, target: target == pair[0].fileno(),
+    }
     failed = failing(monkeypatch, ends[at], error)
     assert send_all(*pair, file, 0, len(content)) == content
     assert len(failed) == 1  # and not with every piece
@@ -201,7 +204,11 @@ def test_a_file_in_place_of_the_null_device_is_not_written_to(
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.EINTR])
 def test_a_pipe_that_cannot_be_emptied_is_replaced(
-    pair: tuple[socket.socket, socket.socket], file: IO[bytes], content: bytes, monkeypatch: pytest.MonkeyPatch, error: int
+    pair: tuple[socket.socket, socket.socket],
+    file: IO[bytes],
+    content: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
 ) -> None:
     nowhere = os.stat(os.devnull).st_rdev
     failed = failing(monkeypatch, lambda source, target: os.fstat(target).st_rdev == nowhere, error)
@@ -236,7 +243,11 @@ def test_ctrl_c_in_the_middle_leaves_nothing_for_the_next(
 
 @pytest.mark.parametrize("refused", ["pipe2", "open", "a longer pipe", "a short pipe"])
 def test_without_a_pipe_sendfile_sends_and_no_descriptor_is_left(
-    pair: tuple[socket.socket, socket.socket], file: IO[bytes], content: bytes, monkeypatch: pytest.MonkeyPatch, refused: str
+    pair: tuple[socket.socket, socket.socket],
+    file: IO[bytes],
+    content: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: str,
 ) -> None:
     asked = []
 
@@ -254,7 +265,9 @@ def test_without_a_pipe_sendfile_sends_and_no_descriptor_is_left(
     assert len(asked) == 1  # and not with every answer
 
 
-def test_a_short_piece_needs_no_pipe(pair: tuple[socket.socket, socket.socket], file: IO[bytes], content: bytes) -> None:
+def test_a_short_piece_needs_no_pipe(
+    pair: tuple[socket.socket, socket.socket], file: IO[bytes], content: bytes
+) -> None:
     ours, peer = pair
     assert system.send_much_of_file(ours.fileno(), file.fileno(), 5, 1000) == 1000
     assert peer.recv(1000, socket.MSG_WAITALL) == content[5:1005]

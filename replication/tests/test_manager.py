@@ -121,7 +121,9 @@ async def test_found_partitions_are_told_before_loading(disk: Disk, autojump_clo
     manager = disk.manager()
     await manager.open()
     assert manager.cluster_id == "cluster"
-    found = sorted((each.parsed.topic, each.parsed.partition, each.topic_id) for each in manager.directories.found_partitions())
+    found = sorted(
+        (each.parsed.topic, each.parsed.partition, each.topic_id) for each in manager.directories.found_partitions()
+    )
     assert found == [("a", 0, TOPIC_ID), ("b", 3, TOPIC_ID)]
 
 
@@ -589,7 +591,9 @@ async def test_a_finished_segment_is_flushed_in_the_background(disk: Disk, autoj
         assert partition.log.recovery_point == 2
 
 
-async def test_a_log_of_many_segments_is_flushed_in_rounds_that_others_share(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_log_of_many_segments_is_flushed_in_rounds_that_others_share(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     config = LogConfig(segment_bytes=400)
     async with disk.broker(Hosted(config=config), Hosted(index=1, config=config)) as manager:
         disk.thread_delay_s = 0.1
@@ -626,7 +630,9 @@ async def test_idle_producers_are_forgotten(disk: Disk, autojump_clock: MockCloc
         assert partition.log.producers == {}
 
 
-async def test_background_work_goes_on_after_a_mistake(disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_background_work_goes_on_after_a_mistake(
+    disk: Disk, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with disk.broker(Hosted(config=LogConfig(retention_ms=1)), log_retention_check_interval_ms=1000) as manager:
         partition = partition_of(manager)
         log, partition.log = partition.log, None  # type: ignore[assignment]
@@ -641,7 +647,9 @@ async def test_background_work_goes_on_after_a_mistake(disk: Disk, autojump_cloc
 # --- failing disks ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_flush_takes_the_directory_offline_and_tells_who_waits(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_failed_flush_takes_the_directory_offline_and_tells_who_waits(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     hosted = Hosted(config=LogConfig(flush_messages=1))
     async with disk.broker(hosted) as manager:
         partition = partition_of(manager)
@@ -670,7 +678,9 @@ async def test_one_directory_may_fail_and_the_other_go_on(disk: Disk, autojump_c
     assert ".kafka_cleanshutdown" in disk.names("/b")
 
 
-async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_partitions_on_a_disk_that_fails_at_start_are_not_made_anew(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     hosted = [Hosted(index=index) for index in range(4)]
     async with disk.broker(*hosted, log_dirs=("/a", "/b")):
         pass
@@ -702,7 +712,9 @@ async def test_a_disk_that_cannot_be_used_at_start_keeps_its_partitions(disk: Di
         assert not manager.is_offline("other", 0)
 
 
-async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     async with disk.broker(Hosted()) as manager:
         produce(partition_of(manager))
         disk.storage.fail = lambda operation, path: (
@@ -830,7 +842,9 @@ async def test_compacted_topics_are_compacted_and_the_place_noted(disk: Disk, au
         assert len(read_batches(partition.log)) == 7
 
 
-async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     def noted() -> int:
         return decode_offsets(disk.storage.read("/logs/recovery-point-offset-checkpoint"))["topic", 0]
 
@@ -846,7 +860,9 @@ async def test_a_cut_below_the_recovery_point_is_in_the_checkpoint_at_once(disk:
         assert noted() == 2
 
 
-async def test_a_log_is_made_while_what_an_earlier_one_gave_up_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_log_is_made_while_what_an_earlier_one_gave_up_is_removed(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     async with disk.broker() as manager:
         disk.storage.make_directory("/logs/topic-0")
         given_up = f"/logs/topic-0/{0:020d}.log.deleted"
@@ -863,7 +879,9 @@ async def test_a_log_is_made_while_what_an_earlier_one_gave_up_is_removed(disk: 
         assert partition_of(manager).is_leader and manager.log_directories[0].is_online
 
 
-async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_another(autojump_clock: MockClock) -> None:
+async def test_only_the_directory_that_fails_goes_offline_when_a_log_is_made_in_another(
+    autojump_clock: MockClock,
+) -> None:
     disk = Disk(("/a", "/b"))
     for path in ("/a", "/b"):
         disk.storage.make_directory(path)

@@ -51,7 +51,9 @@ class Asking:
 
     def _hosted(self) -> Hosted:
         name = self._random.choice(TOPICS)
-        return Hosted(name, topic_id=next(self._ids).to_bytes(16, "big"), config=self._random.choice((COMPACTED, LogConfig())))
+        return Hosted(
+            name, topic_id=next(self._ids).to_bytes(16, "big"), config=self._random.choice((COMPACTED, LogConfig()))
+        )
 
     async def _pause(self) -> None:
         await trio.sleep(self._random.random() ** 3 * 60)

@@ -508,7 +508,9 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
     assert partition.delete_records(1) == 1
     assert partition.low_watermark(lambda broker: True) == 3
     assert partition.delete_records(-1) == 4
-    assert error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (
+        error_of(partition.delete_records, 5) == error_of(partition.delete_records, -2) == ErrorCode.OFFSET_OUT_OF_RANGE
+    )
 
 
 def test_records_of_a_compacted_topic_are_not_deleted() -> None:

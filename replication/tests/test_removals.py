@@ -56,7 +56,14 @@ async def test_threads_rename_what_is_deleted_a_few_at_a_time(
         fails = False
         await trio.sleep(70)
         assert len(jobs) == 240 and 0 not in jobs
-        assert sorted(Counter(jobs).values()) == [20, 20, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE, RENAMED_AT_ONCE]
+        assert sorted(Counter(jobs).values()) == [
+            20,
+            20,
+            RENAMED_AT_ONCE,
+            RENAMED_AT_ONCE,
+            RENAMED_AT_ONCE,
+            RENAMED_AT_ONCE,
+        ]
         assert all(name.endswith("-delete") for name in disk.names() if name.startswith("topic"))
 
 

@@ -148,9 +148,7 @@ class Stage:
             controller_id=9,
             controller_epoch=1,
             broker_epoch=EPOCH,
-            topic_states=[
-                UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))
-            ]
+            topic_states=[UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))]
             if states
             else [],
             live_brokers=[
@@ -320,10 +318,13 @@ async def test_a_failed_disk_is_told(stage: Stage) -> None:
     directory.take_offline(OSError("gone"))
     assert await stage.lead_and_follow(state(epoch=1), state(1, is_new=False)) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert await stage.lead_and_follow(state(2)) == [ErrorCode.KAFKA_STORAGE_ERROR]  # there is no other disk
-    assert await stage.stop(
-        StopReplicaPartitionState(partition_index=0, leader_epoch=5),
-        StopReplicaPartitionState(partition_index=3, leader_epoch=5),
-    ) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert (
+        await stage.stop(
+            StopReplicaPartitionState(partition_index=0, leader_epoch=5),
+            StopReplicaPartitionState(partition_index=3, leader_epoch=5),
+        )
+        == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    )
 
 
 async def test_stopping_and_deleting(stage: Stage) -> None:
@@ -628,9 +629,7 @@ async def test_a_replica_is_deleted_only_if_the_tree_says_that_it_goes(verifying
     await stage.lead_and_follow(*map(state, range(4)))
 
     async def delete(index: int) -> list[int]:
-        return await stage.stop(
-            StopReplicaPartitionState(partition_index=index, leader_epoch=0, delete_partition=True)
-        )
+        return await stage.stop(StopReplicaPartitionState(partition_index=index, leader_epoch=0, delete_partition=True))
 
     stage.tree.lags = True
     assert await delete(0) == [ErrorCode.INVALID_REQUEST]

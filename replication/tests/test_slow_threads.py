@@ -131,7 +131,9 @@ async def test_a_new_log_waits_for_a_checkpoint_that_is_about_to_tell_of_the_old
         assert decode_offsets(disk.storage.read(f"/logs/{LOG_START_OFFSET_CHECKPOINT}")) == {}
 
 
-async def test_a_new_log_waits_until_one_that_was_made_in_vain_is_removed(disk: Disk, autojump_clock: MockClock) -> None:
+async def test_a_new_log_waits_until_one_that_was_made_in_vain_is_removed(
+    disk: Disk, autojump_clock: MockClock
+) -> None:
     """A thread removes a folder by its path."""
     async with disk.broker() as manager, trio.open_nursery() as nursery:
         await manager.prepare_logs([Hosted()])

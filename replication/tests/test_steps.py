@@ -84,7 +84,9 @@ def test_a_decision_takes_a_step_for_each_partition(what: str) -> None:
 def test_what_is_told_of_many_partitions_takes_steps_as_well() -> None:
     cluster = many()
     states, decision = cluster.states, at_once(cluster.states.start())
-    sender = Sender(controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers=states.brokers, topic_ids={TOPIC: bytes(16)})
+    sender = Sender(
+        controller_id=1, controller_epoch=1, listener="PLAINTEXT", brokers=states.brokers, topic_ids={TOPIC: bytes(16)}
+    )
     for receiver in (1, 2, 3):  # LeaderAndIsr and UpdateMetadata
         assert steps_of(sender.requests(decision.batch, receiver)) >= 2 * PARTITIONS
 

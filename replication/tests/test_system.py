@@ -163,7 +163,9 @@ class OldSocket(socket.socket):
 
 
 @pytest.mark.usefixtures("asked_anew")
-def test_a_system_that_would_wait_for_more_than_it_has_room_for_is_not_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_would_wait_for_more_than_it_has_room_for_is_not_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(socket, "socket", OldSocket)
     assert not system.bounds_expected_input()
 

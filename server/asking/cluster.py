@@ -34,7 +34,9 @@ RETRY_S = 0.1
 CREATION_S = 5.0
 """In which a broker that creates topics by itself has created one."""
 
-_NAMES_MAX_VERSION = 12  # of Metadata: from 13 on there is an error for all, which only says that the cluster is another one
+_NAMES_MAX_VERSION = (
+    12  # of Metadata: from 13 on there is an error for all, which only says that the cluster is another one
+)
 
 T = TypeVar("T")
 
@@ -70,7 +72,9 @@ def failed(what: str, code: int, message: str | None = None) -> AskingFailed:
 def only(answered: Sequence[T], what: str) -> T:
     """The one result of a request that asked for one thing. AskingFailed if the broker answers something else."""
     if len(answered) != 1:
-        raise AskingFailed(f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?")
+        raise AskingFailed(
+            f"{what}: the broker gives {len(answered)} answers, where one is wanted; is it a Kafka broker?"
+        )
     return answered[0]
 
 

@@ -57,7 +57,6 @@ _API_VERSIONS = 3  # understood by all brokers since Kafka 2.4; older ones say w
 _size = struct.Struct(">i")
 
 
-
 class Address(NamedTuple):
     """Where a broker is."""
 
@@ -97,7 +96,9 @@ class BrokerConnection:
         name = request_class.__name__.removesuffix("Request")
         served = "none" if theirs is None else f"{theirs.first}-{theirs.last}"
         wanted = f"{ours.first}-{min(ours.last, at_most)}"
-        raise AskingFailed(f"the broker at {self.address} serves no version of {name} that is needed: {served}, not {wanted}")
+        raise AskingFailed(
+            f"the broker at {self.address} serves no version of {name} that is needed: {served}, not {wanted}"
+        )
 
     def ask(self, request: Message, *, at_most: int = 1000, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         """Send a request and wait for its answer."""
@@ -114,9 +115,13 @@ class BrokerConnection:
         correlation_id, response_class, version = self._waiting.popleft()
         end = self._frame(time.monotonic() + timeout_s)
         try:
-            answered, body = decode_response_header(self._buffer, 0, end, response_header_version(response_class, version))
+            answered, body = decode_response_header(
+                self._buffer, 0, end, response_header_version(response_class, version)
+            )
             if answered != correlation_id:
-                raise HungUp(f"{self.address} answers another request than the one that was sent; is it a Kafka broker?")
+                raise HungUp(
+                    f"{self.address} answers another request than the one that was sent; is it a Kafka broker?"
+                )
             return self._decoded(response_class, version, body, end)
         except (ProtocolViolation, KafkaError, ValueError, IndexError, struct.error) as error:
             raise HungUp(f"{self.address} answers what cannot be read ({error}); is it a Kafka broker?") from None
@@ -142,7 +147,9 @@ class BrokerConnection:
             parts += request.encode_parts(version)
         except (ValueError, OverflowError, struct.error, KafkaError) as error:  # ValueError: UnicodeEncodeError, too
             name = cls.__name__.removesuffix("Request")
-            raise WrongUse(f"what was given cannot be put into {name}: too long, too large, or no text ({error})") from None
+            raise WrongUse(
+                f"what was given cannot be put into {name}: too long, too large, or no text ({error})"
+            ) from None
         parts[0] = _size.pack(sum(map(len, parts)))
         try:
             self.socket.settimeout(ANSWER_TIMEOUT_S)
@@ -201,7 +208,9 @@ class BrokerConnection:
         if self._answers > 1:
             return HungUp(f"{self.address} {how}; its log may say why")
         if self._answers:
-            return HungUp(f"{self.address} {how}: does this listener want a login (--command-config client.properties)?")
+            return HungUp(
+                f"{self.address} {how}: does this listener want a login (--command-config client.properties)?"
+            )
         return HungUp(
             f"{self.address} {how} without an answer: is it a Kafka broker, and does this listener want TLS or a login"
             " (--command-config client.properties)?"
@@ -213,7 +222,9 @@ class BrokerConnection:
             return f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a broker's listener"
         if begun[0] == 0x15 and begun[1] == 3:
             return f"{self.address} speaks TLS: set security.protocol=SSL or SASL_SSL in --command-config client.properties"
-        return f"{self.address} does not speak Kafka's protocol (it says {begun!r}): give the port of a broker's listener"
+        return (
+            f"{self.address} does not speak Kafka's protocol (it says {begun!r}): give the port of a broker's listener"
+        )
 
 
 def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
@@ -261,9 +272,13 @@ def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.
             sock.close()
             error = failure
     if isinstance(error, ConnectionRefusedError):
-        raise AskingFailed(f"no broker listens on {address}: start one with `ottla start`, or name another with -b HOST:PORT")
+        raise AskingFailed(
+            f"no broker listens on {address}: start one with `ottla start`, or name another with -b HOST:PORT"
+        )
     if isinstance(error, TimeoutError):
-        raise AskingFailed(f"no connection to {address} within {timeout_s:g} s: is the address right, and no firewall between?")
+        raise AskingFailed(
+            f"no connection to {address} within {timeout_s:g} s: is the address right, and no firewall between?"
+        )
     raise AskingFailed(f"cannot connect to {address}: {error.strerror or error if error else 'it has no address'}")
 
 
@@ -319,9 +334,7 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
         version = min(known[0], _API_VERSIONS) if known and known[0] >= 0 else 0
     if answer.error_code:
         raise HungUp(f"{connection.address} refuses to say its versions: {ErrorCode.of(answer.error_code).name}")
-    connection.versions = {
-        each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys
-    }
+    connection.versions = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
 
 
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:

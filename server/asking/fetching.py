@@ -222,7 +222,9 @@ class Fetching:
                 if header.next_offset <= wanted:
                     continue
                 if header.next_offset > OFFSET_MAX or not crc_is_valid(part.records, start, end):  # type: ignore[arg-type]
-                    raise corrupt(place, KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset}"))
+                    raise corrupt(
+                        place, KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset}")
+                    )
                 self.positions[place] = header.next_offset
                 if is_wanted(header, part.records, start):
                     yield Batch(place, leader, header, part.records, start, end, wanted)
@@ -236,7 +238,9 @@ class Fetching:
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
         wanted = self.positions[place]
         if earliest <= wanted <= latest:
-            raise NotNow(f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there")
+            raise NotNow(
+                f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there"
+            )
         self.positions[place] = earliest if wanted < earliest else latest
         say(
             f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"

@@ -118,9 +118,7 @@ def raw_printer(chosen: Format) -> PrintRecord:
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
-        return b"".join(
-            piece.text or _raw_field(piece.field, record, place, null) for piece in chosen.pieces
-        )
+        return b"".join(piece.text or _raw_field(piece.field, record, place, null) for piece in chosen.pieces)
 
     return printed
 

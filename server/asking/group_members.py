@@ -128,7 +128,9 @@ def _with_partitions(found: Any) -> Members:
 
 
 def _streams_members(cluster: Cluster, group: str) -> Members:
-    found = described(cluster, group, StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False))
+    found = described(
+        cluster, group, StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    )
     members = [
         Member(
             each.member_id,

@@ -139,7 +139,9 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
 
     def ask() -> None:
         answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
-        told = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
+        told = {
+            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        }
         for place in offsets:
             what = f"{place[0]}-{place[1]} of group {group}"
             if place not in told:

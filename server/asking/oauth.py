@@ -92,9 +92,7 @@ def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str
     if ENDPOINT_NAME in texts:
         found[LOGIN_HANDLER_NAME] = HANDLERS[0]
     elif LOGIN_HANDLER_NAME not in texts and not any(each.startswith(UNSECURED_OPTION) for each in options):
-        raise WrongUse(
-            f"{OAUTHBEARER} needs {ENDPOINT_NAME}, or {UNSECURED_OPTION}StringClaim_sub in sasl.jaas.config"
-        )
+        raise WrongUse(f"{OAUTHBEARER} needs {ENDPOINT_NAME}, or {UNSECURED_OPTION}StringClaim_sub in sasl.jaas.config")
     return {**found, **texts}
 
 

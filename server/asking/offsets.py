@@ -26,7 +26,9 @@ def offsets_at(
     found: dict[Partition, int] = {}
 
     def ask() -> None:
-        left = {topic: [each for each in numbers if (topic, each) not in found] for topic, numbers in partitions.items()}
+        left = {
+            topic: [each for each in numbers if (topic, each) not in found] for topic, numbers in partitions.items()
+        }
         left = {topic: numbers for topic, numbers in left.items() if numbers}
         for leader, places in leaders_of(cluster, left).items() if left else ():
             found.update(_told_by(cluster, leader, places, timestamp, isolation))

@@ -141,7 +141,9 @@ class Producing:
             # The others were sent after it. Their answers come first, and what they refuse is sent after it again.
             self._write_again({}, refused)
 
-    def _write_again(self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None) -> None:
+    def _write_again(
+        self, last: dict[int, tuple[bytes, int]], first: dict[int, tuple[bytes, int]] | None = None
+    ) -> None:
         """Write these one by one, and between them what is under way and refused or lost."""
         again = [first or {}]
         while self._under_way:
@@ -170,7 +172,9 @@ class Producing:
         again = {}
         for partition, batch in sent.batches.items():
             if partition not in told:
-                reason = HungUp(f"{sent.connection.address} does not say what became of records for {self.topic}-{partition}")
+                reason = HungUp(
+                    f"{sent.connection.address} does not say what became of records for {self.topic}-{partition}"
+                )
                 raise self._lost(reason, batch[1])
             if self._has_to_be_sent_again(partition, told[partition].error_code, told[partition].error_message):
                 again[partition] = batch

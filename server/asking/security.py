@@ -75,7 +75,9 @@ def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
 
     known = settings_of(TlsConfig)
     try:
-        config = TlsConfig(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+        config = TlsConfig(
+            **{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts}
+        )
     except InvalidSetting as error:
         raise WrongUse(str(error)) from None
     return _context(config)

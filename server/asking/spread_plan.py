@@ -154,9 +154,7 @@ class _Plan:
                 for target in by_load
             )
 
-    def _level_pair(
-        self, source: int, target: int, holdings: _Holdings, move: Callable[[str, int, int], bool]
-    ) -> bool:
+    def _level_pair(self, source: int, target: int, holdings: _Holdings, move: Callable[[str, int, int], bool]) -> bool:
         """Let a broker give to another one what it has more, one of each topic in which it has more, too."""
         is_better = False
         for topic, of_topic in holdings.of_topic.items():

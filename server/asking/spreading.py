@@ -75,7 +75,9 @@ def _begin(cluster: Cluster, partitions: Sequence[Placed]) -> None:
     topics = [
         ReassignableTopic(
             name=name,
-            partitions=[ReassignablePartition(partition_index=each.partition, replicas=list(each.replicas)) for each in group],
+            partitions=[
+                ReassignablePartition(partition_index=each.partition, replicas=list(each.replicas)) for each in group
+            ],
         )
         for name, group in _by_topic(partitions)
     ]
@@ -97,7 +99,9 @@ def _have_to_be_there(cluster: Cluster, partitions: Sequence[Placed]) -> None:
         for each in topic.partitions:
             expected = wanted.get((topic.name or "", each.partition_index))
             if expected is not None and set(each.replica_nodes) != expected:
-                raise NotNow(f"{topic.name}-{each.partition_index} has the replicas {sorted(each.replica_nodes)} as before")
+                raise NotNow(
+                    f"{topic.name}-{each.partition_index} has the replicas {sorted(each.replica_nodes)} as before"
+                )
 
 
 def _lead_first(cluster: Cluster, partitions: Sequence[Placed]) -> None:

@@ -15,7 +15,9 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None
     """Print a heading and a line for each row. Columns that hold only numbers are aligned at their right."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    numeric = [bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows) for i in range(len(headings))]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows) for i in range(len(headings))
+    ]
     for line in (headings, *texts):
         cells = [
             text.rjust(width) if right else text.ljust(width)

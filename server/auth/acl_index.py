@@ -96,7 +96,9 @@ class _Rules:
         self.lengths: Counter[int] = Counter()  # of the prefixes
         self.patterns_of: dict[str, set[Pattern]] = {}  # by principal
 
-    def put(self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None) -> None:
+    def put(
+        self, pattern: Pattern, before: Collection[Entry], after: Collection[Entry], rights: _Rights | None
+    ) -> None:
         """`rights`: what `after` gives, None if that is nothing."""
         if before:
             self._leave_out(pattern, before)

@@ -19,9 +19,7 @@ KEY_BYTES_MAX = 16 * 1024  # RSA 16384 has 9 KB
 _X509 = ("X.509", "X509")
 
 
-def key_and_chain(
-    data: bytes, store_password: str | None, key_password: str | None
-) -> tuple[bytes, tuple[bytes, ...]]:
+def key_and_chain(data: bytes, store_password: str | None, key_password: str | None) -> tuple[bytes, tuple[bytes, ...]]:
     """The first private key (DER of PKCS#8) and its certificates (DER), the holder's first. UnreadableStore.
 
     `key_password` None: that of the store, as with Java's tools.

@@ -151,4 +151,3 @@ def _of_kerberos(config: KerberosOfListener) -> KerberosListener:
 def new_nonce() -> str:
     """A text that nobody can guess, of characters that SCRAM allows."""
     return base64.urlsafe_b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
-

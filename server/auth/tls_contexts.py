@@ -175,7 +175,9 @@ def _signed_with_sha_1(store: KeyStore) -> str | None:
 
 def _unusable_key(error: ssl.SSLError, weak_holder: str | None) -> InvalidSetting:
     if weak_holder is not None:
-        reason = f"{weak_holder} {_WITH_SHA_1}, which is not served where certificates of others are verified: {_SIGN_ANEW}"
+        reason = (
+            f"{weak_holder} {_WITH_SHA_1}, which is not served where certificates of others are verified: {_SIGN_ANEW}"
+        )
     elif error.reason == _WEAK_SIGNATURE:
         reason = f"a certificate of the chain is signed with a hash that is too weak for OpenSSL: {_SIGN_ANEW}"
     elif error.reason == "KEY_VALUES_MISMATCH":

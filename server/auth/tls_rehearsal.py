@@ -49,4 +49,3 @@ def rehearse(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
         if not sides:
             return None
     return "the handshake came to no end"
-

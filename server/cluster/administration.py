@@ -393,9 +393,7 @@ class Administration:
                     results[name] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return [results[name] for name in names]
 
-    async def _mark_deleted(
-        self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None
-    ) -> None:
+    async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
         """Have the controller delete a topic; one that is being deleted already is as good."""
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)

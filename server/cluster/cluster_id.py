@@ -40,7 +40,9 @@ async def settle_cluster_id(
     return cluster_id
 
 
-async def make_missing(coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING) -> None:
+async def make_missing(
+    coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
+) -> None:
     """Make the nodes that are not there yet, with what is in `contents`; parents come first."""
     wanted = list(paths)
     while True:

@@ -184,7 +184,12 @@ class Features:
         (node,) = await self._coordination.get_all([znodes.FEATURE])
         known = self._node
         # A server of the tree may be behind the one that was asked before.
-        if node is not None and known is not None and node.creation_id == known.creation_id and node.version < known.version:
+        if (
+            node is not None
+            and known is not None
+            and node.creation_id == known.creation_id
+            and node.version < known.version
+        ):
             return
         levels = Levels() if node is None else decode_levels(node.data)
         if unknown := levels.unsupported(self.supported_levels):
@@ -283,7 +288,9 @@ def decode_levels(data: bytes) -> Levels:
         plain = [name for name, each in features.items() if isinstance(each, int)]
         levels = {name: each if name in plain else each["max_version_level"] for name, each in features.items()}
         settled = frozenset(map(str, node.get("set", plain)))
-        return Levels({str(name): int(each) for name, each in levels.items() if each > 0}, settled, bool(plain) or "set" in node)
+        return Levels(
+            {str(name): int(each) for name, each in levels.items() if each > 0}, settled, bool(plain) or "set" in node
+        )
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         logger.error("Left aside levels of features that cannot be read: %r", error)
         return Levels(is_ours=False)

@@ -104,7 +104,9 @@ class ForwardingManager:
         try:
             response = await self._tried(handler, request, context)
         except _Refused as refusal:
-            self._refusals.tell(logger.warning, "The controller does not take a request that this broker hands on: %s", refusal)
+            self._refusals.tell(
+                logger.warning, "The controller does not take a request that this broker hands on: %s", refusal
+            )
             response = None
         return await finished(handler(request, context)) if response is None else response
 

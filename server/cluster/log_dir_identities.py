@@ -39,7 +39,9 @@ async def settle_identities(
     try:
         before = None if node is None else znodes.decode_log_dirs(node.data)
     except znodes.MalformedNode as problem:
-        raise LogDirectoryProblem(f"{path} cannot be read, perhaps because a newer Ottla has written it: {problem}") from None
+        raise LogDirectoryProblem(
+            f"{path} cannot be read, perhaps because a newer Ottla has written it: {problem}"
+        ) from None
     decided = identify(before, replicas.directories.seen(), accepted=accepted, new_uuid=replicas.new_uuid)
     # The tree hears of new ids before the directories get them, and once more afterwards. So the next start knows
     # about a crash in between.

@@ -276,7 +276,10 @@ class ClusterMember:
         problem = await self._hold_one(task_status)
         # Until it has joined, a broker without a session cannot start. Later it waits for one as long as it takes.
         while problem is None or self._has_joined.is_set():
-            logger.warning("No session with the coordination tree%s; opening another one", "" if problem is None else f": {problem}")
+            logger.warning(
+                "No session with the coordination tree%s; opening another one",
+                "" if problem is None else f": {problem}",
+            )
             if problem is not None:
                 await trio.sleep(RETRY_S)
             problem = await self._hold_one(trio.TASK_STATUS_IGNORED)
@@ -299,9 +302,7 @@ class ClusterMember:
                 self.session.attach(None)  # whoever asks now gets SessionExpired, and not an old answer
         return None
 
-    async def _run_session(
-        self, session: Session, life: trio.CancelScope, task_status: trio.TaskStatus[None]
-    ) -> None:
+    async def _run_session(self, session: Session, life: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
         await session.run(task_status)
         # Watches and the election belong to this session, and end with it.
         life.cancel()
@@ -452,9 +453,7 @@ class ClusterMember:
             raise
 
     def _namesake_problem(self) -> JoinProblem:
-        return JoinProblem(
-            f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster"
-        )
+        return JoinProblem(f"broker.id={self._broker.node_id}: another broker with this id is a member of the cluster")
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The work that goes on in the background."""

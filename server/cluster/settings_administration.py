@@ -129,7 +129,9 @@ class SettingsAdministration:
             if validate_only or texts == known.texts:
                 return
             path = znodes.topic_config_path(name)
-            exists = Check(znodes.topic_path(name), ANY_VERSION)  # else the next topic of that name would find these settings
+            exists = Check(
+                znodes.topic_path(name), ANY_VERSION
+            )  # else the next topic of that name would find these settings
             # Written first: what is in force here has to be in the tree, or it would be gone after a restart.
             self.apply_topic(name, await self._write_with([exists, *self._notice(path)], path, known, texts))
 
@@ -239,9 +241,7 @@ class SettingsAdministration:
             if validate_only or texts == known.texts:
                 return
             notice = self._notice_above(znodes.CLIENT_METRICS_CONFIGS)
-            self.configs.put_client_metrics(
-                name, await self._write_with(notice, path, known, texts, keeps_empty=False)
-            )
+            self.configs.put_client_metrics(name, await self._write_with(notice, path, known, texts, keeps_empty=False))
 
     async def _kept(self, texts: Texts, *, for_all: bool) -> Texts:
         """A broker's settings as they are written into the tree."""

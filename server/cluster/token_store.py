@@ -203,7 +203,9 @@ class TokenStore:
 
     async def _read_what_changed(self) -> None:
         held, number = await self._notices.read()
-        named = [text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if znodes.is_token_id(text)]
+        named = [
+            text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if znodes.is_token_id(text)
+        ]
         for start in range(0, len(named), NODES_PER_TURN):
             some = named[start : start + NODES_PER_TURN]
             async with self._turn:

@@ -46,7 +46,9 @@ _PROGRESS_S = 0.2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The directories, and how they are told of."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="data directories, all of one broker")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="server.properties with log.dirs and the broker's id")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="server.properties with log.dirs and the broker's id"
+    )
     parser.add_argument("--json", action="store_true", help="one object, for programs")
 
 
@@ -168,9 +170,7 @@ def _as_json(folders: Sequence[Path], examined: Examined, rehearsal: Rehearsal) 
             "bytes": examined.bytes,
             "damage": examined.damage_count,
             "findings_count": examined.findings_count,
-            "findings": [
-                {**each._asdict(), "at_start": _fate(each, changed, rehearsal)} for each in examined.findings
-            ],
+            "findings": [{**each._asdict(), "at_start": _fate(each, changed, rehearsal)} for each in examined.findings],
             "start": {
                 "refusal": rehearsal.refusal,
                 "changes": [each._asdict() for each in rehearsal.changes],
@@ -215,7 +215,9 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
     ends = {each.directory: each for each in rehearsal.logs}
     for each in told:
         log = ends.get(os.path.dirname(each.path))
-        behind = f"; the log ends at offset {log.log_end_offset}" if log is not None and each.path.endswith(".log") else ""
+        behind = (
+            f"; the log ends at offset {log.log_end_offset}" if log is not None and each.path.endswith(".log") else ""
+        )
         yield f"a start {_does(each)} {each.path}{behind}"
     if given_up:
         yield f"a start removes {len(given_up)} files that were given up before"
@@ -249,4 +251,6 @@ def _fate(finding: Finding, changed: dict[str, Change], rehearsal: Rehearsal) ->
         return f"leaves it as it is, and cuts the file at {change.after} bytes"
     if change.kind == "cut":
         return f"cuts the file at {change.after} bytes"
-    return {"removed": "removes it", "created": "makes it", "rewritten": "makes it anew", "renamed": "renames it"}[change.kind]
+    return {"removed": "removes it", "created": "makes it", "rewritten": "makes it anew", "renamed": "renames it"}[
+        change.kind
+    ]

@@ -74,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="encrypt, and let in only who shows a certificate; they are in this folder, and made if they are not",
     )
-    parser.add_argument("--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper")
+    parser.add_argument(
+        "--zookeeper", action="store_true", help="let a new cluster share its tree by an Apache ZooKeeper"
+    )
     add_accept_empty_log_dir(parser)
     add_log_level(parser)
 

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
         changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
         if name == "downgrade":
-            changing.add_argument("--unsafe", action="store_true", help="even if data written at the higher level is lost")
+            changing.add_argument(
+                "--unsafe", action="store_true", help="even if data written at the higher level is lost"
+            )
 
 
 def _action(
@@ -81,7 +83,9 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json([_as_json(each) for each in features])
     elif not features:
-        print_line("no broker tells of features: one that knows none is in the cluster, or levels are not finalized yet")
+        print_line(
+            "no broker tells of features: one that knows none is in the cluster, or levels are not finalized yet"
+        )
     else:
         rows = [(each.feature, each.finalized, _range(each)) for each in features]
         print_table(("FEATURE", "FINALIZED", "SUPPORTED"), rows)
@@ -108,7 +112,9 @@ def _features_of(cluster: Cluster) -> list[Told]:
     # Brokers hear of a change one after the other; who has heard of the most is right.
     newest = max(answers, key=lambda answer: answer.finalized_features_epoch, default=None)
     finalized = {} if newest is None else {each.name: each.max_version_level for each in newest.finalized_features}
-    ranges = [{each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers]
+    ranges = [
+        {each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers
+    ]
     names = sorted({*finalized, *(name for each in ranges for name in each)})
     return [Told(name, finalized.get(name, 0), _common([each.get(name) for each in ranges])) for name in names]
 

@@ -58,14 +58,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resetting.add_argument("name", metavar="GROUP")
     which = resetting.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC[:N,N]", help="of this topic, or some of its partitions; repeatable"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="TOPIC[:N,N]",
+        help="of this topic, or some of its partitions; repeatable",
     )
-    which.add_argument("--all-topics", action="store_true", help="of all topics that the group has committed offsets of")
+    which.add_argument(
+        "--all-topics", action="store_true", help="of all topics that the group has committed offsets of"
+    )
     to = resetting.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="the first record that is there")
     to.add_argument("--to-latest", action="store_true", help="the end, before the next record")
     to.add_argument("--to-offset", metavar="N", help="this offset, or the nearest that is there")
-    to.add_argument("--to-datetime", metavar="TIME", help="the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says")
+    to.add_argument(
+        "--to-datetime", metavar="TIME", help="the first record since YYYY-MM-DDTHH:MM:SS, in UTC unless it says"
+    )
     mode = resetting.add_mutually_exclusive_group()
     mode.add_argument("--execute", action="store_true", help="do it")
     mode.add_argument("--dry-run", action="store_true", help="only tell what would change, as without --execute")
@@ -164,7 +172,13 @@ def _show(group: dict[str, Any]) -> None:
     if group["members"]:
         print_line("")
         rows = [
-            (each["member"], each["client_id"], each["host"], each["partitions"], " ".join(each.get("tasks", ())) or None)
+            (
+                each["member"],
+                each["client_id"],
+                each["host"],
+                each["partitions"],
+                " ".join(each.get("tasks", ())) or None,
+            )
             for each in group["members"]
         ]
         of_members = ("MEMBER", "CLIENT", "HOST", "PARTITIONS", "TASKS")
@@ -200,10 +214,16 @@ def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _tell(name: str, committed: dict[Partition, int], planned: dict[Partition, int], options: argparse.Namespace) -> None:
-    rows = [(topic, number, committed.get((topic, number)), offset) for (topic, number), offset in sorted(planned.items())]
+def _tell(
+    name: str, committed: dict[Partition, int], planned: dict[Partition, int], options: argparse.Namespace
+) -> None:
+    rows = [
+        (topic, number, committed.get((topic, number)), offset) for (topic, number), offset in sorted(planned.items())
+    ]
     if wants_json(options):
-        offsets = [{"topic": topic, "partition": number, "committed": old, "new": new} for topic, number, old, new in rows]
+        offsets = [
+            {"topic": topic, "partition": number, "committed": old, "new": new} for topic, number, old, new in rows
+        ]
         print_json({"group": name, "executed": options.execute, "offsets": offsets})
         return
     print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW"), rows)
@@ -243,7 +263,9 @@ def _milliseconds(text: str) -> int:
         time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         timestamp_ms = int(time.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise WrongUse(f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00") from None
+        raise WrongUse(
+            f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
+        ) from None
     if timestamp_ms < 0:
         raise WrongUse(f"--to-datetime {text}: is before 1970")
     return timestamp_ms

@@ -42,13 +42,19 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where records come from, and what they become."""
     add_connection(parser)
-    parser.add_argument("names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each")
+    parser.add_argument(
+        "names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each"
+    )
     parser.add_argument("-t", "--topic", metavar="TOPIC", help="the topic; all names are files then")
     parser.add_argument("-l", "--lines", metavar="FILE", help="read records from a file, cut as those of stdin")
-    parser.add_argument("-p", "--partition", type=_partition, default=-1, metavar="N", help="write to this one (-1: any)")
+    parser.add_argument(
+        "-p", "--partition", type=_partition, default=-1, metavar="N", help="write to this one (-1: any)"
+    )
     parser.add_argument("-k", "--key", metavar="TEXT", help="the key of all records")
     parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="what is between key and value in each record")
-    parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="what is between records (default: \\n)")
+    parser.add_argument(
+        "-D", "--delimiter", default="\\n", metavar="TEXT", help="what is between records (default: \\n)"
+    )
     parser.add_argument(
         "-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="a header of all records; repeatable"
     )

@@ -127,7 +127,10 @@ def _what(setting: Reference) -> str:
 
 def _cells(setting: Reference) -> tuple[str, ...]:
     cells = (setting.type, shown_default(setting), setting.change)
-    return (setting.name, *(each if len(each) <= _CELL_WIDTH_MAX else each[: _CELL_WIDTH_MAX - 1] + "…" for each in cells))
+    return (
+        setting.name,
+        *(each if len(each) <= _CELL_WIDTH_MAX else each[: _CELL_WIDTH_MAX - 1] + "…" for each in cells),
+    )
 
 
 def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:

@@ -47,7 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--brokers", type=_ids, metavar="ID,ID", help="only over these brokers")
     parser.add_argument("--dry-run", action="store_true", help="move nothing, and show what would be moved")
     parser.add_argument(
-        "--at-once", type=count, default=AT_ONCE, metavar="N", help=f"partitions that are moved at a time (default: {AT_ONCE})"
+        "--at-once",
+        type=count,
+        default=AT_ONCE,
+        metavar="N",
+        help=f"partitions that are moved at a time (default: {AT_ONCE})",
     )
 
 
@@ -97,7 +101,9 @@ def _check_sources(
     gone = sorted({broker for each in placed for broker in each.replicas} - {*live})
     # Somebody may just start it again, and would find it empty.
     if gone and options.brokers is None:
-        raise AskingFailed(f"broker {ids(gone)} has replicas and is not there; start it, or give --brokers to do without")
+        raise AskingFailed(
+            f"broker {ids(gone)} has replicas and is not there; start it, or give --brokers to do without"
+        )
 
 
 def _some(names: Sequence[str]) -> str:
@@ -111,7 +117,12 @@ def _carry_out(cluster: Cluster, moves: Sequence[Placed], options: argparse.Name
 
     def show(left: int) -> None:
         if is_shown:
-            print(f"\r{done + len(part) - left} of {len(moves)} partitions are moved ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{done + len(part) - left} of {len(moves)} partitions are moved ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     for start in range(0, len(moves), options.at_once):
         part = moves[start : start + options.at_once]
@@ -122,7 +133,9 @@ def _carry_out(cluster: Cluster, moves: Sequence[Placed], options: argparse.Name
         print(file=sys.stderr)
 
 
-def _tell(before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[int], options: argparse.Namespace) -> None:
+def _tell(
+    before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[int], options: argparse.Namespace
+) -> None:
     were = {(each.topic, each.partition): each.replicas for each in before}
     if wants_json(options):
         told = [

@@ -95,7 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_accept_empty_log_dir(parser)
     add_log_level(parser)
     parser.add_argument(
-        "--log-format", choices=LOG_FORMATS, default="text", help="lines for people, or a JSON object a line (default: text)"
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="lines for people, or a JSON object a line (default: text)",
     )
 
 
@@ -135,7 +138,9 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
     http = [] if options.http is None else [f"http.listener={options.http}"]
     http += ["http.console.write=true"] if options.console_write else []
     workers = [] if options.workers is None else [f"num.workers={options.workers}"]
-    return given_texts(options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment)
+    return given_texts(
+        options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment
+    )
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:

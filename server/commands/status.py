@@ -76,7 +76,9 @@ def _named(partitions: list[str]) -> str:
 def status_of(cluster: Cluster) -> dict[str, Any]:
     """What `ottla status --json` prints. Partitions are named as topic-number."""
     answer = cluster.metadata(None)
-    partitions = [(f"{topic.name}-{each.partition_index}", each) for topic in answer.topics for each in topic.partitions]
+    partitions = [
+        (f"{topic.name}-{each.partition_index}", each) for topic in answer.topics for each in topic.partitions
+    ]
     return {
         "cluster_id": answer.cluster_id,
         "version": release_of(cluster.first.versions),

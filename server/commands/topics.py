@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describing.add_argument("--all-configs", action="store_true", help="settings that have their defaults, too")
 
 
-def _action(actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object) -> argparse.ArgumentParser:
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object
+) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=what, description=what)
     add_connection(parser)
     add_json(parser)

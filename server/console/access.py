@@ -59,5 +59,7 @@ class Access:
         given = request.headers.get("authorization", "")
         is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
         # In a time that tells nothing of how much of it is right.
-        if not is_bearer or not hmac.compare_digest(given[len(_SCHEME) :].encode("utf-8", "replace"), self.token.encode()):
+        if not is_bearer or not hmac.compare_digest(
+            given[len(_SCHEME) :].encode("utf-8", "replace"), self.token.encode()
+        ):
             raise Refused(401, "The console asks for its token, which the broker's start has told.", _CHALLENGE)

@@ -1,8 +1,8 @@
 """Keys, values and headers as the page shows them: what they look like, in at most so many bytes, and how long they are.
 
-    JSON    the whole value is there, it is UTF-8, an object or a list, and parses
-    text    UTF-8 without a NUL; a cut may go through its last character
-    hex     everything else, or when it is asked for
+JSON    the whole value is there, it is UTF-8, an object or a list, and parses
+text    UTF-8 without a NUL; a cut may go through its last character
+hex     everything else, or when it is asked for
 """
 
 from __future__ import annotations

@@ -177,5 +177,3 @@ def _classic_assignment(blob: bytes) -> list[tuple[str, Sequence[int]]]:
     except ProtocolViolation:
         return []
     return [(each.topic, each.partitions) for each in found.assigned_partitions]
-
-

@@ -229,7 +229,9 @@ class ServedCoordination(ProbedSession):
                 raise AccessDenied(f"{self._path}: {error.strerror}") from None
             except OSError as error:  # nobody holds the tree at present, or very many connect to it
                 if trio.current_time() >= deadline:
-                    raise CoordinationUnavailable(f"{self._path}: nobody serves it ({error.strerror or error})") from None
+                    raise CoordinationUnavailable(
+                        f"{self._path}: nobody serves it ({error.strerror or error})"
+                    ) from None
                 if trio.current_time() >= late:
                     late = math.inf
                     text = (

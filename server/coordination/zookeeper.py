@@ -225,7 +225,9 @@ class ZooKeeperCoordination(ProbedSession):
                 with trio.move_on_after(WAIT_TOLD_S):
                     await self._until_open()
                     return
-                logger.warning("This broker waits for ZooKeeper at %s: %s", self._config.zookeeper_connect, self._trouble())
+                logger.warning(
+                    "This broker waits for ZooKeeper at %s: %s", self._config.zookeeper_connect, self._trouble()
+                )
                 await self._until_open()
                 return
         except (AccessDenied, SessionExpired) as error:

@@ -39,7 +39,9 @@ class Coordinators:
         """
         self._coordinators = coordinators
         self._code = code
-        self._loaded: set[str] = set()  # modules; noted here, because Python knows those already that a thread is still loading
+        self._loaded: set[str] = (
+            set()
+        )  # modules; noted here, because Python knows those already that a thread is still loading
         self._needed: dict[str, Coordinator] = {}
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 

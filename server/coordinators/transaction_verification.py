@@ -115,7 +115,9 @@ class TransactionVerifier:
                     logger.exception("bug: verification of transactions by broker %d", way.coordinator)
                     response = None
                 for each in questions:
-                    each.settle(each.all_are(ErrorCode.NETWORK_EXCEPTION) if response is None else each.answer(response))
+                    each.settle(
+                        each.all_are(ErrorCode.NETWORK_EXCEPTION) if response is None else each.answer(response)
+                    )
         finally:
             await way.aclose()
 
@@ -166,5 +168,3 @@ class _Way:
         peer, self.peer = self.peer, None
         if peer is not None:
             await peer.aclose()
-
-

@@ -64,9 +64,7 @@ def _refused_by_quota(reading: Reading) -> FetchResponse | None:
         return None
     opened = reading.opened
     opened.goes_on()  # or else it has an error now
-    return FetchResponse(
-        throttle_time_ms=pause_ms, error_code=opened.error, session_id=opened.session_id, responses=[]
-    )
+    return FetchResponse(throttle_time_ms=pause_ms, error_code=opened.error, session_id=opened.session_id, responses=[])
 
 
 def _answers(reading: Reading) -> list[Answer]:

@@ -262,7 +262,9 @@ class PartitionReader(KeepsFewFilesOpen):
 
     def is_throttled(self, target: FetchTarget) -> bool:
         """Whether a follower asks for a replica whose replication is limited."""
-        return self.is_follower and self.broker.throttles.leader.is_throttled(target.topic or "", target.asked.partition)
+        return self.is_follower and self.broker.throttles.leader.is_throttled(
+            target.topic or "", target.asked.partition
+        )
 
     def count_throttled(self, reads: Iterable[PartitionRead]) -> None:
         """Count what a follower gets of replicas whose replication is limited."""

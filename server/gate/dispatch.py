@@ -143,7 +143,9 @@ class Route:
         self.request_bytes = self.response_bytes = 0
         self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
         self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
-        self.sparing = self._waited = 0  # bits of a number of requests: if one of them is set, another one stands for it
+        self.sparing = self._waited = (
+            0  # bits of a number of requests: if one of them is set, another one stands for it
+        )
         self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
 
     @classmethod

@@ -36,11 +36,15 @@ class Port(HasCluster, HasGuardedGroups, Protocol):
     """What is needed of the broker here."""
 
 
-def _turned_off(request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]) -> AlterShareGroupOffsetsResponse:
+def _turned_off(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]
+) -> AlterShareGroupOffsetsResponse:
     return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off)
+@handles(
+    AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
+)
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]
 ) -> AlterShareGroupOffsetsResponse:

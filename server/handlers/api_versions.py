@@ -65,7 +65,8 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
     keys = frozenset(each.api_key for each in response.api_keys)
     if version >= LEVEL_0_VERSION:
         response.supported_features = [
-            SupportedFeatureKey(name=each.name, min_version=0, max_version=each.latest) for each in features.supported(keys)
+            SupportedFeatureKey(name=each.name, min_version=0, max_version=each.latest)
+            for each in features.supported(keys)
         ]
     response.finalized_features = [
         FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)

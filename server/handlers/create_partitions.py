@@ -46,7 +46,9 @@ class Port(HasAdministration, HasAuthorizer, Protocol):
 
 
 @handles(CreatePartitionsRequest, forwarded=True)
-async def create_partitions(request: CreatePartitionsRequest, context: RequestContext[Port]) -> CreatePartitionsResponse:
+async def create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext[Port]
+) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)
     if not administration.is_controller:

@@ -19,7 +19,9 @@ from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroups
 
 
 @handles(DeleteGroupsRequest, prepare=load_groups)
-def delete_groups(request: DeleteGroupsRequest, context: RequestContext[HasGuardedGroups]) -> Answer[DeleteGroupsResponse]:
+def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext[HasGuardedGroups]
+) -> Answer[DeleteGroupsResponse]:
     def delete(denied: Collection[str]) -> Answer[DeleteGroupsResponse]:
         refused = [each for each in dict.fromkeys(request.groups_names) if each in denied]
         if refused:

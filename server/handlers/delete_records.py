@@ -52,7 +52,11 @@ class Port(HasAuthorizer, HasCluster, HasDeadlines, HasPartitions, Protocol):
 def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answer[DeleteRecordsResponse]:
     names = (topic.name for topic in request.topics)
     return decided(
-        context, AclOperation.DELETE, ResourceType.TOPIC, names, lambda denied: _delete_allowed(request, context, denied)
+        context,
+        AclOperation.DELETE,
+        ResourceType.TOPIC,
+        names,
+        lambda denied: _delete_allowed(request, context, denied),
     )
 
 

@@ -30,11 +30,15 @@ from ottla.wire.messages.delete_share_group_offsets import (
 from ottla.wire.schema import ZERO_UUID
 
 
-def _turned_off(request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]) -> DeleteShareGroupOffsetsResponse:
+def _turned_off(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
+) -> DeleteShareGroupOffsetsResponse:
     return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off)
+@handles(
+    DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
+)
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
 ) -> DeleteShareGroupOffsetsResponse:

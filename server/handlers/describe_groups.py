@@ -43,7 +43,9 @@ def _describe_allowed(
     request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups], denied: Collection[str]
 ) -> Worked[DescribeGroupsResponse]:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    response = DescribeGroupsResponse(groups=[undescribed(each, code) for each in dict.fromkeys(request.groups) if each in denied])
+    response = DescribeGroupsResponse(
+        groups=[undescribed(each, code) for each in dict.fromkeys(request.groups) if each in denied]
+    )
     names = [each for each in dict.fromkeys(request.groups) if each not in denied]
     if len(names) > GROUPS_PER_TURN:
         return _describe_in_turns(names, response, request, context)

@@ -47,7 +47,11 @@ def describe_producers(
     """A partition that a long request names again is described once."""
     names = (topic.name for topic in request.topics if topic_name_problem(topic.name) is None)
     return decided(
-        context, AclOperation.READ, ResourceType.TOPIC, names, lambda denied: _describe_allowed(request, context, denied)
+        context,
+        AclOperation.READ,
+        ResourceType.TOPIC,
+        names,
+        lambda denied: _describe_allowed(request, context, denied),
     )
 
 

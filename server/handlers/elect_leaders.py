@@ -132,7 +132,9 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> E
     return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=results)
 
 
-async def _elect(asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]) -> Results:
+async def _elect(
+    asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]
+) -> Results:
     cluster, controller = context.broker.cluster, context.broker.member.controller
     if controller is None:
         return dict.fromkeys(asked, KafkaError(ErrorCode.NOT_CONTROLLER))

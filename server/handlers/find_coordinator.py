@@ -70,9 +70,7 @@ Refused = Callable[[str], Coordinator | None]
 
 
 @handles(FindCoordinatorRequest, prepare=load_groups)
-def find_coordinator(
-    request: FindCoordinatorRequest, context: RequestContext[Port]
-) -> Answer[FindCoordinatorResponse]:
+def find_coordinator(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Answer[FindCoordinatorResponse]:
     place = PLACES.get(request.key_type)
     if place is None or (request.key_type == SHARE and context.api_version < SHARE_VERSION):
         refusal = _refusal(request.key_type)

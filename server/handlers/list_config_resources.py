@@ -47,7 +47,9 @@ def list_config_resources(
     if not wanted <= known:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     resources = [
-        (kind, name) for kind in sorted(wanted, reverse=True) for name in _names(kind, context.broker, context.listener_name)
+        (kind, name)
+        for kind in sorted(wanted, reverse=True)
+        for name in _names(kind, context.broker, context.listener_name)
     ]
     return answer_each(
         resources,

@@ -98,7 +98,11 @@ class Port(HasAuthorizer, HasPartitions, Protocol):
 def list_offsets(request: ListOffsetsRequest, context: RequestContext[Port]) -> Answer[ListOffsetsResponse]:
     names = (topic.name for topic in request.topics)
     return decided(
-        context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, lambda denied: _list_allowed(request, context, denied)
+        context,
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        names,
+        lambda denied: _list_allowed(request, context, denied),
     )
 
 
@@ -186,9 +190,7 @@ class Asking:
         self._unanswered.append(_Unanswered(topic.name, wish, answer, search))
         return answer
 
-    async def finish(
-        self, response: Worked[ListOffsetsResponse]
-    ) -> ListOffsetsResponse:
+    async def finish(self, response: Worked[ListOffsetsResponse]) -> ListOffsetsResponse:
         """Complete a response."""
         if not isinstance(response, ListOffsetsResponse):
             response = await response

@@ -21,7 +21,9 @@ from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteR
 
 
 @handles(OffsetDeleteRequest, prepare=load_groups)
-def offset_delete(request: OffsetDeleteRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetDeleteResponse]:
+def offset_delete(
+    request: OffsetDeleteRequest, context: RequestContext[HasGuardedGroups]
+) -> Answer[OffsetDeleteResponse]:
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 
     def delete(denied: Collection[str]) -> Answer[OffsetDeleteResponse]:

@@ -135,9 +135,7 @@ class Asking:
             context.on_close(sessions.disconnect)
             return list(session.partitions.values())
         forgotten = [
-            each
-            for topic in request.forgotten_topics_data
-            for each in named(cluster, topic.topic_id, topic.partitions)
+            each for topic in request.forgotten_topics_data for each in named(cluster, topic.topic_id, topic.partitions)
         ]
         self._session = sessions.go_on(key, epoch, wanted, forgotten)
         partitions = list(self._session.partitions.values())

@@ -31,5 +31,7 @@ def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[
 
 def _answer(broker_id: int, context: RequestContext[Port]) -> KafkaError:
     if broker_id == context.broker.node_id:
-        return KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is the only one, and it answers this request.")
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is the only one, and it answers this request."
+        )
     return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")

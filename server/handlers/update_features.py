@@ -52,12 +52,15 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         raise denied
     controller = context.broker.member.controller
     if controller is None:
-        return UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message)
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message
+        )
     if not all(each.features for each in controller.states.brokers.values()):
         return _refused_in_mixed_cluster(request, context.api_version)
     # Of several changes of one feature the last counts. v0 has no kind of change, which makes it an upgrade.
     updates = {
-        each.feature: Update(each.feature, each.max_version_level, each.upgrade_type) for each in request.feature_updates
+        each.feature: Update(each.feature, each.max_version_level, each.upgrade_type)
+        for each in request.feature_updates
     }
     try:
         # The tree of a broker that is alone is never out of reach.
@@ -105,5 +108,7 @@ def _reason(update: FeatureUpdateKey, api_version: int) -> str:
     if level < 1 and not is_upgrade:
         return "Can not delete non-existing finalized feature."
     if level < 1:
-        return f"Can not provide versionLevel: {level} less than 1 without setting the SAFE downgradeType in the request."
+        return (
+            f"Can not provide versionLevel: {level} less than 1 without setting the SAFE downgradeType in the request."
+        )
     return "Could not apply finalized feature update because the provided feature is not supported."

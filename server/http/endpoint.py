@@ -32,7 +32,9 @@ def client_metrics() -> ClientMetrics | None:
     """What takes the metrics that clients push; None: what is needed for it is not installed."""
     if is_possible():
         return ClientMetrics()
-    logger.info("Metrics of clients are not taken, because opentelemetry-proto is missing: pip install 'ottla[telemetry]'")
+    logger.info(
+        "Metrics of clients are not taken, because opentelemetry-proto is missing: pip install 'ottla[telemetry]'"
+    )
     return None
 
 

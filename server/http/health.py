@@ -1,8 +1,8 @@
 """/healthz and /readyz: one line for each thing that is looked at, 200 if all are well, 503 if one is not.
 
-    /healthz    the process answers, and every log directory is online
-    /readyz     clients are served: listeners accept, this broker is registered and not fenced, a controller is known, it does
-                not stop
+/healthz    the process answers, and every log directory is online
+/readyz     clients are served: listeners accept, this broker is registered and not fenced, a controller is known, it does
+            not stop
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def health_of(broker: Port) -> Mapping[str, str]:
 def readiness_of(broker: Port, stop: Stop) -> Mapping[str, str]:
     """The same."""
     member = broker.member
-    is_open = broker.duty.is_on and bool(broker.listeners) and all(each.calls.opened.is_set() for each in broker.listeners)
+    is_open = (
+        broker.duty.is_on and bool(broker.listeners) and all(each.calls.opened.is_set() for each in broker.listeners)
+    )
     is_registered = broker.node_id in broker.cluster.brokers and not member.is_fenced
     return {
         "listeners": "ok" if is_open else "not open",

@@ -100,9 +100,7 @@ class HttpServer:
     async def _converse(self, sock: trio.socket.SocketType, host: str) -> None:
         self._descriptors.connection_opened()
         # The stream sets options of the socket, and puts up with a peer that has gone already.
-        conversation = Conversation(
-            trio.SocketStream(sock), host, self._routes, self._guard, self._pace, self._room
-        )
+        conversation = Conversation(trio.SocketStream(sock), host, self._routes, self._guard, self._pace, self._room)
         self._conversations.add(conversation)
         try:
             await conversation.run()

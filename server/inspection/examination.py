@@ -47,7 +47,9 @@ from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, BatchHeader, check_records, records_area, walkable
 
 FINDINGS_MAX = 10_000  # a disk that has gone bad may have very many
-_KNOWN = frozenset([*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, JOURNAL_NAME, "bootstrap.checkpoint", "lost+found"])
+_KNOWN = frozenset(
+    [*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, JOURNAL_NAME, "bootstrap.checkpoint", "lost+found"]
+)
 
 
 class Finding(NamedTuple):
@@ -143,7 +145,9 @@ def _read_epochs(data: bytes) -> None:
     entries = decode_epochs(data)
     for before, after in pairwise(entries):
         if before[0] >= after[0] or before[1] > after[1]:
-            raise CorruptCheckpoint(f"epoch {after[0]} from offset {after[1]} on does not follow {before[0]} from {before[1]} on")
+            raise CorruptCheckpoint(
+                f"epoch {after[0]} from offset {after[1]} on does not follow {before[0]} from {before[1]} on"
+            )
 
 
 def _read_snapshot(data: bytes) -> object:

@@ -367,7 +367,8 @@ class OverlayStorage:
             return False
         with open(path, "rb") as file:
             return all(
-                content.read_at(file.fileno(), position, COMPARED_BYTES) == os.pread(file.fileno(), COMPARED_BYTES, position)
+                content.read_at(file.fileno(), position, COMPARED_BYTES)
+                == os.pread(file.fileno(), COMPARED_BYTES, position)
                 for position in range(0, before, COMPARED_BYTES)
             )
 

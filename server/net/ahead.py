@@ -38,7 +38,14 @@ class Ahead:
         return self.is_known
 
     def prepare(
-        self, call: Call, at_once: AtOnce, inbox: Inbox, start: int, position: int, end: int, context: RequestContext[Any]
+        self,
+        call: Call,
+        at_once: AtOnce,
+        inbox: Inbox,
+        start: int,
+        position: int,
+        end: int,
+        context: RequestContext[Any],
     ) -> Any:
         """`at_once.prepare` of the frame that was just cut. HandedOver: the frame is in front once more, and a thread looks at it."""
         if not inbox.has_own_buffer:

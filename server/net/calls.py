@@ -56,7 +56,11 @@ class Call:
         # Worked out once, because every answer asks.
         self.is_plain = not holds_records(route.response_class)
         self.takes_records = holds_records(route.request_class)
-        told = [name for name, each in route.response_class.wire_fields.items() if version in each.version_range and each.tag is None]
+        told = [
+            name
+            for name, each in route.response_class.wire_fields.items()
+            if version in each.version_range and each.tag is None
+        ]
         self.tells_throttle_time = THROTTLE_TIME in told
         self.starts_with_throttle_time = told[:1] == [THROTTLE_TIME]
 

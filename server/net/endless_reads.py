@@ -75,4 +75,6 @@ def _end(watch: Watch, count: int, reminder: Reminder) -> None:
         # Asked once more: that read may be over by now.
         is_cut_off = sock is not None and watch.count == count and system.cut_off(sock)
     if is_cut_off:
-        reminder.tell(logger.warning, "cut off a peer that sends TLS messages without data, and keeps the event loop with them")
+        reminder.tell(
+            logger.warning, "cut off a peer that sends TLS messages without data, and keeps the event loop with them"
+        )

@@ -129,7 +129,9 @@ class Handshakes:
             raise _Refused(f"it speaks {spoken}, and this listener speaks TLS")
 
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
-        self._reminders.tell(host, logger.warning, "closing a connection of %s to listener %s: %s", host, listener.name, what)
+        self._reminders.tell(
+            host, logger.warning, "closing a connection of %s to listener %s: %s", host, listener.name, what
+        )
 
 
 def _words(error: ssl.SSLError) -> str:

@@ -124,7 +124,17 @@ class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
     __slots__ = (
-        "_arrived", "_buffers", "_own", "_series", "buffer", "end", "expected", "frame_bytes_max", "is_held_up", "large_since", "memory",
+        "_arrived",
+        "_buffers",
+        "_own",
+        "_series",
+        "buffer",
+        "end",
+        "expected",
+        "frame_bytes_max",
+        "is_held_up",
+        "large_since",
+        "memory",
         "start",
     )
 

@@ -44,7 +44,12 @@ class LongAnswers:
         return self._make(key, put_together, cluster_version, asked=self._begun)
 
     async def _make(
-        self, key: Hashable, put_together: Callable[[], Awaitable[bytes]], cluster_version: Callable[[], int], *, asked: int
+        self,
+        key: Hashable,
+        put_together: Callable[[], Awaitable[bytes]],
+        cluster_version: Callable[[], int],
+        *,
+        asked: int,
     ) -> EncodedAnswer:
         # One at a time: each takes the work and the memory of a whole cluster.
         async with self._turn:

@@ -52,7 +52,9 @@ class MemoryBudget:
 
     def __init__(self, total: int = DEFAULT_BYTES) -> None:
         self._total = total
-        self._line: OrderedDict[str, deque[_Place]] = OrderedDict()  # by address; the one whose turn is next comes first
+        self._line: OrderedDict[str, deque[_Place]] = (
+            OrderedDict()
+        )  # by address; the one whose turn is next comes first
         self._over: object = None  # who may go beyond the limit
         self._admitted: dict[object, int] = {}  # with their numbers in line
         self._promised: set[object] = set()  # those of them who were admitted since the last look
@@ -134,7 +136,9 @@ class MemoryBudget:
             of_address.append(place)
         else:
             # Near the front, for all before it were admitted as well; and its address has had no turn yet.
-            of_address.insert(next((at for at, each in enumerate(of_address) if each.number > number), len(of_address)), place)
+            of_address.insert(
+                next((at for at, each in enumerate(of_address) if each.number > number), len(of_address)), place
+            )
             self._line.move_to_end(address, last=False)
         # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
         self._admit()

@@ -183,7 +183,9 @@ def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
     except OSError as failure:
         return unreadable(region, failure)
     # The file is well by now, whatever it was. The answer has begun, so the connection ends.
-    return error if isinstance(error, ConnectionError) else ConnectionError(f"a part of the log cannot be sent: {error}")
+    return (
+        error if isinstance(error, ConnectionError) else ConnectionError(f"a part of the log cannot be sent: {error}")
+    )
 
 
 def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:

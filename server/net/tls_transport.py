@@ -100,7 +100,9 @@ class TlsStream(TlsWaiting):
         self._tls = sock
         self._read, self._write = sock.read, sock.write
         self._receive_waits_for, self._send_waits_for = WAIT_READABLE, WAIT_WRITABLE
-        self._begun = 0  # bytes of a record that is in OpenSSL's buffer: the next send has to come with as many at least
+        self._begun = (
+            0  # bytes of a record that is in OpenSSL's buffer: the next send has to come with as many at least
+        )
         # The stream has ended, or failed, behind bytes that were handed over.
         self._has_news = False
         self._failure: OSError | None = None

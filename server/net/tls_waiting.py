@@ -40,7 +40,9 @@ class TlsWaiting(ABC):
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
         """Whoever receives has no use for fewer bytes than `count`."""
 
-    def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
+    def serving(
+        self, readiness: Readiness, missing: Callable[[], int] | None = None
+    ) -> Callable[[Step], Awaitable[Any]]:
         """What serves a step; see `Transport`."""
 
         async def serve(step: Step) -> Any:

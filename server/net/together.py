@@ -24,7 +24,10 @@ TOGETHER_MAX = 32
 TOGETHER_BYTES_MAX = 1024 * 1024
 SIZE_BYTES = 4  # before each frame
 _correlation_id = struct.Struct(">4xi").unpack_from
-_CORRELATION_ID_AT, _CORRELATION_ID_END = 4, 8  # in a frame; all else of the header is the same in all of a client's requests
+_CORRELATION_ID_AT, _CORRELATION_ID_END = (
+    4,
+    8,
+)  # in a frame; all else of the header is the same in all of a client's requests
 
 
 class Taken(NamedTuple):

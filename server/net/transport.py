@@ -62,7 +62,9 @@ class Transport(Protocol):
     def is_at_end(self) -> bool:
         """Whether the peer has closed its half, and nothing of what it sent before is left to read."""
 
-    def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
+    def serving(
+        self, readiness: Readiness, missing: Callable[[], int] | None = None
+    ) -> Callable[[Step], Awaitable[Any]]:
         """`Readiness.serve` for this connection: has a step called whenever there is something to receive, or room to send.
 
         Fewer than `missing()` bytes are of no use to the step; a transport may wait for as many.
@@ -146,7 +148,9 @@ class PlainTransport(PageCacheReader):
             self._offered_bytes = min(2 * offered, SPLICED_BYTES_MAX)
         return sent
 
-    def serving(self, readiness: Readiness, missing: Callable[[], int] | None = None) -> Callable[[Step], Awaitable[Any]]:
+    def serving(
+        self, readiness: Readiness, missing: Callable[[], int] | None = None
+    ) -> Callable[[Step], Awaitable[Any]]:
         return partial(readiness.serve, self.socket)
 
     def expect(self, count: int) -> None:

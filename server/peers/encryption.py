@@ -65,7 +65,9 @@ class PeerEncryption:
             raise NotEncrypted(_hung_up(error.strerror or "the connection ended", self._listener.name)) from None
         except ValueError:  # UnicodeError, too
             current.close()
-            raise NotEncrypted(f"{host!r} is no name that a certificate can have; change advertised.listeners there") from None
+            raise NotEncrypted(
+                f"{host!r} is no name that a certificate can have; change advertised.listeners there"
+            ) from None
         # Whoever wanted it may have gone meanwhile.
         except BaseException:
             current.close()

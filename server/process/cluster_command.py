@@ -145,14 +145,18 @@ class Known(NamedTuple):
             found = json.loads(file.read_text()) if file.exists() else {}
             version, ports, secure = found.get("version", VERSION), found.get("ports", []), found.get("secure")
             if type(version) is int and version > VERSION:
-                raise ClusterFailed(f"{file} was written by a newer Ottla, as version {version}, and this one reads {VERSION}")
+                raise ClusterFailed(
+                    f"{file} was written by a newer Ottla, as version {version}, and this one reads {VERSION}"
+                )
             zookeeper_first = ports[1:] if ports[:1] == [None] else ports
             is_whole = type(version) is int and all(_is_port(port) for port in zookeeper_first)
             if is_whole and isinstance(secure, str | None):
                 return cls(ports, secure)
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass
-        raise ClusterFailed(f"{file} is damaged; put it right, or remove it and give --brokers and --secure as they were")
+        raise ClusterFailed(
+            f"{file} is damaged; put it right, or remove it and give --brokers and --secure as they were"
+        )
 
     @staticmethod
     def write(folder: Path, ports: Sequence[int | None], secured: Secured | None) -> None:
@@ -179,7 +183,9 @@ def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -
     """ZooKeeper's port, then those of brokers 1, 2 and so on: those of last time, or free ones in their place."""
     before = known.ports or [0 if _has_zookeeper(folder, with_zookeeper) else None]
     if with_zookeeper and before[0] is None:
-        raise ConfigError(f"--zookeeper is for a new cluster: the one in {folder} began without, and goes on with its tree")
+        raise ConfigError(
+            f"--zookeeper is for a new cluster: the one in {folder} began without, and goes on with its tree"
+        )
     held = len(before) - 1
     size = size or held or BROKERS
     if size < held:
@@ -259,7 +265,9 @@ class LocalCluster:
         return Child("ZooKeeper", zookeeper_command(configuration), self._folder / "zookeeper.log")
 
     def _prepared_broker(self, number: int, port: int, settings: Mapping[str, str]) -> Child:
-        own = {"listeners": f"PLAINTEXT://{HOST}:{port}"} if self._secured is None else self._secured.settings(HOST, port)
+        own = (
+            {"listeners": f"PLAINTEXT://{HOST}:{port}"} if self._secured is None else self._secured.settings(HOST, port)
+        )
         texts = cluster_settings(len(self._broker_ports)) | own | dict(settings)
         texts |= {
             "node.id": str(number),
@@ -375,7 +383,10 @@ class LocalCluster:
         """What another command asks. Raises Unanswered."""
         if asked.do == STATUS:
             secure = None if self._secured is None else str(self._secured.folder)
-            return {"brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)], "secure": secure}
+            return {
+                "brokers": [self._described(number) for number in range(1, len(self._brokers) + 1)],
+                "secure": secure,
+            }
         return await self._start_again(asked.broker)
 
     async def _heed_keys(self, keyboard: Keyboard | None) -> None:
@@ -405,7 +416,13 @@ class LocalCluster:
         broker = self._brokers[number - 1]
         serves = broker.exit_status is None and broker.serving_or_ended.is_set()
         state = f"{'runs' if serves else 'starts'} (pid {broker.pid})" if broker.exit_status is None else broker.end
-        return {"number": number, "host": HOST, "port": self._broker_ports[number - 1], "serves": serves, "state": state}
+        return {
+            "number": number,
+            "host": HOST,
+            "port": self._broker_ports[number - 1],
+            "serves": serves,
+            "state": state,
+        }
 
     async def _start_again(self, number: int) -> dict[str, Any]:
         if not 1 <= number <= len(self._brokers):
@@ -514,7 +531,10 @@ class LocalCluster:
                     break
             for child in children:
                 if not child.ended.is_set():
-                    print(f"ottla: {child.name} does not end, and is left to the system (pid {child.pid})", file=sys.stderr)
+                    print(
+                        f"ottla: {child.name} does not end, and is left to the system (pid {child.pid})",
+                        file=sys.stderr,
+                    )
 
 
 async def _all_ended(children: list[Child]) -> None:

@@ -250,7 +250,10 @@ class Fleet:
         for each in left:
             each.is_alive = False
         self.was_killed, self._deadline = True, math.inf
-        return [*(Say(f"{each.name} does not end, and is left to the system") for each in left), *self._go_on_stopping(now)]
+        return [
+            *(Say(f"{each.name} does not end, and is left to the system") for each in left),
+            *self._go_on_stopping(now),
+        ]
 
     def _next_to_end(self) -> list[_Process]:
         return [each for each in self._workers if each.is_alive] or [each for each in self._all if each.is_alive]

@@ -31,7 +31,9 @@ from ottla.wire.kept_files import Pieces, write_pieces
 SECOND: Final = 1_000_000_000  # nanoseconds
 MODULES_MAX: Final = 2_000  # in the file; if there are more, only what this process used is kept
 
-_HEADER_BYTES: Final = 16  # of a compiled file: 4 of Python's magic number, 4 of flags, 4 of time and 4 of size (PEP 552)
+_HEADER_BYTES: Final = (
+    16  # of a compiled file: 4 of Python's magic number, 4 of flags, 4 of time and 4 of size (PEP 552)
+)
 _BY_TIME: Final = bytes(4)  # flags of one that is good as long as time and size of its source are the same
 
 
@@ -123,7 +125,10 @@ class KeptModules:
         names = sys.modules.keys() - self._present - (self._known.keys() - self._unusable)
         found = {name: each for name in names if (each := _compiled(name)) is not None} if names else {}
         # What this start may not take from the file may be in it all the same, for starts that may.
-        if all(self._known.get(name) == known and self._pieces.read(name) == piece for name, (known, piece) in found.items()):
+        if all(
+            self._known.get(name) == known and self._pieces.read(name) == piece
+            for name, (known, piece) in found.items()
+        ):
             return
         kept = self._known.keys() - self._unusable
         if len(kept) + len(found) > MODULES_MAX:

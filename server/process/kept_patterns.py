@@ -92,7 +92,11 @@ class _Overheard:
 def keeping_patterns(path: Path | None) -> Iterator[None]:
     """See the module's docstring. `path`: the file; None: there is none, and nothing is kept."""
     compiler: Any = sys.modules.get(COMPILER)
-    if path is None or not isinstance(getattr(compiler, "compile", None), FunctionType) or not hasattr(compiler, "_sre"):
+    if (
+        path is None
+        or not isinstance(getattr(compiler, "compile", None), FunctionType)
+        or not hasattr(compiler, "_sre")
+    ):
         yield
         return
     key = sys.version.encode()

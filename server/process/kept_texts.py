@@ -83,7 +83,9 @@ class KeptTexts:
             source = self.code(text, "<string>", mode, _future_of(module))
         return getattr(builtins, mode)(source, *namespaces, **named)
 
-    def _compile(self, module: Mapping[str, Any], source: Any, filename: Any, mode: str, *more: Any, **named: Any) -> Any:
+    def _compile(
+        self, module: Mapping[str, Any], source: Any, filename: Any, mode: str, *more: Any, **named: Any
+    ) -> Any:
         if more or named or not isinstance(source, str) or not isinstance(filename, str):
             return compile(source, filename, mode, *more, **named)
         return self.code(source, filename, mode, _future_of(module))

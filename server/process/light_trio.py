@@ -48,7 +48,10 @@ PLACES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Package -> name -> the module that has it; and, behind a colon, what it is called there."""
 
-SUBMODULES: Final = {"attr": ("exceptions", "setters", "validators"), "trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread")}
+SUBMODULES: Final = {
+    "attr": ("exceptions", "setters", "validators"),
+    "trio": ("abc", "from_thread", "lowlevel", "socket", "to_thread"),
+}
 
 VERSIONS: Final = frozenset({"__version__", "__version_info__"})
 """Of the names that begin so, those that other libraries look at."""
@@ -93,7 +96,9 @@ def _find(module: ModuleType, name: str) -> Any:
     place, _, other = PLACES[package].get(name, "").partition(":")
     if place and hasattr(found := import_module(place), other or name):
         value = getattr(found, other or name)
-    elif name.startswith("_") and name not in VERSIONS:  # a module of trio's, which Python finds by itself, or what Python itself asks for
+    elif (
+        name.startswith("_") and name not in VERSIONS
+    ):  # a module of trio's, which Python finds by itself, or what Python itself asks for
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     else:
         _run_whole(module)

@@ -71,7 +71,9 @@ class StopSignals(Stop):
     async def _stop_with_all(self) -> None:
         for name in ABOUT_OTHERS:
             logging.getLogger(name).addFilter(_as_expected)
-        if self.asked.is_set():  # a service manager may have sent SIGTERM to each process, and then this one hands over already
+        if (
+            self.asked.is_set()
+        ):  # a service manager may have sent SIGTERM to each process, and then this one hands over already
             return
         logger.info("stopping with all brokers of the cluster")
         self.hands_over = False

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 
-def run_worker(
-    config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None
-) -> int:
+def run_worker(config: BrokerConfig, report: Report, *, log_level: str, log_format: str, beat_s: float | None) -> int:
     """Run a broker until a signal ends it; gives the exit status.
 
     `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.

@@ -60,10 +60,7 @@ NEEDED_AT_START = (
 """Beside what a broker that is alone begins with: a member needs it as soon as it is one, or soon after. All of them share its memory."""
 
 
-
-def run_workers(
-    texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str
-) -> None:
+def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
     """Run until SIGTERM or Ctrl-C. Raises ConfigError, and StartupError if it cannot start or had to stop.
 
     `texts` are the settings as they were given, `config` is what they come to.
@@ -81,9 +78,7 @@ def run_workers(
     beat_s = None if manager is None or manager.watchdog_s is None else manager.interval_s
     run = partial(run_worker, log_level=log_level, log_format=log_format, beat_s=beat_s)
     workers = [worker_config(texts, config, number, count, ports) for number in range(count)]
-    programs: dict[str, Program] = {
-        f"worker {number}": partial(run, each) for number, each in enumerate(workers)
-    }
+    programs: dict[str, Program] = {f"worker {number}": partial(run, each) for number, each in enumerate(workers)}
     if not config.is_member:
         where = (config.log_dirs[0], tree_socket(config.log_dirs[0]))
         programs[TREE] = partial(keep_tree, *where, log_level=log_level, log_format=log_format, beat_s=beat_s)

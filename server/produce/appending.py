@@ -370,7 +370,9 @@ class Appending(PendingAnswer[ProduceResponse]):
             return
         entry = partition.log.producers.get(batch.producer_id)
         if entry is None or not entry.batches:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one"
+            )
 
     def _check_none_is_missing(
         self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
@@ -380,7 +382,9 @@ class Appending(PendingAnswer[ProduceResponse]):
         if batch is not None and batch.producer_id in self._refused.by_producer:
             code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
             if code is not None:
-                raise KafkaError(code, f"A batch before sequence {batch.base_sequence} was refused and has not come again")
+                raise KafkaError(
+                    code, f"A batch before sequence {batch.base_sequence} was refused and has not come again"
+                )
 
     def _refuse_batch(
         self,
@@ -398,7 +402,9 @@ class Appending(PendingAnswer[ProduceResponse]):
         # librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with a new producer epoch and sends records again that are
         # written already. So it gets an error after which it only tries again, as long as the gap may close.
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
-            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one")
+            error = KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one"
+            )
         self._fail(answer, error, partition)
         # A producer gives up a batch after any other error, so nothing has to wait for it.
         if error.code.retriable:
@@ -520,8 +526,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         acks = self._request.acks
         self._undecided = len(self._uncommitted)
         self._waits = [
-            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each))
-            for each in self._uncommitted
+            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each)) for each in self._uncommitted
         ]
         # One deadline for the whole request: it is due when the last partition is decided or the time is over.
         self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)

@@ -58,9 +58,7 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(
-    HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol
-):
+class Port(HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
     """What is needed of the broker here."""
 
 

@@ -185,7 +185,9 @@ class Verification:
         """What the producer hears, with a text if there is one."""
         if code is ErrorCode.INVALID_TXN_STATE:
             return (code, "Partition was not added to the transaction")
-        is_to_be_retried = code is ErrorCode.CONCURRENT_TRANSACTIONS and self._support is not TransactionSupport.EPOCH_BUMP
+        is_to_be_retried = (
+            code is ErrorCode.CONCURRENT_TRANSACTIONS and self._support is not TransactionSupport.EPOCH_BUMP
+        )
         if code in _OF_COORDINATORS or is_to_be_retried:
             text = f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}"
             return (ErrorCode.NOT_ENOUGH_REPLICAS, text)

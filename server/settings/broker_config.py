@@ -131,7 +131,9 @@ class ServerConfig:
     )
     socket_request_max_bytes: int = setting(104_857_600, minimum=1, doc="Largest request accepted.")
     telemetry_max_bytes: int = setting(
-        1_048_576, minimum=1, doc="Most bytes of metrics that a client may push at a time, which are never more than 1 MiB."
+        1_048_576,
+        minimum=1,
+        doc="Most bytes of metrics that a client may push at a time, which are never more than 1 MiB.",
     )
     queued_max_request_bytes: int = setting(
         -1, kind=LONG, doc="Memory for unfinished large requests, beyond which they are not read on; -1: 96 MiB."

@@ -49,9 +49,7 @@ class ClientMetricsConfig:
         (), doc="Metrics that clients are to push, by how their names begin; * means all."
     )
     interval_ms: int = setting(300_000, doc="Time between two pushes of a client.")
-    match: tuple[str, ...] = setting(
-        (), doc="Clients that are asked, as name=pattern; by default all clients."
-    )
+    match: tuple[str, ...] = setting((), doc="Clients that are asked, as name=pattern; by default all clients.")
 
 
 def client_metrics_settings() -> Mapping[str, Setting]:
@@ -82,7 +80,9 @@ def subscription_of(texts: Texts) -> ClientMetricsConfig:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     config = ClientMetricsConfig(**values)
     if not INTERVAL_MIN_MS <= config.interval_ms <= INTERVAL_MAX_MS:
-        message = f"Invalid value {config.interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        message = (
+            f"Invalid value {config.interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        )
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     return config
 

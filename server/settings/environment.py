@@ -36,7 +36,9 @@ NO_SETTINGS = frozenset(
     )
 )
 # Of a service that is called kafka, kafka-ui, ottla-0 and so on.
-_OF_KUBERNETES = re.compile(r"[A-Z0-9_]+_SERVICE_(HOST|PORT(_\w+)?)|[A-Z0-9_]+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?|[A-Z]+_PORT")
+_OF_KUBERNETES = re.compile(
+    r"[A-Z0-9_]+_SERVICE_(HOST|PORT(_\w+)?)|[A-Z0-9_]+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?|[A-Z]+_PORT"
+)
 _SERVICE_PORT, _SERVICE_HOST = "_PORT", "_SERVICE_HOST"
 _UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
 
@@ -64,7 +66,9 @@ def _is_setting(variable: str, environment: Mapping[str, str]) -> bool:
     if variable in NO_SETTINGS or _OF_KUBERNETES.fullmatch(variable) is not None:
         return False
     # KAFKA_UI_PORT could be a setting, were there no KAFKA_UI_SERVICE_HOST beside it.
-    return not (variable.endswith(_SERVICE_PORT) and variable.removesuffix(_SERVICE_PORT) + _SERVICE_HOST in environment)
+    return not (
+        variable.endswith(_SERVICE_PORT) and variable.removesuffix(_SERVICE_PORT) + _SERVICE_HOST in environment
+    )
 
 
 def _name(text: str) -> str:

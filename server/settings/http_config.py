@@ -42,7 +42,11 @@ def _registry_problem(text: str | None) -> str | None:
     if not is_url or not text.isascii() or not text.isprintable() or " " in text or parts.query or parts.fragment:
         return "must be a URL that begins with http:// or https://, without a query"
     # It is shown with the settings.
-    return "must not have a password in it: http.console.schema.registry.user.info takes it" if "@" in parts.netloc else None
+    return (
+        "must not have a password in it: http.console.schema.registry.user.info takes it"
+        if "@" in parts.netloc
+        else None
+    )
 
 
 def _user_info_problem(text: str | None) -> str | None:

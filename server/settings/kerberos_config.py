@@ -16,7 +16,9 @@ class KerberosConfig:
     """Kafka's settings that have an effect."""
 
     sasl_kerberos_service_name: str | None = setting(
-        None, dynamic="per-broker", doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName."
+        None,
+        dynamic="per-broker",
+        doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName.",
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = setting(
         ("DEFAULT",), dynamic="per-broker", doc="Rules that make a user's name of a Kerberos principal."

@@ -38,7 +38,9 @@ UNSECURED_HANDLER = f"{_KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCall
 _BY_SECRET, _BY_FILE = f"{_KAFKAS}ClientCredentialsJwtRetriever", f"{_KAFKAS}FileJwtRetriever"
 _RETRIEVERS = (DEFAULT_RETRIEVER, _BY_SECRET, _BY_FILE)
 ENDPOINT_NAME = "sasl.oauthbearer.token.endpoint.url"
-_URLENCODE = "sasl.oauthbearer.header.urlencode"  # Kafka's clients declare it, and its brokers read it only with a prefix
+_URLENCODE = (
+    "sasl.oauthbearer.header.urlencode"  # Kafka's clients declare it, and its brokers read it only with a prefix
+)
 _ASSERTIONS = ("sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.claim.iss")
 UNSECURED_OPTION = "unsecuredLogin"
 _RESERVED = ("iat", "exp")
@@ -85,7 +87,9 @@ def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 def _is_unsecured(config: OAuthLoginConfig, options: Mapping[str, str], own: str) -> bool:
     handler = config.sasl_login_callback_handler_class
     if handler is None:
-        if config.sasl_oauthbearer_token_endpoint_url is None and any(each.startswith(UNSECURED_OPTION) for each in options):
+        if config.sasl_oauthbearer_token_endpoint_url is None and any(
+            each.startswith(UNSECURED_OPTION) for each in options
+        ):
             return True
         raise wrong(
             f"{own}{LOGIN_HANDLER_NAME}",
@@ -120,9 +124,14 @@ def _source(
     credentials = f"{own}sasl.oauthbearer.client.credentials"
     return ClientCredentials(
         url=url,
-        client_id=_given(config.sasl_oauthbearer_client_credentials_client_id, options, "clientId", f"{credentials}.client.id"),
+        client_id=_given(
+            config.sasl_oauthbearer_client_credentials_client_id, options, "clientId", f"{credentials}.client.id"
+        ),
         client_secret=_given(
-            config.sasl_oauthbearer_client_credentials_client_secret, options, "clientSecret", f"{credentials}.client.secret"
+            config.sasl_oauthbearer_client_credentials_client_secret,
+            options,
+            "clientSecret",
+            f"{credentials}.client.secret",
         ),
         scope=(config.sasl_oauthbearer_scope or options.get("scope", "")).strip() or None,
         encodes_header=_is_true(texts, _URLENCODE),
@@ -150,7 +159,9 @@ def _extensions(options: Mapping[str, str], prefix: str, own: str) -> dict[str, 
     found = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
     for name, value in found.items():
         if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
-            raise wrong(f"{own}sasl.jaas.config", f"extension {name[:40]!r} has another name or value than RFC 7628 allows")
+            raise wrong(
+                f"{own}sasl.jaas.config", f"extension {name[:40]!r} has another name or value than RFC 7628 allows"
+            )
     return found
 
 

@@ -1,6 +1,5 @@
 """Settings of a broker that is a member of a cluster."""
 
-
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import LONG, setting
 
@@ -24,5 +23,9 @@ class MemberConfig:
         5_000, kind=LONG, internal=True, doc="Pause before the next attempt to hand over."
     )
     controlled_shutdown_timeout_ms: int = setting(
-        30_000, kind=LONG, minimum=0, internal=True, doc="Longest time that handing over may take, all attempts together."
+        30_000,
+        kind=LONG,
+        minimum=0,
+        internal=True,
+        doc="Longest time that handing over may take, all attempts together.",
     )

@@ -18,7 +18,9 @@ class OAuthLoginConfig:
     """Kafka's settings that have an effect."""
 
     sasl_login_callback_handler_class: str | None = setting(
-        None, kind=CLASS, doc="Gets the token of a login by OAUTHBEARER: one of Kafka's own two classes; else without effect."
+        None,
+        kind=CLASS,
+        doc="Gets the token of a login by OAUTHBEARER: one of Kafka's own two classes; else without effect.",
     )
     sasl_login_connect_timeout_ms: int | None = setting(
         None, kind=INT, doc="Longest wait for a connection to the server that gives out OAuth tokens."
@@ -36,7 +38,10 @@ class OAuthLoginConfig:
         60, kind=SHORT, dynamic="per-broker", doc="Shortest time before an OAuth token is replaced by another one."
     )
     sasl_login_refresh_window_factor: float = setting(
-        0.8, kind=DOUBLE, dynamic="per-broker", doc="Share of its life after which an OAuth token is replaced by another one."
+        0.8,
+        kind=DOUBLE,
+        dynamic="per-broker",
+        doc="Share of its life after which an OAuth token is replaced by another one.",
     )
     sasl_login_refresh_window_jitter: float = setting(
         0.05, kind=DOUBLE, dynamic="per-broker", doc="Random part of the time at which an OAuth token is replaced."
@@ -60,5 +65,6 @@ class OAuthLoginConfig:
     )
     sasl_oauthbearer_scope: str | None = setting(None, doc="Scope that this broker asks an OAuth server for.")
     sasl_oauthbearer_token_endpoint_url: str | None = setting(
-        None, doc="Address at which an OAuth server gives out tokens (https:// or http://), or a file with a token (file:///)."
+        None,
+        doc="Address at which an OAuth server gives out tokens (https:// or http://), or a file with a token (file:///).",
     )

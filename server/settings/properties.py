@@ -36,7 +36,9 @@ def format_properties(texts: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    text = "".join(character if " " <= character <= "~" else _as_units(character) for character in value.replace("\\", "\\\\"))
+    text = "".join(
+        character if " " <= character <= "~" else _as_units(character) for character in value.replace("\\", "\\\\")
+    )
     # A blank in front would belong to the separator.
     return f"\\{text}" if text.startswith(" ") else text
 

@@ -1,6 +1,5 @@
 """The settings of quotas of clients; the quotas themselves are kept in the coordination tree."""
 
-
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import setting
 

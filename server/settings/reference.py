@@ -90,9 +90,7 @@ def _former(name: str) -> Reference:
     return _reference(BROKER, declared, effect_on_broker)
 
 
-def _references(
-    scope: str, declared: Mapping[str, Setting], effect: Callable[[Setting], str]
-) -> Iterator[Reference]:
+def _references(scope: str, declared: Mapping[str, Setting], effect: Callable[[Setting], str]) -> Iterator[Reference]:
     return map(partial(_reference, scope, effect=effect), (declared[name] for name in sorted(declared)))
 
 
@@ -106,7 +104,9 @@ def _reference(scope: str, declared: Setting, effect: Callable[[Setting], str]) 
         allowed=_allowed(declared),
         change=change,
         per_listener=scope == BROKER and declared.name in _of_listeners(),
-        cluster_only=scope == BROKER and declared.name in settings_of_member() and declared.name not in broker_settings(),
+        cluster_only=scope == BROKER
+        and declared.name in settings_of_member()
+        and declared.name not in broker_settings(),
         internal=declared.internal,
         has_effect=declared.effective,
         what=declared.doc or purposes().get(declared.name, ""),

@@ -83,7 +83,11 @@ def _name(setting: Reference) -> str:
 
 
 def _type(setting: Reference) -> str:
-    return f"{setting.type}, {_escaped(setting.allowed)}" if setting.allowed and setting.type != "boolean" else setting.type
+    return (
+        f"{setting.type}, {_escaped(setting.allowed)}"
+        if setting.allowed and setting.type != "boolean"
+        else setting.type
+    )
 
 
 def _default(setting: Reference) -> str:

@@ -25,7 +25,9 @@ def check_cordoned(cordoned: Collection[str], log_dirs: Collection[Path]) -> Non
         raise InvalidSetting(NAME, cordoned, BROKEN_RULE, message=message)
     missing = [each for each in cordoned if each != ALL and Path(each) not in log_dirs]
     if missing:
-        message = f"All entries in {NAME} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}"
+        message = (
+            f"All entries in {NAME} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}"
+        )
         raise InvalidSetting(NAME, cordoned, BROKEN_RULE, message=message)
 
 

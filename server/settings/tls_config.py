@@ -3,7 +3,6 @@
 What they come to is in `server/auth/`.
 """
 
-
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import PASSWORD, setting
 

@@ -39,7 +39,6 @@ DEFAULTS_ON_ONE_MACHINE: Final = {
 """In place of Kafka's, which are for clusters of several machines. They hold unless the workers are part of one."""
 
 
-
 class Ports(NamedTuple):
     """Those of one listener."""
 
@@ -77,7 +76,9 @@ def _following(endpoint: Endpoint, count: int) -> list[int]:
     if not endpoint.port:
         return [0] * count
     if endpoint.port + count > PORT_MAX:
-        raise ConfigError(f"listeners={endpoint}: the {count} ports behind it, which workers have, are beyond {PORT_MAX}")
+        raise ConfigError(
+            f"listeners={endpoint}: the {count} ports behind it, which workers have, are beyond {PORT_MAX}"
+        )
     return [endpoint.port + 1 + number for number in range(count)]
 
 
@@ -124,7 +125,9 @@ def _advertised(told: Endpoint, number: int) -> Endpoint:
     if not told.port:
         return told
     if (port := told.port + 1 + number) > PORT_MAX:
-        raise ConfigError(f"advertised.listeners={told}: the ports behind it, which workers have, are beyond {PORT_MAX}")
+        raise ConfigError(
+            f"advertised.listeners={told}: the ports behind it, which workers have, are beyond {PORT_MAX}"
+        )
     return replace(told, port=port)
 
 

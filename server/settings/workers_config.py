@@ -1,6 +1,5 @@
 """How many brokers one `ottla start` runs. Apache Kafka has no such setting, so it is not described to its clients."""
 
-
 from ottla.server.settings.endpoint import Endpoint
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import parse_integer, setting

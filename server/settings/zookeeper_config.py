@@ -36,7 +36,11 @@ def _key_length(value: int) -> str | None:
 
 
 def _kafka_release(value: str) -> str | None:
-    return None if re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", value) else "it is no release of Kafka, such as 3.9"
+    return (
+        None
+        if re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", value)
+        else "it is no release of Kafka, such as 3.9"
+    )
 
 
 def check_connection(config: ZooKeeperConfig, texts: Mapping[str, str]) -> None:

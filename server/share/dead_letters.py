@@ -210,7 +210,9 @@ class DeadLetterQueues:
             # What the topic refuses, or wants changed, takes a look at each record.
             check = partial(partition.log.check_produced, records, now_ms=broker.now_ms())
             checked = await trio.to_thread.run_sync(check, limiter=_threads)
-            info = partition.append_as_leader(records, required_acks=ALL_REPLICAS, now_ms=broker.now_ms(), checked=checked)
+            info = partition.append_as_leader(
+                records, required_acks=ALL_REPLICAS, now_ms=broker.now_ms(), checked=checked
+            )
             error = await broker.replicas.wait_committed(partition, info.last_offset + 1, timeout_s=TIMEOUT_S)
         else:
             error = await self._produce_elsewhere(leader, name, index, batch)
@@ -219,7 +221,9 @@ class DeadLetterQueues:
 
     async def _produce_elsewhere(self, leader: int, name: str, index: int, batch: bytes) -> ErrorCode:
         peer = self._broker.member.peer(leader, purpose=f"broker-{self._broker.node_id}-dead-letters")
-        data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=index, records=memoryview(batch))])
+        data = TopicProduceData(
+            name=name, partition_data=[PartitionProduceData(index=index, records=memoryview(batch))]
+        )
         request = ProduceRequest(acks=ALL_REPLICAS, timeout_ms=int(TIMEOUT_S * 1000), topic_data=[data])
         try:
             response = await peer.ask(request, PRODUCE_VERSION, timeout_s=TIMEOUT_S)

@@ -111,7 +111,9 @@ def error_of(partition: SharePartition, response: WriteShareGroupStateResponse) 
 
 def _only(partition: SharePartition, results: Sequence[Any]) -> Any:
     """The result for this share partition, which has to be the only one."""
-    found: list[Any] = results[0].partitions if len(results) == 1 and results[0].topic_id == partition.key.topic_id else []
+    found: list[Any] = (
+        results[0].partitions if len(results) == 1 and results[0].topic_id == partition.key.topic_id else []
+    )
     if len(found) != 1 or found[0].partition != partition.key.partition:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The share coordinator answered for another partition")
     return found[0]

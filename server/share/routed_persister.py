@@ -85,9 +85,7 @@ class RoutedPersister:
         # Before the topic is there nobody knows how many partitions it will have.
         if cluster.topic(SHARE_GROUP_STATE_TOPIC) is None:
             return None
-        partition = cluster.partition(
-            SHARE_GROUP_STATE_TOPIC, self._broker.share_coordinator.partition_for(asked.key)
-        )
+        partition = cluster.partition(SHARE_GROUP_STATE_TOPIC, self._broker.share_coordinator.partition_for(asked.key))
         return None if partition is None or partition.leader < 0 else partition.leader
 
     async def _ask_on(self, asked: _Asked, later: _Later, answer: Any) -> None:

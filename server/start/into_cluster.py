@@ -79,7 +79,9 @@ def _encrypted(path: str, node: Node, passwords: KeptPasswords | None) -> Node:
     if passwords is None or parent != znodes.BROKER_CONFIGS or not name.isdecimal():
         return node
     texts = znodes.decode_config(node.data)
-    return node._replace(data=znodes.encode_config(passwords.to_keep(texts, int(name)))) if has_passwords(texts) else node
+    return (
+        node._replace(data=znodes.encode_config(passwords.to_keep(texts, int(name)))) if has_passwords(texts) else node
+    )
 
 
 async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]]:

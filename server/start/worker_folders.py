@@ -55,7 +55,13 @@ class FolderLock:
 
 
 def hold_folders(
-    log_dirs: Sequence[Path], count: int, *, node_id: int, accepted: Collection[str], has_journal: bool, readable_by: str = "user"
+    log_dirs: Sequence[Path],
+    count: int,
+    *,
+    node_id: int,
+    accepted: Collection[str],
+    has_journal: bool,
+    readable_by: str = "user",
 ) -> FolderLock:
     """The right to run so many workers here. Raises LogDirectoryProblem, and OSError if the disk refuses.
 
@@ -146,7 +152,9 @@ def refuse_shared(log_dirs: Sequence[Path], count: int) -> None:
         folder = worker_folder(each, number)
         other, by_name = owners.setdefault(os.path.realpath(folder), (number, folder))
         if other != number:
-            raise LogDirectoryProblem(f"log.dirs: {folder} of worker {number} is the same as {by_name} of worker {other}")
+            raise LogDirectoryProblem(
+                f"log.dirs: {folder} of worker {number} is the same as {by_name} of worker {other}"
+            )
 
 
 def refuse_fewer(storage: Storage, log_dirs: Sequence[str], count: int) -> None:

@@ -63,7 +63,12 @@ logger = logging.getLogger("ottla.telemetry")
 
 ONE_UUID = bytes(15) + b"\1"
 RESERVED = (ZERO_UUID, ONE_UUID)
-ACCEPTED = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)  # in the order in which Kafka prefers them
+ACCEPTED = (
+    Compression.ZSTD,
+    Compression.LZ4,
+    Compression.GZIP,
+    Compression.SNAPPY,
+)  # in the order in which Kafka prefers them
 BYTES_MAX = 1024 * 1024
 """As much as the default of telemetry.max.bytes, and no setting makes it more: a stranger can have so much decompressed and read."""
 WAITING_MAX, WAITING_BYTES_MAX = 64, 4 * 1024 * 1024  # pushes at the receiver at a time
@@ -220,7 +225,13 @@ class Telemetry:
             return made(await trio.to_thread.run_sync(matched, limiter=_matching_threads))
 
     def _made(
-        self, instance_id: bytes, client: Client, version: int, context: RequestContext[Any], now_ms: int, wanted: Wanted
+        self,
+        instance_id: bytes,
+        client: Client,
+        version: int,
+        context: RequestContext[Any],
+        now_ms: int,
+        wanted: Wanted,
     ) -> Instance:
         principal = context.principal
         # Another one may have come with the id while this one was matched.

@@ -84,11 +84,15 @@ def request_bytes(path: str, body: Any = None, token: str = "", headers: Mapping
 
 async def make_topic(broker: Broker, name: str, partitions: int = 1, **configs: str) -> None:
     texts = {key.replace("_", "."): value for key, value in configs.items()}
-    [outcome] = await broker.administration.create_topics([NewTopic(name=name, partition_count=partitions, configs=texts)])
+    [outcome] = await broker.administration.create_topics(
+        [NewTopic(name=name, partition_count=partitions, configs=texts)]
+    )
     assert not isinstance(outcome, Exception), outcome
 
 
 def write(broker: Broker, topic: str, records: list[Record], partition: int = 0, **batch: Any) -> None:
     """Append one batch."""
     held = broker.partition(topic, partition)
-    held.append_as_leader(memoryview(bytearray(encode_batch(records, **batch))), required_acks=1, now_ms=broker.now_ms())
+    held.append_as_leader(
+        memoryview(bytearray(encode_batch(records, **batch))), required_acks=1, now_ms=broker.now_ms()
+    )

@@ -91,7 +91,10 @@ def encrypted_pair(**versions: ssl.TLSVersion) -> tuple[ssl.SSLSocket, ssl.SSLSo
 
 
 def batched_pair(
-    pieces: Pieces, bios: Bios | None = None, ends: tuple[socket.socket, socket.socket] | None = None, **versions: ssl.TLSVersion
+    pieces: Pieces,
+    bios: Bios | None = None,
+    ends: tuple[socket.socket, socket.socket] | None = None,
+    **versions: ssl.TLSVersion,
 ) -> tuple[BatchedTlsTransport, ssl.SSLSocket]:
     """The broker's transport over buffers in memory, and its client without a certificate."""
     ours, theirs = ends or socket.socketpair()

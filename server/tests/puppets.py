@@ -235,7 +235,9 @@ class Theatre:
         """Register brokers, which support these levels."""
         for node_id in node_ids:
             endpoint = BrokerEndpoint(node_id, f"host{node_id}", port)
-            data = znodes.encode_broker(BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, features=features or {}), 0)
+            data = znodes.encode_broker(
+                BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, features=features or {}), 0
+            )
             path = znodes.broker_path(node_id)
             await self.operator.multi([Create(path, data, ephemeral=True)])
             epoch = (await self.operator.get(path)).creation_id

@@ -98,7 +98,12 @@ async def test_topics_that_the_client_has_no_right_for_are_as_if_nobody_knew_the
         assert sorted(refused) == [(operation, TOPIC, "hidden"), (operation, TOPIC, "u")]
     assert broker.partition("u", 0).log_start_offset == 0
     broker.authorizer = None
-    assert codes(await ask(broker, request_for(NAMES), version)) == {"hidden": MISSING, "u": 0, "missing": MISSING, "t": 0}
+    assert codes(await ask(broker, request_for(NAMES), version)) == {
+        "hidden": MISSING,
+        "u": 0,
+        "missing": MISSING,
+        "t": 0,
+    }
 
 
 async def test_an_unknown_isolation_level_is_noticed_by_whoever_may_see_something(tmp_path: Path) -> None:

@@ -412,7 +412,9 @@ async def test_what_a_change_itself_tells_comes_before_the_right(tmp_path: Path,
 
 
 @pytest.mark.parametrize("change", [replace_settings, change_settings])
-async def test_files_and_passwords_that_a_change_names_are_for_those_who_may_change(tmp_path: Path, change: Any) -> None:
+async def test_files_and_passwords_that_a_change_names_are_for_those_who_may_change(
+    tmp_path: Path, change: Any
+) -> None:
     broker = await opened(tmp_path)
     threads: list[int] = []
 

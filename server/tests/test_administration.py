@@ -111,7 +111,9 @@ async def test_only_validating_changes_nothing(tmp_path: Path) -> None:
     await broker.administration.create_topics([NewTopic(name="t")])
     await broker.administration.create_partitions("t", 5, validate_only=True)
     await broker.administration.settings.alter_topic("t", lambda _: {"retention.ms": "5"}, validate_only=True)
-    await broker.administration.settings.alter_broker(lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True)
+    await broker.administration.settings.alter_broker(
+        lambda _: {"log.retention.ms": "5"}, for_all=True, validate_only=True
+    )
     assert len(broker.cluster.topics["t"].partitions) == 1
     assert broker.configs.log_config("t").retention_ms != 5
 
@@ -313,7 +315,9 @@ async def test_a_topic_whose_logs_are_ordered_late_keeps_its_records(tmp_path: P
     broker = await opened(tmp_path)
     async with trio.open_nursery() as nursery:
         async with broker.member.control._turn:  # the order to lead waits here
-            assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [ErrorCode.REQUEST_TIMED_OUT]
+            assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [
+                ErrorCode.REQUEST_TIMED_OUT
+            ]
             assert await broker.coordination.children("/brokers/topics") == ["t"]
             held = Held(broker.replicas._new_logs, lambda function, _: function.__name__ == "_make_some", after=True)
             again: list[ErrorCode] = []

@@ -140,7 +140,11 @@ class World:
         brokers = [MetadataResponseBroker(node_id=each, **self.address(each)._asdict()) for each in self.listeners]
         partitions = [
             MetadataResponsePartition(
-                error_code=0, partition_index=number, leader_id=leader, replica_nodes=[1, 2], isr_nodes=self.isr[topic, number]
+                error_code=0,
+                partition_index=number,
+                leader_id=leader,
+                replica_nodes=[1, 2],
+                isr_nodes=self.isr[topic, number],
             )
             for (topic, number), leader in self.leaders.items()
         ]
@@ -228,7 +232,9 @@ def cluster(world: World) -> Iterator[Cluster]:
     reached.close()
 
 
-def read(cluster: Cluster, begins: dict[Place, int], on_batch: Callable[[], None] = lambda: None) -> list[tuple[Place, int]]:
+def read(
+    cluster: Cluster, begins: dict[Place, int], on_batch: Callable[[], None] = lambda: None
+) -> list[tuple[Place, int]]:
     """Place and first offset of each batch, up to the ends."""
     reader = Fetching(cluster, begins, 1)
     found = []
@@ -464,7 +470,9 @@ def test_records_of_which_a_broker_says_nothing_are_not_lost_in_silence(world, c
     world._ProduceRequest = lambda node_id, request: ProduceResponse(responses=[])
     producing = Producing(cluster, "topic", acks=-1)
     producing.write({0: (encode_batch([Record(0, 0, None, b"a")]), 1)})
-    with pytest.raises(AskingFailed, match="does not say what became of records for topic-0; .* and 1 may or may not be written"):
+    with pytest.raises(
+        AskingFailed, match="does not say what became of records for topic-0; .* and 1 may or may not be written"
+    ):
         producing.settle()
     producing.close()
 
@@ -503,7 +511,9 @@ def test_topics_without_names_are_listed_all_the_same(world, capsys):
     """The field may be null, and a broker may say so of several."""
     nameless = [MetadataResponseTopic(error_code=0, name=name, partitions=[]) for name in (None, "t", None)]
     brokers = [MetadataResponseBroker(node_id=1, **world.address(1)._asdict())]
-    world._MetadataRequest = lambda node_id, request: MetadataResponse(brokers=brokers, controller_id=1, topics=nameless)
+    world._MetadataRequest = lambda node_id, request: MetadataResponse(
+        brokers=brokers, controller_id=1, topics=nameless
+    )
     for command in ("topics", "status"):
         assert main([command, "-b", str(world.address(1))]) == 0
     assert capsys.readouterr().err == ""

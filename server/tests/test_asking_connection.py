@@ -139,7 +139,10 @@ def a_broker(metadata_version: int = 12) -> Callable[[socket.socket], None]:
 
 def versions_answer(version: int, metadata_version: int) -> bytes:
     known = ApiVersionsResponse.structs()["ApiVersion"]
-    keys = [known(api_key=18, min_version=0, max_version=2), known(api_key=3, min_version=0, max_version=metadata_version)]
+    keys = [
+        known(api_key=18, min_version=0, max_version=2),
+        known(api_key=3, min_version=0, max_version=metadata_version),
+    ]
     code = ErrorCode.UNSUPPORTED_VERSION if version > 2 else ErrorCode.NONE
     return ApiVersionsResponse(error_code=code, api_keys=keys).encode(0 if code else version)
 
@@ -227,7 +230,12 @@ def test_client_settings_that_cannot_be_used(texts, words):
 def test_client_settings():
     assert security_of({}) == Security()
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
-    texts = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas, "group.id": "x"}
+    texts = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas,
+        "group.id": "x",
+    }
     login = security_of(texts).login
     assert (login.name, login.password) == ("u", "p")
     assert read_properties(None, ["a=b", "a = c=d"]) == {"a": "c=d"}

@@ -36,7 +36,9 @@ class Answering(Cluster):
 
 
 def committed(*codes: ErrorCode) -> Answering:
-    parts = [OffsetCommitResponsePartition(partition_index=number, error_code=code) for number, code in enumerate(codes)]
+    parts = [
+        OffsetCommitResponsePartition(partition_index=number, error_code=code) for number, code in enumerate(codes)
+    ]
     return Answering(OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=parts)]))
 
 
@@ -82,5 +84,7 @@ def test_an_assignment_of_a_later_version_is_read():
 def test_who_reads_a_partition_of_a_shared_and_of_a_streams_group():
     shared = Members([Member("a", "", "", (("t", 0), ("t", 1))), Member("b", "", "", (("t", 1),))], {})
     assert shared.readers([]) == {("t", 0): ["a"], ("t", 1): ["a", "b"]}
-    tasks = Members([Member("a", "", "", tasks=(Task("0", 1),)), Member("b", "", "", tasks=(Task("1", 1),))], {"t": "0", "u": "1"})
+    tasks = Members(
+        [Member("a", "", "", tasks=(Task("0", 1),)), Member("b", "", "", tasks=(Task("1", 1),))], {"t": "0", "u": "1"}
+    )
     assert tasks.readers([("t", 0), ("t", 1), ("u", 1), ("gone", 1)]) == {("t", 1): ["a"], ("u", 1): ["b"]}

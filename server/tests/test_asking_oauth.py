@@ -120,7 +120,9 @@ def test_an_issuer_is_asked_once_for_the_credentials_of_the_settings(issuer: Iss
     issuer.body = json.dumps({"access_token": "a.b.c", "expires_in": 3600}).encode()
     found = of_issuer(issuer.url)
     assert token_of(found) == token_of(found) == "a.b.c"
-    assert issuer.asked == [Asked("/tokens?of=all", "Basic bWU6YSBzZWNyZXQgJg==", "grant_type=client_credentials&scope=a+b")]
+    assert issuer.asked == [
+        Asked("/tokens?of=all", "Basic bWU6YSBzZWNyZXQgJg==", "grant_type=client_credentials&scope=a+b")
+    ]
     assert found.client(FAR_S).step(b"") == b"n,,\x01auth=Bearer a.b.c\x01traceId=1\x01\x01"
     assert SECRET not in repr(found) and "a.b.c" not in repr(found)
     token_of(of_issuer(issuer.url, sasl_oauthbearer_header_urlencode="true"))
@@ -198,11 +200,18 @@ def test_an_issuer_that_stalls_or_is_not_there_is_given_up(issuer: Issuer) -> No
         {"sasl_oauthbearer_token_endpoint_url": "ftp://host", "sasl_jaas_config": USER},
         {"sasl_oauthbearer_token_endpoint_url": "http://", "sasl_jaas_config": USER},
         {"sasl_oauthbearer_token_endpoint_url": "http://host:x/", "sasl_jaas_config": USER},
-        {"sasl_oauthbearer_token_endpoint_url": "http://host/", "sasl_jaas_config": f'{MODULE} required clientId="me";'},
+        {
+            "sasl_oauthbearer_token_endpoint_url": "http://host/",
+            "sasl_jaas_config": f'{MODULE} required clientId="me";',
+        },
         {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_sub="me" extension_auth="x";'},
         {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_sub="me" extension_a1="x";'},
         {"sasl_jaas_config": f'{MODULE} required unsecuredLoginStringClaim_scope="all";'},
-        {"sasl_oauthbearer_token_endpoint_url": "http://host/", "sasl_jaas_config": USER, "sasl_login_callback_handler_class": "x.Y"},
+        {
+            "sasl_oauthbearer_token_endpoint_url": "http://host/",
+            "sasl_jaas_config": USER,
+            "sasl_login_callback_handler_class": "x.Y",
+        },
     ],
 )
 def test_settings_that_give_no_token_are_wrong_use(more: dict[str, str]) -> None:
@@ -281,7 +290,10 @@ async def test_commands_log_in_with_tokens_of_a_file_and_of_an_issuer(
         assert await trio.to_thread.run_sync(tell, {"sasl.oauthbearer.token.endpoint.url": "file:///none"}) == 1
         assert "cannot read the token in /none" in capsys.readouterr().err
         os.mkfifo(tmp_path / "pipe")
-        assert await trio.to_thread.run_sync(tell, {"sasl.oauthbearer.token.endpoint.url": (tmp_path / "pipe").as_uri()}) == 1
+        assert (
+            await trio.to_thread.run_sync(tell, {"sasl.oauthbearer.token.endpoint.url": (tmp_path / "pipe").as_uri()})
+            == 1
+        )
         assert "it is no file" in capsys.readouterr().err
 
 

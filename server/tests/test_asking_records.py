@@ -82,7 +82,9 @@ def test_long_batches_are_printed_as_their_records_are(shift):
     for text in ("%s\\n", "%k\\n", "%o %T %k=%s\\n", "%K %S %R"):
         chosen = parse_format(text, is_null_shown=True)
         single = Printing(raw_printer(chosen), None, None)
-        assert Printing(raw_printer(chosen), batch_printer(chosen), None).printed(batch, None) == single.printed(batch, None)
+        assert Printing(raw_printer(chosen), batch_printer(chosen), None).printed(batch, None) == single.printed(
+            batch, None
+        )
 
 
 @settings(max_examples=60, deadline=None)

@@ -361,7 +361,9 @@ def test_patterns_with_the_same_rules_are_changed_apart(monkeypatch: pytest.Monk
     monkeypatch.setattr(acl_index, "SHARED_RIGHTS_MAX", 2)
     monkeypatch.setattr(acl_index, "SHARED_ENTRIES_MAX", 2)
     sets = [[READ], [WRITE], [READ, WRITE], [DESCRIBE], [READ, WRITE, DESCRIBE]]
-    made = authorizer_with(acl(f"{number}-{copy}", each) for number, some in enumerate(sets) for each in some for copy in "ab")
+    made = authorizer_with(
+        acl(f"{number}-{copy}", each) for number, some in enumerate(sets) for each in some for copy in "ab"
+    )
     assert len(made.index._rights) <= 2
     made.put(acl("0-a").pattern, frozenset([acl("", WRITE, DENY).entry]))
     made.put(acl("2-a").pattern, frozenset())

@@ -71,7 +71,9 @@ def test_more_clients_are_added(folder: Path, capsys: pytest.CaptureFixture[str]
     assert make(folder, "--client", "shop") == 0
     assert {Path(each).name for each in capsys.readouterr().out.split()} == {"shop.pem", "shop.properties"}
     assert f"ssl.keystore.location={folder}/shop.pem" in (folder / "shop.properties").read_text().splitlines()
-    (der,) = [ssl.PEM_cert_to_DER_cert(each + "-----END CERTIFICATE-----") for each in _certificates(folder / "shop.pem")]
+    (der,) = [
+        ssl.PEM_cert_to_DER_cert(each + "-----END CERTIFICATE-----") for each in _certificates(folder / "shop.pem")
+    ]
     texts = parse_properties((folder / "localhost.properties").read_text())
     assert TlsListener("SSL", "SSL", texts).principal(der) == "User:CN=shop"
 

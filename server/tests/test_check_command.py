@@ -48,7 +48,8 @@ def really_start(config: BrokerConfig) -> list[Any]:
 
 def pictured(folder: Path) -> dict[str, bytes | None]:
     return {
-        str(each.relative_to(folder)): None if each.is_dir() else each.read_bytes() for each in sorted(folder.rglob("*"))
+        str(each.relative_to(folder)): None if each.is_dir() else each.read_bytes()
+        for each in sorted(folder.rglob("*"))
     }
 
 
@@ -195,7 +196,12 @@ DAMAGES: list[tuple[Callable[[Path], None], str, str, str]] = [
     (torn_recovery_points, "recovery-point-offset-checkpoint", "2 entries expected", "leaves it as it is"),
     (torn_snapshot, f"orders-0/{END_OFFSET:020d}.snapshot", "", "removes it"),
     (torn_metadata, "orders-0/partition.metadata", "uuid", "makes it anew"),
-    (overlapping_segment, f"orders-0/{10:020d}.log", "but the segment before it ends at 29", "cuts the file at 0 bytes"),
+    (
+        overlapping_segment,
+        f"orders-0/{10:020d}.log",
+        "but the segment before it ends at 29",
+        "cuts the file at 0 bytes",
+    ),
 ]
 
 
@@ -230,7 +236,9 @@ def test_people_read_what_a_start_would_do(data: Path, capsys: pytest.CaptureFix
 def test_a_gap_between_segments_is_foretold(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segment_in_between_lost_its_end(data)
     _, told = checked(data, capsys=capsys)
-    (changed,) = (each for each in told["start"]["changes"] if each["path"] == str(log(data)) or each["source"] == str(log(data)))
+    (changed,) = (
+        each for each in told["start"]["changes"] if each["path"] == str(log(data)) or each["source"] == str(log(data))
+    )
     assert changed["kind"] in ("removed", "renamed")
     (orders,) = (each for each in told["start"]["logs"] if each["name"] == "orders-0")
     assert orders["log_end_offset"] == BATCHES_PER_SEGMENT + 10
@@ -256,7 +264,10 @@ def test_what_nobody_knows_is_a_note(data: Path, capsys: pytest.CaptureFixture[s
     (data / "orders-0" / "backup.tar").write_bytes(b"")
     code, told = checked(data, capsys=capsys)
     assert (code, told["damage"]) == (0, 0)
-    assert {each["path"] for each in told["findings"]} == {str(data / "notes.txt"), str(data / "orders-0" / "backup.tar")}
+    assert {each["path"] for each in told["findings"]} == {
+        str(data / "notes.txt"),
+        str(data / "orders-0" / "backup.tar"),
+    }
     assert_foretold(told, config_of(data), data)
 
 

@@ -112,7 +112,10 @@ def keep(
 
 def test_names_are_those_of_kafka_or_cannot_be_taken_for_ours() -> None:
     assert family_name("org.apache.kafka.producer.record.send.total") == "org_apache_kafka_producer_record_send_total"
-    assert family_name("kafka_server_replicamanager_leadercount") == "client_telemetry_kafka_server_replicamanager_leadercount"
+    assert (
+        family_name("kafka_server_replicamanager_leadercount")
+        == "client_telemetry_kafka_server_replicamanager_leadercount"
+    )
     assert family_name("x" * (NAME_LENGTH_MAX + 1)) is family_name("") is None
     assert label_name("node.id") == "node_id"
     assert label_name("__name__") == "_name__"
@@ -134,8 +137,16 @@ def test_kinds_of_metrics() -> None:
         ("gauge", False, [("org_apache_kafka_x", GAUGE, "", 7, False)]),
         ("sum", False, [("org_apache_kafka_x", GAUGE, "", 7, True)]),
         ("sum", True, [("org_apache_kafka_x_total", COUNTER, "", 7, True)]),
-        ("histogram", False, [("org_apache_kafka_x", SUMMARY, "_count", 2, True), ("org_apache_kafka_x", SUMMARY, "_sum", 7, True)]),
-        ("summary", False, [("org_apache_kafka_x", SUMMARY, "_count", 2, False), ("org_apache_kafka_x", SUMMARY, "_sum", 7, False)]),
+        (
+            "histogram",
+            False,
+            [("org_apache_kafka_x", SUMMARY, "_count", 2, True), ("org_apache_kafka_x", SUMMARY, "_sum", 7, True)],
+        ),
+        (
+            "summary",
+            False,
+            [("org_apache_kafka_x", SUMMARY, "_count", 2, False), ("org_apache_kafka_x", SUMMARY, "_sum", 7, False)],
+        ),
     ):
         numbers = read(pushed("org.apache.kafka.x", 7, kind=kind, monotonic=monotonic)).numbers
         assert [(each.family, each.kind, each.ending, each.value, each.is_delta) for each in numbers] == expected
@@ -144,7 +155,9 @@ def test_kinds_of_metrics() -> None:
 
 
 def test_what_a_point_is_about_becomes_labels() -> None:
-    data = pushed("x", 1, resource={"client.rack": "r", "client_id": "forged"}, topic='a"b', partition=3, ok=True, list=[1])
+    data = pushed(
+        "x", 1, resource={"client.rack": "r", "client_id": "forged"}, topic='a"b', partition=3, ok=True, list=[1]
+    )
     (number,) = read(data).numbers
     assert number.labels == 'client_rack="r",client_instance_id="i",client_id="c",topic="a\\"b",partition="3",ok="true"'
 

@@ -75,7 +75,11 @@ def test_brokers_read_their_settings_in_files_that_nobody_else_can_read(
         found = given_texts(file, [])
         assert {name: found[name] for name in given} == given
         assert found["node.id"] == str(number)
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["broker-1.properties", "broker-2.properties", "zookeeper"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "broker-1.properties",
+        "broker-2.properties",
+        "zookeeper",
+    ]
 
 
 def test_a_bad_setting_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +180,9 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_a_cluster_that_may_have_been_secured_is_not_opened(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_that_may_have_been_secured_is_not_opened(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What is left of cluster.json does not say whether it was."""
     (tmp_path / "cluster.json").write_text(text)
     code, words = failure(["--data", str(tmp_path)], capsys)
@@ -316,7 +322,13 @@ def test_a_cluster_goes_on_with_the_tree_that_it_began_with(
 ) -> None:
     noted = noted_settings(monkeypatch)
     served, with_zookeeper = ["--data", str(tmp_path / "served")], ["--data", str(tmp_path / "zookeeper")]
-    for arguments in (served, [*with_zookeeper, "--zookeeper"], served, with_zookeeper, [*with_zookeeper, "--zookeeper"]):
+    for arguments in (
+        served,
+        [*with_zookeeper, "--zookeeper"],
+        served,
+        with_zookeeper,
+        [*with_zookeeper, "--zookeeper"],
+    ):
         noted.clear()
         assert main(["cluster", *arguments]) == 0
         assert len(noted) == 3

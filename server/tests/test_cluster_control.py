@@ -189,7 +189,9 @@ def stranger() -> Iterator[tuple[socket.socket, list[bytes]]]:
         thread.join()
 
 
-@pytest.mark.parametrize("said", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\x08aaaaaaaa", b"\0\0\0\x20aaaa", b"HTTP/1.1 400 Bad Request"])
+@pytest.mark.parametrize(
+    "said", [b"", b"\x7f\xff\xff\xff", b"\0\0\0\x08aaaaaaaa", b"\0\0\0\x20aaaa", b"HTTP/1.1 400 Bad Request"]
+)
 def test_somebody_else_at_the_port_is_an_error(stranger: tuple[socket.socket, list[bytes]], said: bytes) -> None:
     listener, says = stranger
     says.append(said)

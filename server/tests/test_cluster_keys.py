@@ -131,7 +131,9 @@ async def test_a_closed_terminal_is_not_waited_for_although_its_number_is_somebo
             os.close(each)
 
 
-async def test_a_terminal_that_is_closed_after_its_reader_was_woken_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_terminal_that_is_closed_after_its_reader_was_woken_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hears, tells = os.pipe()
     keyboard = Keyboard(hears)
     os.write(tells, b"of another file")
@@ -167,4 +169,6 @@ async def test_without_a_terminal_there_are_no_keys(monkeypatch: pytest.MonkeyPa
 
 def test_a_command_in_a_pipe_imports_no_terminal() -> None:
     program = "import sys, ottla.server.process.cluster_command; print('termios' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "False\n"
+    )

@@ -128,7 +128,9 @@ async def test_what_a_process_says_need_not_be_readable(tmp_path: Path, monkeypa
     assert child.exit_status == -signal.SIGKILL
 
 
-async def test_a_process_that_cannot_be_made_ends_all_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_be_made_ends_all_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served, popen = Served(tmp_path), subprocess.Popen
     made: list[subprocess.Popen[bytes]] = []
 

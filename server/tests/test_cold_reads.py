@@ -52,7 +52,13 @@ class Archive(Leader):
         return partition
 
     async def ask(
-        self, offsets: dict[int, int], session: tuple[int, int], *, max_bytes: int = 1000, max_wait_ms: int = 0, min_bytes: int = 1
+        self,
+        offsets: dict[int, int],
+        session: tuple[int, int],
+        *,
+        max_bytes: int = 1000,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
     ) -> Any:
         """The answer, or what waits for it."""
         asked = [

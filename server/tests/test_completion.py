@@ -61,7 +61,12 @@ def test_settings_are_completed_and_their_values() -> None:
 
 
 def test_files_are_left_to_the_shell() -> None:
-    for line in ("ottla start ", "ottla start some/pa", "ottla cluster --data ", "ottla start --accept-empty-log-dir=x"):
+    for line in (
+        "ottla start ",
+        "ottla start some/pa",
+        "ottla cluster --data ",
+        "ottla start --accept-empty-log-dir=x",
+    ):
         assert candidates(line) == [FILES], line
     assert candidates("ottla start server.properties ") == []
     assert candidates("ottla cluster --brokers ") == []
@@ -92,9 +97,7 @@ def test_any_line_has_an_answer(line: str) -> None:
         ("start --override", "expected one argument"),
     ],
 )
-def test_wrong_use_is_one_line_and_exit_2(
-    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_use_is_one_line_and_exit_2(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code: object = main(shlex.split(arguments))
     except SystemExit as end:
@@ -129,7 +132,7 @@ def command(tmp_path: Path) -> Path:
     file = tmp_path / "bin" / "ottla"
     file.parent.mkdir()
     program = "import sys; from ottla.__main__ import main; sys.exit(main())"
-    file.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} \"$@\"\n")
+    file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
     file.chmod(0o755)
     return file
 
@@ -185,7 +188,11 @@ def test_fish_completes(surroundings: dict[str, str]) -> None:
     ended = subprocess.run(
         [shell("fish"), "--no-config"], input=FISH, env=surroundings, capture_output=True, text=True, check=True
     )
-    assert ended.stdout.splitlines() == ["start\trun a broker in the foreground", "log.retention.hours=", "a.properties"]
+    assert ended.stdout.splitlines() == [
+        "start\trun a broker in the foreground",
+        "log.retention.hours=",
+        "a.properties",
+    ]
 
 
 def test_zsh_completes(surroundings: dict[str, str], tmp_path: Path) -> None:

@@ -277,7 +277,9 @@ async def test_operations_are_looked_at_before_the_name_and_values_after_it(tmp_
 
 async def test_a_broker_that_is_named_very_often_is_described_once(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path)
-    own = DescribeConfigsResource(resource_type=BROKER, resource_name=str(broker.config.node_id), configuration_keys=None)
+    own = DescribeConfigsResource(
+        resource_type=BROKER, resource_name=str(broker.config.node_id), configuration_keys=None
+    )
     twice = await describe_configs(DescribeConfigsRequest(resources=[own, own, own]), broker.context(4))
     assert len(twice.results) == 3
     topic = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
@@ -309,7 +311,9 @@ async def test_very_many_settings_of_one_resource_are_read_in_pieces_and_refused
     configs = [alter.AlterableConfig(name=name, value=value) for name, _, value in changes]
     for extra, message in (([], "Unknown topic config name: x0"), (configs[:1], "Error due to duplicate config keys")):
         resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs + extra)
-        response = await alter_configs(alter.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2))
+        response = await alter_configs(
+            alter.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2)
+        )
         assert [each.error_message for each in response.responses] == [message]
 
 
@@ -380,5 +384,7 @@ async def test_without_the_feature_min_insync_replicas_is_a_setting_like_others(
     assert await change(broker, (BROKER, "1", [("min.insync.replicas", SET, "2")])) == [(0, None)]
     broker.configs.has_eligible_leaders = lambda: True
     assert min_isr(broker, TOPIC, "t") == [("2", 2), ("1", 3), ("1", 5)]
-    assert await change(broker, (BROKER, "1", [("min.insync.replicas", DELETE, None)])) == [(0, None)], "it is from before"
+    assert await change(broker, (BROKER, "1", [("min.insync.replicas", DELETE, None)])) == [(0, None)], (
+        "it is from before"
+    )
     assert min_isr(broker, TOPIC, "t") == [("1", 3), ("1", 5)]

@@ -61,7 +61,9 @@ async def test_settings_changed_at_one_broker_are_in_force_at_all(tmp_path: Path
         await cluster[1].administration.create_topics([NewTopic(name="a.b", configs={"segment.ms": "8"})])
         await cluster[3].administration.settings.alter_topic("a.b", lambda texts: {**texts, "retention.ms": "5"})
         await cluster[2].administration.settings.alter_broker(lambda _: {"log.flush.interval.ms": "6"}, for_all=True)
-        await cluster[2].administration.settings.alter_broker(lambda _: {"log.segment.delete.delay.ms": "7"}, for_all=False)
+        await cluster[2].administration.settings.alter_broker(
+            lambda _: {"log.segment.delete.delay.ms": "7"}, for_all=False
+        )
         await settled()
         for node_id, member in cluster.members.items():
             config = member.configs.log_config("a.b")
@@ -273,7 +275,9 @@ async def test_settings_that_cannot_be_read_when_their_notice_comes_are_read_lat
         notice = znodes.encode_config_change("brokers/<default>")
         path = f"{znodes.CONFIG_CHANGES}/config_change_"
         monkeypatch.setattr(cluster.tree, "get_all", interrupted)
-        await cluster.tree.multi([Create(znodes.broker_config_path(None), texts), Create(path, notice, sequential=True)])
+        await cluster.tree.multi(
+            [Create(znodes.broker_config_path(None), texts), Create(path, notice, sequential=True)]
+        )
         await settled()
         outage.clear()
         available.set()

@@ -82,9 +82,7 @@ def test_listeners_hear_of_the_settings_of_one_listener() -> None:
     heard: list[tuple[str | None, str | None]] = []
 
     def on_change(_: BrokerConfig) -> None:
-        heard.append(
-            (configs.texts_of_listener("EXTERNAL").get("ssl.client.auth"), configs.value("ssl.client.auth"))
-        )
+        heard.append((configs.texts_of_listener("EXTERNAL").get("ssl.client.auth"), configs.value("ssl.client.auth")))
 
     configs.on_change(on_change)
     name = "listener.name.external.ssl.client.auth"

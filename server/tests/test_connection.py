@@ -185,9 +185,7 @@ async def test_a_flexible_version_has_tagged_headers(peer: Peer, scripted: Scrip
     assert scripted.contexts == [("test", 4)]
 
 
-async def test_codecs_are_loaded_in_a_thread_once(
-    peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-):
+async def test_codecs_are_loaded_in_a_thread_once(peer: Peer, scripted: Scripted, monkeypatch: pytest.MonkeyPatch):
     """They may have to come from a disk that is busy."""
     load, loaded = codecs._load, []
 

@@ -36,10 +36,10 @@ class Door:
         for name in names:
             sock = bind("127.0.0.1", 0)
             sock.listen()
-            broker = SimpleNamespace(config=SimpleNamespace(server=self.settings), now_ms=lambda: 0, quotas=ClientQuotas())
-            self.listeners.append(
-                Listener(name, sock, broker, Calls({}), ReceiveBuffers(), readiness, self.limits)
+            broker = SimpleNamespace(
+                config=SimpleNamespace(server=self.settings), now_ms=lambda: 0, quotas=ClientQuotas()
             )
+            self.listeners.append(Listener(name, sock, broker, Calls({}), ReceiveBuffers(), readiness, self.limits))
 
     async def __aenter__(self):
         self._manager = trio.open_nursery()

@@ -46,7 +46,9 @@ async def test_the_page_runs_no_script_but_its_own_files_and_is_cached_by_etag(b
     assert other.body == script.body
 
 
-@pytest.mark.parametrize("path", ["/console/", "/console/../console.py", "/console/..%2fconsole.py", "/console/none.js"])
+@pytest.mark.parametrize(
+    "path", ["/console/", "/console/../console.py", "/console/..%2fconsole.py", "/console/none.js"]
+)
 async def test_there_are_no_other_files(broker: Broker, path: str) -> None:
     assert (await ask(broker, path)).status == 404
 

@@ -90,7 +90,12 @@ def test_what_fastavro_has_written_is_read(schema: Any, value: Any, shown: Any) 
     assert decoded(schema, encoded(schema, value)) == shown
 
 
-PLAIN = {"null": st.none(), "boolean": st.booleans(), "int": st.integers(-(2**31), 2**31 - 1), "long": st.integers(-(2**63), 2**63 - 1)}
+PLAIN = {
+    "null": st.none(),
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+}
 PLAIN |= {"double": st.floats(allow_nan=False, allow_infinity=False), "string": st.text(max_size=5)}
 
 
@@ -123,7 +128,14 @@ def test_whatever_fastavro_writes_is_read(drawn: tuple[Any, Any]) -> None:
 
 SCHEMAS = [
     json.dumps(each)
-    for each in (ORDER, {"type": "array", "items": "null"}, {"type": "map", "values": ORDER}, ["null", ORDER], "bytes", "string")
+    for each in (
+        ORDER,
+        {"type": "array", "items": "null"},
+        {"type": "map", "values": ORDER},
+        ["null", ORDER],
+        "bytes",
+        "string",
+    )
 ]
 
 
@@ -142,8 +154,10 @@ def test_any_bytes_are_read_or_refused_within_bounds(schema: str, data: bytes) -
 @given(
     st.recursive(
         st.none() | st.text(max_size=9) | st.integers() | st.sampled_from(["record", "array", "int", "fixed", "Order"]),
-        lambda inner: st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["type", "name", "fields", "items", "values", "symbols", "size"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["type", "name", "fields", "items", "values", "symbols", "size"]), inner)
+        ),
         max_leaves=20,
     )
 )
@@ -263,9 +277,14 @@ async def tiny_registry() -> AsyncIterator[TinyRegistry]:
         nursery.cancel_scope.cancel()
 
 
-async def test_records_are_decoded_by_the_schemas_of_a_registry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_are_decoded_by_the_schemas_of_a_registry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with tiny_registry() as told:
-        more = {"http.console.schema.registry": f"http://127.0.0.1:{told.port}/", "http.console.schema.registry.user.info": "me:a secret"}
+        more = {
+            "http.console.schema.registry": f"http://127.0.0.1:{told.port}/",
+            "http.console.schema.registry.user.info": "me:a secret",
+        }
         async with running(tmp_path, **more) as broker:
             told.put(7, ORDER)
             told.put(8, {"title": "a schema of JSON"}, schemaType="JSON")
@@ -291,13 +310,17 @@ async def test_records_are_decoded_by_the_schemas_of_a_registry(tmp_path: Path, 
             assert (first["form"], first["schema"]) == ("json", {"id": 7, "name": "Order"})
             assert page[0]["key"] == first
             hints = [each["value"].get("hint", "") for each in page]
-            for hint, words in zip(hints[1:], ["do not fit", "", "PROTOBUF", "status 404", "", "too long", "", ""], strict=True):
+            for hint, words in zip(
+                hints[1:], ["do not fit", "", "PROTOBUF", "status 404", "", "too long", "", ""], strict=True
+            ):
                 assert words in hint and bool(words) == bool(hint)
             assert (page[2]["value"]["text"], page[2]["value"]["schema"]["name"]) == ('{"a": 1}', "JSON")
             assert [page[each]["value"]["form"] for each in (1, 3, 5, 7, 8)] == ["hex"] * 4 + ["text"]
             # Each was asked for once, with the credentials, which stand nowhere else.
             assert len(told.asked) == 4
-            assert all(b"authorization: basic " + b64encode(b"me:a secret").lower() in each.lower() for each in told.asked)
+            assert all(
+                b"authorization: basic " + b64encode(b"me:a secret").lower() in each.lower() for each in told.asked
+            )
             settings = (await ask(broker, "/api/settings")).body
             assert b"schema.registry" in settings and b"a secret" not in settings
             in_hex = (await ask(broker, "/api/records?topic=t&from=0&form=hex")).json["records"]
@@ -317,7 +340,9 @@ async def test_a_registry_that_lies_is_not_believed() -> None:
         told.put_raw(5, json.dumps({"schema": "[" * 200_000}).encode())
         found = await Registry(f"http://127.0.0.1:{told.port}", None).schemas(range(1, 6))
         problems = [found[each].problem for each in range(1, 6)]
-        for problem, words in zip(problems, ["status 302", "more than", "no JSON", "no schema", "is no JSON"], strict=True):
+        for problem, words in zip(
+            problems, ["status 302", "more than", "no JSON", "no schema", "is no JSON"], strict=True
+        ):
             assert words in problem
         assert elsewhere.asked == []
 

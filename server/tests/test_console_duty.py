@@ -32,7 +32,14 @@ async def test_nothing_is_written_once_the_logs_are_closed(tmp_path: Path, monke
                 "/api/load": {"action": "start"},
             }.items():
                 seen[path] = (await ask(broker, path, body=body, token=TOKEN)).status
-            for path in ("/api/records?topic=t", "/api/groups", "/api/settings", "/api/overview", "/healthz", "/metrics"):
+            for path in (
+                "/api/records?topic=t",
+                "/api/groups",
+                "/api/settings",
+                "/api/overview",
+                "/healthz",
+                "/metrics",
+            ):
                 seen[path] = (await ask(broker, path, token=TOKEN)).status
             return left
 
@@ -70,12 +77,21 @@ async def test_the_load_of_the_learn_tab_has_ended_before_the_logs_are_closed(
     assert ends[0] == ends[1]
 
 
-async def test_nothing_is_asked_of_a_broker_that_loads_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_asked_of_a_broker_that_loads_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, int] = {}
     opened = Broker.open
 
     async def opening(broker: Broker, sessions: trio.Nursery) -> None:
-        for path in ("/api/records?topic=t", "/api/groups", "/api/group?id=g", "/api/settings", "/api/overview", "/api/topics"):
+        for path in (
+            "/api/records?topic=t",
+            "/api/groups",
+            "/api/group?id=g",
+            "/api/settings",
+            "/api/overview",
+            "/api/topics",
+        ):
             seen[path] = (await ask(broker, path, token=TOKEN)).status
         seen["/api/produce"] = (await ask(broker, "/api/produce", body=RECORD, token=TOKEN)).status
         await opened(broker, sessions)

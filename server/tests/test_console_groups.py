@@ -78,7 +78,14 @@ async def test_a_group_has_members_lag_and_a_reason_for_its_last_rebalance(broke
     member = await joined(broker, "readers <b>", assignment_of("t", 1, 0))
     await commit(broker, "readers <b>", member, "t", 4)
     [listed] = (await ask(broker, "/api/groups")).json["groups"]
-    assert listed == {"id": "readers <b>", "type": "classic", "state": "Stable", "protocol": "consumer", "lag": 6, "isWhole": True}
+    assert listed == {
+        "id": "readers <b>",
+        "type": "classic",
+        "state": "Stable",
+        "protocol": "consumer",
+        "lag": 6,
+        "isWhole": True,
+    }
     group = (await ask(broker, "/api/group?id=readers+%3Cb%3E&type=classic")).json
     assert (group["lag"], group["offsets"][0]["lag"], group["offsets"][0]["end"]) == (6, 6, 10)
     assert group["members"][0]["assigned"] == [["t", [0, 1]]]
@@ -164,7 +171,10 @@ async def test_settings_come_with_what_they_mean_and_without_secrets(tmp_path: P
         assert (settings["num.partitions"]["value"], settings["num.partitions"]["source"]) == ("7", "its start")
         assert settings["log.retention.ms"]["documentation"]
         assert settings["num.partitions"]["hasEffect"] and not settings["background.threads"]["hasEffect"]
-        of_topic = {each["name"]: each for each in (await ask(broker, "/api/settings?kind=topic&name=t", token=secret)).json["settings"]}
+        of_topic = {
+            each["name"]: each
+            for each in (await ask(broker, "/api/settings?kind=topic&name=t", token=secret)).json["settings"]
+        }
         assert (of_topic["retention.ms"]["value"], of_topic["retention.ms"]["isDefault"]) == ("5000", False)
         assert (await ask(broker, "/api/settings?kind=topic&name=none", token=secret)).status == 404
         assert (await ask(broker, "/api/settings?kind=cluster", token=secret)).status == 400

@@ -133,7 +133,9 @@ async def test_what_cannot_be_answered_is_refused(broker: Broker) -> None:
     assert (await ask(broker, "/api/live?topic=none")).status == 404
 
 
-async def test_live_records_come_and_what_is_too_much_is_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live_records_come_and_what_is_too_much_is_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "LIVE_READERS_MAX", 1)
     await make_topic(broker, "t", 2)
     write(broker, "t", numbered(0, 3))
@@ -209,7 +211,9 @@ def test_a_value_is_shown_as_what_it_looks_like(value: bytes, form: str, text: s
     assert cell(value, 10, "hex")["form"] == "hex"  # type: ignore[index]
 
 
-@given(value=st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=100).map(str.encode)), cut=st.integers(1, 200))
+@given(
+    value=st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=100).map(str.encode)), cut=st.integers(1, 200)
+)
 def test_any_value_can_be_shown_in_bounds(value: bytes | None, cut: int) -> None:
     shown = cell(value, cut)
     if value is None:

@@ -49,7 +49,9 @@ async def begun(broker: Broker, transactional_id: str, *partitions: int) -> tupl
             v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(partitions))],
         )
         added = await ask_handler(broker, request, 3)
-        assert [each.partition_error_code for each in added.results_by_topic_v3_and_below[0].results_by_partition] == [0] * len(partitions)
+        assert [each.partition_error_code for each in added.results_by_topic_v3_and_below[0].results_by_partition] == [
+            0
+        ] * len(partitions)
     return told.producer_id, told.producer_epoch
 
 
@@ -98,7 +100,9 @@ async def test_ids_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch
     assert [each["id"] for each in second["transactions"]] == ["id-c", "id-other"]
 
 
-async def test_a_transaction_that_no_coordinator_will_end_hangs(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_that_no_coordinator_will_end_hangs(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await make_topic(broker, "t", 1)
     known, epoch = await begun(broker, "known", 0)
     elsewhere, _ = await begun(broker, "in another transaction")
@@ -110,7 +114,11 @@ async def test_a_transaction_that_no_coordinator_will_end_hangs(broker: Broker, 
     told = (await ask(broker, "/api/producers?topic=t&partition=0")).json
     assert (told["count"], told["isSure"]) == (5, True)
     by_id = {each["producerId"]: each for each in told["producers"]}
-    assert {each for each, one in by_id.items() if one["isOpenTooLong"]} == {str(known), str(elsewhere), str(HANGING_ID)}
+    assert {each for each, one in by_id.items() if one["isOpenTooLong"]} == {
+        str(known),
+        str(elsewhere),
+        str(HANGING_ID),
+    }
     assert {each for each, one in by_id.items() if one["isHanging"]} == {str(elsewhere), str(HANGING_ID)}
     assert (by_id["7"]["openSinceOffset"], by_id["7"]["lastSequence"], by_id["7"]["producerEpoch"]) == (None, 5, 3)
     assert by_id[str(known)]["openSinceOffset"] == 0

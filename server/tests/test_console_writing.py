@@ -82,7 +82,9 @@ async def test_a_setting_is_changed_and_taken_back(broker: Broker) -> None:
         ({"Host": "evil.example"}, 421),
     ],
 )
-async def test_nothing_is_changed_for_pages_of_other_sites(broker: Broker, headers: dict[str, str], status: int) -> None:
+async def test_nothing_is_changed_for_pages_of_other_sites(
+    broker: Broker, headers: dict[str, str], status: int
+) -> None:
     is_about_tokens = status == 401
     token = "" if is_about_tokens else await token_of(broker)
     body = {"topic": "t", "partition": 0, "value": "v"}

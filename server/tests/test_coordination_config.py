@@ -7,7 +7,9 @@ from ottla.server.settings.repository import ConfigRepository
 
 
 def test_a_broker_with_a_socket_is_a_member_of_a_cluster() -> None:
-    config = load_config({"coordination.socket": "/run/tree", "node.id": "4", "coordination.session.timeout.ms": "9000"})
+    config = load_config(
+        {"coordination.socket": "/run/tree", "node.id": "4", "coordination.session.timeout.ms": "9000"}
+    )
     assert config.is_member
     assert config.zookeeper is None
     assert config.coordination.session_timeout_s == 9
@@ -21,10 +23,16 @@ def test_a_broker_with_a_socket_is_a_member_of_a_cluster() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"coordination.socket": "somewhere:2181", "node.id": "1"}, "brokers of several machines share a tree by zookeeper"),
+        (
+            {"coordination.socket": "somewhere:2181", "node.id": "1"},
+            "brokers of several machines share a tree by zookeeper",
+        ),
         ({"coordination.socket": "tree", "node.id": "1"}, "must be the absolute path of a Unix socket"),
         ({"coordination.socket": "/run/tree"}, "a member of a cluster needs a broker.id"),
-        ({"coordination.socket": "/t", "node.id": "1", "zookeeper.connect": "a:1"}, "a cluster has one coordination tree"),
+        (
+            {"coordination.socket": "/t", "node.id": "1", "zookeeper.connect": "a:1"},
+            "a cluster has one coordination tree",
+        ),
         ({"coordination.socket": "/t", "node.id": "1", "coordination.session.timeout.ms": "10"}, "1000"),
     ],
 )

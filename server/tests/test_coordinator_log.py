@@ -25,7 +25,11 @@ def led(*, isr: tuple[int, ...] = (1, 2), min_isr: int = 1) -> Partition:
 def log_of(partition: Partition) -> InternalTopicLog:
     broker = SimpleNamespace(partition=lambda *_: partition)
     return InternalTopicLog(
-        cast(Any, broker), partition.topic, partitions_wanted=lambda: 1, commit_timeout_ms=lambda: 1, load_codecs=lambda: None
+        cast(Any, broker),
+        partition.topic,
+        partitions_wanted=lambda: 1,
+        commit_timeout_ms=lambda: 1,
+        load_codecs=lambda: None,
     )
 
 

@@ -141,7 +141,9 @@ async def test_many_letters_go_in_batches_that_the_queue_takes(post: Post) -> No
     assert all(end - start <= 1_000 for _, start, end in iter_batches(records.read()))
 
 
-async def test_very_many_letters_that_the_queue_refuses_are_looked_at_in_a_thread(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+async def test_very_many_letters_that_the_queue_refuses_are_looked_at_in_a_thread(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
     """A compacted topic wants keys, and each record is looked at to say which has none."""
     post.make_queue()
     post.log_config = LogConfig(errors_deadletterqueue_group_enable=True, cleanup_policy=("compact",))

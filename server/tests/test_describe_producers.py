@@ -15,7 +15,9 @@ from ottla.wire.messages.describe_producers import DescribeProducersRequest, Top
 async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
     log = SimpleNamespace(producers={})
     broker = SimpleNamespace(
-        authorizer=None, cluster=SimpleNamespace(topic=lambda name: name), partition=lambda name, index: SimpleNamespace(log=log)
+        authorizer=None,
+        cluster=SimpleNamespace(topic=lambda name: name),
+        partition=lambda name, index: SimpleNamespace(log=log),
     )
     context: Any = SimpleNamespace(broker=broker)
     twice = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 0])])
@@ -30,7 +32,9 @@ async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
 async def test_very_many_producers_are_described_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     log = SimpleNamespace(producers={number: ProducerEntry(number) for number in range(5000)})
     broker = SimpleNamespace(
-        authorizer=None, cluster=SimpleNamespace(topic=lambda name: name), partition=lambda name, index: SimpleNamespace(log=log)
+        authorizer=None,
+        cluster=SimpleNamespace(topic=lambda name: name),
+        partition=lambda name, index: SimpleNamespace(log=log),
     )
     context: Any = SimpleNamespace(broker=broker)
     turns = []

@@ -134,7 +134,9 @@ async def test_a_journal_of_a_newer_ottla_is_left_as_it_is(tmp_path: Path, first
     journal = tmp_path / JOURNAL_NAME
     content = entry([first, [9, "what this one does not know"]])
     journal.write_bytes(content)
-    with pytest.raises(NewerJournal, match="was written by a newer Ottla, in version .*, and this one reads 1 and earlier") as told:
+    with pytest.raises(
+        NewerJournal, match="was written by a newer Ottla, in version .*, and this one reads 1 and earlier"
+    ) as told:
         opened(tmp_path)
     assert "\n" not in str(told.value)
     assert journal.read_bytes() == content

@@ -118,17 +118,23 @@ def test_a_flood_of_new_keys_ends_the_connection(ends: tuple[socket.socket, sock
         update = library.SSL_key_update
     except (OSError, AttributeError):
         pytest.skip("no OpenSSL that can do it")
-    client = ctypes.c_void_p(library.SSL_new(ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method())))))
+    client = ctypes.c_void_p(
+        library.SSL_new(ctypes.c_void_p(library.SSL_CTX_new(ctypes.c_void_p(library.TLS_client_method()))))
+    )
     library.SSL_set_fd(client, theirs.fileno())
     pieces, context = Pieces(), listener().context
-    server: ssl.SSLSocket | TlsSession = TlsSession(context, ours, pieces.bios) if in_batches else own_socket(context, ours)
+    server: ssl.SSLSocket | TlsSession = (
+        TlsSession(context, ours, pieces.bios) if in_batches else own_socket(context, ours)
+    )
     with contextlib.closing(server):
         shaking = threading.Thread(target=shake_hands, args=(server,))
         shaking.start()
         assert library.SSL_connect(client) == 1
         shaking.join()
         theirs.setblocking(False)
-        transport = BatchedTlsTransport(server, pieces) if isinstance(server, TlsSession) else transport_of(server, pieces)
+        transport = (
+            BatchedTlsTransport(server, pieces) if isinstance(server, TlsSession) else transport_of(server, pieces)
+        )
         # To OpenSSL the end is one of the stream or an error.
         has_ended = False
         while not has_ended:

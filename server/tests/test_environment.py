@@ -57,7 +57,13 @@ def test_what_means_something_else_is_no_setting(variable: str) -> None:
 def test_a_service_in_the_neighbourhood_is_no_setting(service: str) -> None:
     """All that Kubernetes tells of a service: a broker that took it for settings would refuse to start."""
     port = f"{service}_PORT_8080_TCP"
-    told = [f"{service}_SERVICE_HOST", f"{service}_SERVICE_PORT", f"{service}_SERVICE_PORT_HTTP_1", f"{service}_PORT", port]
+    told = [
+        f"{service}_SERVICE_HOST",
+        f"{service}_SERVICE_PORT",
+        f"{service}_SERVICE_PORT_HTTP_1",
+        f"{service}_PORT",
+        port,
+    ]
     told += [f"{port}_{what}" for what in ("PROTO", "PORT", "ADDR")]
     assert settings_from_environment(dict.fromkeys(told, "x")) == {}
 

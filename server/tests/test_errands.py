@@ -184,8 +184,15 @@ def connect(nursery: trio.Nursery, leader: Leader, readiness: Readiness) -> Clie
         ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True, at_once=at_once.AT_ONCE
     )
     listener: Any = SimpleNamespace(
-        name="PLAINTEXT", broker=leader, calls=Calls({0: route}), buffers=ReceiveBuffers(), readiness=readiness,
-        frame_bytes_max=1 << 23, complaints=Complaints("PLAINTEXT"), security_protocol="PLAINTEXT", sasl=None,
+        name="PLAINTEXT",
+        broker=leader,
+        calls=Calls({0: route}),
+        buffers=ReceiveBuffers(),
+        readiness=readiness,
+        frame_bytes_max=1 << 23,
+        complaints=Complaints("PLAINTEXT"),
+        security_protocol="PLAINTEXT",
+        sasl=None,
         quotas=ClientQuotas(),
     )
     ours, theirs = socket.socketpair()
@@ -290,11 +297,18 @@ async def test_a_peer_that_leaves_within_a_frame(
 
 @pytest.mark.parametrize("what_fails", ["thread", "eventfd", "memory"])
 async def test_without_the_thread_the_loop_does_it(
-    always: None, counted: Counted, leader: Alone, readiness: list[Readiness], nursery: trio.Nursery,
-    monkeypatch: pytest.MonkeyPatch, what_fails: str,
+    always: None,
+    counted: Counted,
+    leader: Alone,
+    readiness: list[Readiness],
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    what_fails: str,
 ) -> None:
     def fails(*_: object) -> Any:
-        raise {"thread": RuntimeError("no thread"), "eventfd": OSError(24, "EMFILE"), "memory": MemoryError()}[what_fails]
+        raise {"thread": RuntimeError("no thread"), "eventfd": OSError(24, "EMFILE"), "memory": MemoryError()}[
+            what_fails
+        ]
 
     descriptors = eventfds()
     with monkeypatch.context() as patched:
@@ -355,7 +369,9 @@ def test_what_is_known_of_a_frame_is_known_of_no_other(is_asked: bool) -> None:
         told: list[Any] = []
 
         def prepare(buffer: bytes, position: int, end: int, context: Any, walk: Callable[..., Any]) -> Any:
-            told.append(walk(Compression.LZ4, buffer[position:end], 2 << 20, 1) if is_asked or position else "not asked")
+            told.append(
+                walk(Compression.LZ4, buffer[position:end], 2 << 20, 1) if is_asked or position else "not asked"
+            )
 
         inbox: Any = SimpleNamespace(has_own_buffer=True, buffer=good + bad, put_back=lambda start: None)
         call: Any = SimpleNamespace(route=SimpleNamespace(request_count=1, request_bytes=len(good)))
@@ -389,7 +405,9 @@ def test_a_loop_that_has_nothing_else_to_do_hands_nothing_over() -> None:
         assert errands.is_wanted is expected
 
 
-async def test_a_task_that_is_cancelled_while_it_is_away_ends_when_it_is_back(always: None, nursery: trio.Nursery) -> None:
+async def test_a_task_that_is_cancelled_while_it_is_away_ends_when_it_is_back(
+    always: None, nursery: trio.Nursery
+) -> None:
     readiness = Readiness()
     slow = Slow(readiness)
     ours, theirs = socket.socketpair()

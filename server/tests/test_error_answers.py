@@ -90,7 +90,9 @@ def test_an_error_has_its_place_in_every_answer(route: Route, version: int) -> N
     assert codes and {code for _, code in codes} == {ERROR.code}
     assert set(texts(decoded, version)) <= {ERROR.message}
     at_top = [path for path, _ in codes if len(path) == 1]
-    assert at_top or all(count >= 2 for count in Counter(path for path, _ in codes).values()), "each element is answered"
+    assert at_top or all(count >= 2 for count in Counter(path for path, _ in codes).values()), (
+        "each element is answered"
+    )
 
 
 def test_elements_are_told_by_what_the_request_calls_them() -> None:
@@ -106,7 +108,10 @@ def test_elements_are_told_by_what_the_request_calls_them() -> None:
     [offset, _] = answered(ListOffsetsRequest, 4).topics[0].partitions
     assert (offset.timestamp, offset.offset, offset.leader_epoch) == (-1, -1, -1)
     found = answered(FindCoordinatorRequest, 6).coordinators
-    assert [(each.key, each.node_id, each.port) for each in found] == [("coordinator_keys0", -1, -1), ("coordinator_keys1", -1, -1)]
+    assert [(each.key, each.node_id, each.port) for each in found] == [
+        ("coordinator_keys0", -1, -1),
+        ("coordinator_keys1", -1, -1),
+    ]
     assert answered(FindCoordinatorRequest, 3).node_id == -1
     assert answered(ShareFetchRequest, 1).error_code == ERROR.code
 
@@ -196,4 +201,6 @@ def test_a_produce_of_several_partitions_can_say_it_of_each() -> None:
     asked = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
     call = Call(all_routes()[ProduceRequest.api_key], 3)
     [topic] = error_answer(call, ERROR, asked).responses
-    assert [(each.index, each.error_code) for each in topic.partition_responses] == [(each, ERROR.code) for each in range(3)]
+    assert [(each.index, each.error_code) for each in topic.partition_responses] == [
+        (each, ERROR.code) for each in range(3)
+    ]

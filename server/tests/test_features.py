@@ -70,7 +70,9 @@ def node(levels: dict[str, int], settled: Iterable[str] = ()) -> bytes:
 
 
 async def change(broker: AdministeredBroker, *updates: tuple[str, int, int], version: int = 2, **more: Any) -> Any:
-    listed = [FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates]
+    listed = [
+        FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in updates
+    ]
     return await update_features(UpdateFeaturesRequest(feature_updates=listed, **more), broker.context(version))
 
 
@@ -198,7 +200,11 @@ async def test_a_node_that_cannot_be_read_is_written_anew(tmp_path: Path) -> Non
 
 async def test_what_the_release_before_wrote_is_read(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
-    old = {"version": 2, "status": 1, "features": {GROUP_VERSION: 0, SHARE_VERSION: 1, STREAMS_VERSION: 1, TRANSACTION_VERSION: 1}}
+    old = {
+        "version": 2,
+        "status": 1,
+        "features": {GROUP_VERSION: 0, SHARE_VERSION: 1, STREAMS_VERSION: 1, TRANSACTION_VERSION: 1},
+    }
     await broker.coordination.multi([Create(znodes.FEATURE, json.dumps(old).encode())])
     await broker.stop()
     broker = await opened(tmp_path)
@@ -231,8 +237,16 @@ def test_levels_are_read_as_they_were_written(levels: dict[str, int], settled: f
     assert decode_levels(encode_levels(Levels(levels, settled))) == Levels(expected, settled)
 
 
-@given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(
-    st.sampled_from(["version", "status", "features", "set", "x", "max_version_level"]), each)).map(lambda each: json.dumps(each).encode()))
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda each: (
+            st.lists(each)
+            | st.dictionaries(st.sampled_from(["version", "status", "features", "set", "x", "max_version_level"]), each)
+        ),
+    ).map(lambda each: json.dumps(each).encode())
+)
 def test_no_node_stops_a_broker(data: bytes) -> None:
     levels = decode_levels(data)
     assert all(level > 0 for level in levels.finalized.values())
@@ -261,9 +275,15 @@ async def test_what_is_turned_off_is_not_served(tmp_path: Path) -> None:
             route.handler(request.zero(), broker.context(1))
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     for asked, code in (
-        (ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), lambda each: each.groups[0]),
+        (
+            ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
+            lambda each: each.groups[0],
+        ),
         (ShareGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), lambda each: each.groups[0]),
-        (StreamsGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), lambda each: each.groups[0]),
+        (
+            StreamsGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
+            lambda each: each.groups[0],
+        ),
         (AlterShareGroupOffsetsRequest.zero(), lambda each: each),
         (DeleteShareGroupOffsetsRequest.zero(), lambda each: each),
     ):
@@ -414,11 +434,16 @@ async def test_a_member_ends_for_other_reasons_too() -> None:
 
 
 def at_controller(*, is_mixed: bool = True) -> RequestContext:
-    brokers = {1: BrokerRegistration(1, {}, features=NEWEST), 2: BrokerRegistration(2, {}, features={} if is_mixed else NEWEST)}
+    brokers = {
+        1: BrokerRegistration(1, {}, features=NEWEST),
+        2: BrokerRegistration(2, {}, features={} if is_mixed else NEWEST),
+    }
     broker = SimpleNamespace(
         authorizer=None,
         is_in_cluster=True,
-        member=SimpleNamespace(features=member()[0], controller=SimpleNamespace(states=SimpleNamespace(brokers=brokers))),
+        member=SimpleNamespace(
+            features=member()[0], controller=SimpleNamespace(states=SimpleNamespace(brokers=brokers))
+        ),
         node_id=1,
     )
     return RequestContext(cast(Any, broker), api_version=1, listener_name="PLAINTEXT")
@@ -466,7 +491,9 @@ async def test_eligible_leaders_are_a_feature_of_a_broker_that_is_alone(tmp_path
     assert ELIGIBLE_LEADER_REPLICAS_VERSION not in finalized(broker) and not broker.configs.has_eligible_leaders()
     await broker.stop()
     assert ELIGIBLE_LEADER_REPLICAS_VERSION not in NEWEST
-    features, _ = member(node({ELIGIBLE_LEADER_REPLICAS_VERSION: 1, GROUP_VERSION: 1}, [ELIGIBLE_LEADER_REPLICAS_VERSION]))
+    features, _ = member(
+        node({ELIGIBLE_LEADER_REPLICAS_VERSION: 1, GROUP_VERSION: 1}, [ELIGIBLE_LEADER_REPLICAS_VERSION])
+    )
     await features.read()
     assert features.finalized(ALL_KEYS) == {GROUP_VERSION: 1}
     assert features.level(ELIGIBLE_LEADER_REPLICAS_VERSION) == 0

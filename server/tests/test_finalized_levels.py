@@ -160,7 +160,10 @@ async def test_changes_that_are_refused_change_nothing(theatre: Theatre) -> None
     for update, words in (
         ((TRANSACTION_VERSION, 2, UPGRADE), "2 for feature transaction.version. Broker 2 only supports versions 0-1"),
         ((SHARE_VERSION, 1, UPGRADE), "1 for feature share.version. Broker 3 does not support this feature."),
-        ((TRANSACTION_VERSION, 3, UPGRADE), "3 for feature transaction.version. Local controller 1 only supports versions 0-2"),
+        (
+            (TRANSACTION_VERSION, 3, UPGRADE),
+            "3 for feature transaction.version. Local controller 1 only supports versions 0-2",
+        ),
         (("x", 1, UPGRADE), "1 for feature x. Local controller 1 does not support this feature."),
     ):
         assert await change(theatre, (TRANSACTION_VERSION, 0, SAFE_DOWNGRADE), update) == f"{prefix} {words}"
@@ -168,7 +171,9 @@ async def test_changes_that_are_refused_change_nothing(theatre: Theatre) -> None
     assert await levels(theatre) == Levels({TRANSACTION_VERSION: 1})
 
 
-async def test_a_broker_without_a_finalized_level_is_left_out(theatre: Theatre, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_without_a_finalized_level_is_left_out(
+    theatre: Theatre, caplog: pytest.LogCaptureFixture
+) -> None:
     await theatre.up(1, features=NEWEST)
     await theatre.stand(1)
     await levels(theatre)

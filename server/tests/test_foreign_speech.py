@@ -37,7 +37,9 @@ async def all_from(end: Peer) -> bytes:
 async def test_a_browser_is_told_what_this_is(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
     await peer.send(GET)
     assert await all_from(peer) == HTTP_ANSWER
-    assert "closing the connection of 127.0.0.1 (client id '') to listener PLAINTEXT: the peer speaks HTTP" in caplog.text
+    assert (
+        "closing the connection of 127.0.0.1 (client id '') to listener PLAINTEXT: the peer speaks HTTP" in caplog.text
+    )
     head, _, body = HTTP_ANSWER.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ") and f"Content-Length: {len(body)}".encode() in head
     assert b"bootstrap.servers" in body
@@ -62,7 +64,9 @@ async def stranger(nursery: trio.Nursery) -> AsyncIterator[Client]:
     await client.stream.aclose()
 
 
-async def test_a_browser_at_a_listener_with_sasl_is_told_too(stranger: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_browser_at_a_listener_with_sasl_is_told_too(
+    stranger: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     await stranger.send(GET)
     assert await all_from(stranger) == HTTP_ANSWER
     assert "failed authentication of 10.0.0.1: the peer speaks HTTP" in caplog.text
@@ -77,7 +81,9 @@ def test_the_same_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> Non
     assert len(caplog.records) == 3
 
 
-@pytest.mark.parametrize(("security_protocol", "is_misplaced"), [("PLAINTEXT", True), ("SSL", True), ("SASL_SSL", False)])
+@pytest.mark.parametrize(
+    ("security_protocol", "is_misplaced"), [("PLAINTEXT", True), ("SSL", True), ("SASL_SSL", False)]
+)
 def test_sasl_on_a_listener_without_is_named(
     security_protocol: str, is_misplaced: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,8 +95,13 @@ def test_sasl_on_a_listener_without_is_named(
         complaints=Complaints("INSIDE"),
     )
     for _ in range(2):
-        assert sasl_handshake(SaslHandshakeRequest(mechanism="PLAIN"), context).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert sasl_authenticate(SaslAuthenticateRequest(auth_bytes=b""), context).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (
+            sasl_handshake(SaslHandshakeRequest(mechanism="PLAIN"), context).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        )
+        assert (
+            sasl_authenticate(SaslAuthenticateRequest(auth_bytes=b""), context).error_code
+            == ErrorCode.ILLEGAL_SASL_STATE
+        )
     told = ["10.0.0.1 (client id 'shop') at listener INSIDE: it speaks SASL, and this listener does not"]
     assert [each.partition(";")[0] for each in caplog.messages] == (told if is_misplaced else [])
 

@@ -57,7 +57,9 @@ def test_what_somebody_may_guess_is_never_of_the_module_random():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
-            if {"random", "numpy.random"}.intersection(names) or (isinstance(node, ast.Attribute) and node.attr == "Random"):
+            if {"random", "numpy.random"}.intersection(names) or (
+                isinstance(node, ast.Attribute) and node.attr == "Random"
+            ):
                 found.add(path)
     assert found == set(FORETOLD)
 
@@ -68,4 +70,6 @@ def test_no_module_makes_random_numbers_while_it_is_imported():
         for statement in tree.body:
             calls = [ast.unparse(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)]
             if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr):
-                assert not any(re.search(r"urandom|token_bytes|Random$|random_uuid|uuid4", call) for call in calls), path
+                assert not any(re.search(r"urandom|token_bytes|Random$|random_uuid|uuid4", call) for call in calls), (
+                    path
+                )

@@ -55,7 +55,9 @@ Answer = Callable[[EnvelopeRequest], Awaitable[Any]]
 
 
 def create(*names: str, timeout_ms: int = 30_000) -> CreateTopicsRequest:
-    topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]) for name in names]
+    topics = [
+        CreatableTopic(name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]) for name in names
+    ]
     return CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)
 
 
@@ -64,7 +66,12 @@ def route_of(request: Message) -> Route:
 
 
 def wrapped(
-    request: Message, version: int, *, client_id: str = "c", principal: bytes | None = encode_principal(ALICE), host: bytes = b"\x7f\0\0\1"
+    request: Message,
+    version: int,
+    *,
+    client_id: str = "c",
+    principal: bytes | None = encode_principal(ALICE),
+    host: bytes = b"\x7f\0\0\1",
 ) -> EnvelopeRequest:
     header = RequestHeader(request.api_key, version, 7, client_id)
     data = encode_request_header(header, request_header_version(type(request), version)) + request.encode(version)
@@ -172,7 +179,9 @@ async def forwarded(made: ForwardingManager, request: Any = None, **client: Any)
         await trio.lowlevel.checkpoint()
         return MADE if made._election.active is not None else "refused"
 
-    context: RequestContext = RequestContext(cast(Any, None), api_version=7, **{"client_id": "c", "client_host": "/1.2.3.4"} | client)
+    context: RequestContext = RequestContext(
+        cast(Any, None), api_version=7, **{"client_id": "c", "client_host": "/1.2.3.4"} | client
+    )
     answer: Any = made.answer(handler, request or create("t"), context)
     return await answer
 
@@ -180,7 +189,9 @@ async def forwarded(made: ForwardingManager, request: Any = None, **client: Any)
 # ---------------------------------------------------------------------- at the controller
 
 
-@pytest.mark.parametrize(("route", "version"), VERSIONS, ids=lambda each: each.name if isinstance(each, Route) else str(each))
+@pytest.mark.parametrize(
+    ("route", "version"), VERSIONS, ids=lambda each: each.name if isinstance(each, Route) else str(each)
+)
 async def test_any_broker_answers_as_the_controller_does(route: Route, version: int, tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         cluster.controller.answers |= {"reassign": {("t", 0): None}, "reassignments": {}, "elect_leaders": {}}
@@ -235,7 +246,9 @@ async def test_the_controller_asks_for_the_rights_of_the_client_and_of_the_broke
 
         rights.allows = allows  # type: ignore[assignment]
         answer = await envelope(wrapped(create("t"), 7, host=bytes(15) + b"\1"), cast(Any, controller.context(0)))
-        assert [each.error_code for each in unwrapped(answer, create(), 7).topics] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert [each.error_code for each in unwrapped(answer, create(), 7).topics] == [
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        ]
         assert set(seen) == {("User:alice", "/::1")}
 
 
@@ -316,11 +329,22 @@ async def test_what_is_no_clients_request_for_the_controller_is_refused(tmp_path
                 wrapped(create("t"), 7, host=bytes(5)),
             ],
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE: [
-                wrapped(create("t"), 7, principal=each) for each in (None, b"", b"\0", bytes(2), b"\0\1" + encode_principal(ALICE)[2:])
+                wrapped(create("t"), 7, principal=each)
+                for each in (None, b"", b"\0", bytes(2), b"\0\1" + encode_principal(ALICE)[2:])
             ],
             ErrorCode.UNSUPPORTED_VERSION: [
-                EnvelopeRequest(request_data=each, request_principal=encode_principal(ALICE), client_host_address=bytes(4))
-                for each in (b"", data[:3], data[:9], data[:-1], b"\x03\xe7" + data[2:], data[:3] + b"\x63" + data[4:], data[:8] + b"\x7f" + data[9:])
+                EnvelopeRequest(
+                    request_data=each, request_principal=encode_principal(ALICE), client_host_address=bytes(4)
+                )
+                for each in (
+                    b"",
+                    data[:3],
+                    data[:9],
+                    data[:-1],
+                    b"\x03\xe7" + data[2:],
+                    data[:3] + b"\x63" + data[4:],
+                    data[:8] + b"\x7f" + data[9:],
+                )
             ],
         }
         for code, requests in cases.items():
@@ -346,7 +370,9 @@ async def test_a_controller_that_resigns_meanwhile_says_so_for_the_whole(tmp_pat
         assert refusal.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_bug_is_an_answer_and_no_end_of_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_an_answer_and_no_end_of_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with clustered(tmp_path) as cluster:
 
         async def fails(*_: Any, **__: Any) -> Any:
@@ -381,7 +407,9 @@ async def test_a_large_request_and_its_answer_go_by_way_of_threads(tmp_path: Pat
         answer = unwrapped(await envelope(sent, cast(Any, cluster[1].context(0))), request, 7)
         assert len(answer.topics) == 2_000 and {each.error_code for each in answer.topics} == {0}
         too_long = EnvelopeRequest(
-            request_data=sent.request_data + bytes(1 << 20), request_principal=encode_principal(ALICE), client_host_address=bytes(4)
+            request_data=sent.request_data + bytes(1 << 20),
+            request_principal=encode_principal(ALICE),
+            client_host_address=bytes(4),
         )
         with pytest.raises(KafkaError) as refusal:
             await envelope(too_long, cast(Any, cluster[1].context(0)))
@@ -399,9 +427,15 @@ MUTATED = wrapped(create("t", "u"), 7).request_data
 @given(
     data=st.lists(
         st.binary(max_size=80)
-        | st.builds(lambda key, rest: key.to_bytes(2) + rest, st.sampled_from([r.api_key for r in FORWARDED]), st.binary(max_size=60))
         | st.builds(
-            lambda at, put: MUTATED[:at] + put + MUTATED[at + len(put) :], st.integers(0, len(MUTATED)), st.binary(max_size=3)
+            lambda key, rest: key.to_bytes(2) + rest,
+            st.sampled_from([r.api_key for r in FORWARDED]),
+            st.binary(max_size=60),
+        )
+        | st.builds(
+            lambda at, put: MUTATED[:at] + put + MUTATED[at + len(put) :],
+            st.integers(0, len(MUTATED)),
+            st.binary(max_size=3),
         ),
         min_size=20,
         max_size=40,
@@ -409,7 +443,9 @@ MUTATED = wrapped(create("t", "u"), 7).request_data
     principal=st.none() | st.binary(max_size=20),
     host=st.binary(max_size=17),
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_any_bytes_in_an_envelope_are_answered_or_refused(
     data: list[bytes], principal: bytes | None, host: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -485,7 +521,10 @@ async def test_no_client_keeps_a_place_for_as_long_as_it_likes(autojump_clock: t
     assert [sent.timeout_ms for _, sent in ways.asked] == [longest]
     assert trio.current_time() - began == pytest.approx(longest / 1000 + forwarding.GRACE_S)
     began = trio.current_time()
-    assert await forwarded(await manager(FakeElection(NO_CONTROLLER), Scripted()), create("t", timeout_ms=ever)) == "refused"
+    assert (
+        await forwarded(await manager(FakeElection(NO_CONTROLLER), Scripted()), create("t", timeout_ms=ever))
+        == "refused"
+    )
     assert trio.current_time() - began == pytest.approx(longest / 1000)
 
 
@@ -553,7 +592,9 @@ async def test_a_controller_that_never_answers_is_waited_for_a_little_longer_tha
     assert trio.current_time() - began == pytest.approx(1 + forwarding.GRACE_S)
 
 
-async def test_a_broker_that_becomes_the_controller_meanwhile_answers_itself(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_broker_that_becomes_the_controller_meanwhile_answers_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     election = FakeElection()
 
     async def moves_here(request: EnvelopeRequest) -> Any:

@@ -158,7 +158,10 @@ async def test_a_replicated_topic_is_refused(tmp_path: Path, monkeypatch: pytest
 async def test_the_tree_takes_it_up_once(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     found = FoundCluster(
-        [FoundTopic("a", ID, [4, -1], {"retention.ms": "5"})], {None: {"log.retention.ms": "6"}}, 3000, {"g": {"share.session.timeout.ms": "50000"}}
+        [FoundTopic("a", ID, [4, -1], {"retention.ms": "5"})],
+        {None: {"log.retention.ms": "6"}},
+        3000,
+        {"g": {"share.session.timeout.ms": "50000"}},
     )
     for _ in range(2):
         await adopt(broker.coordination, found, 1)

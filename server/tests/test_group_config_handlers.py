@@ -135,7 +135,8 @@ async def test_groups_without_settings_are_described_up_to_a_number(
     await set_one(broker, "own", SESSION, "50000")
     monkeypatch.setattr(describe_handler, "GROUPS_WITHOUT_SETTINGS_MAX", 1)
     resources = [
-        DescribeConfigsResource(resource_type=GROUP, resource_name=name, configuration_keys=None) for name in ("a", "own")
+        DescribeConfigsResource(resource_type=GROUP, resource_name=name, configuration_keys=None)
+        for name in ("a", "own")
     ]
     answered = describe_handler.describe_configs(DescribeConfigsRequest(resources=resources), broker.context(4))
     assert [each.error_code for each in answered.results] == [0, 0]  # type: ignore[union-attr]
@@ -149,7 +150,9 @@ async def test_the_older_request_replaces_all_settings_of_a_group(tmp_path: Path
     await set_one(broker, "g", SESSION, "50000")
     configs = [alter.AlterableConfig(name="share.auto.offset.reset", value="earliest")]
     resource = alter.AlterConfigsResource(resource_type=GROUP, resource_name="g", configs=configs)
-    answer = await alter_configs(alter.AlterConfigsRequest(resources=[resource], validate_only=False), broker.context(2))
+    answer = await alter_configs(
+        alter.AlterConfigsRequest(resources=[resource], validate_only=False), broker.context(2)
+    )
     assert answer.responses[0].error_code == 0
     assert broker.configs.groups.own_values("g") == {"share.auto.offset.reset": "earliest"}
 
@@ -173,7 +176,9 @@ async def test_settings_of_groups_reach_other_brokers_without_a_notice_that_kafk
         await trio.testing.wait_all_tasks_blocked()
         for member in cluster.members.values():
             assert member.configs.groups.in_force("g").consumer_session_timeout_ms == 50_000
-        await cluster[2].administration.settings.alter_group("g", lambda texts: {**texts, "share.auto.offset.reset": "earliest"})
+        await cluster[2].administration.settings.alter_group(
+            "g", lambda texts: {**texts, "share.auto.offset.reset": "earliest"}
+        )
         await cluster[3].administration.settings.alter_group("g", lambda texts: {SESSION: texts[SESSION]})
         await trio.testing.wait_all_tasks_blocked()
         for member in cluster.members.values():

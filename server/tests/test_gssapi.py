@@ -188,7 +188,9 @@ def test_who_logs_in_again_has_to_be_the_same():
         exchange.on_token(tokens[1], 10_000)
 
 
-PIECES = st.sampled_from([b"ticket:a@REALM", b"ticket:", b"more", b"", b"wrapped:\1\0\0\0x", b"wrapped:", b"replay", b"\0"])
+PIECES = st.sampled_from(
+    [b"ticket:a@REALM", b"ticket:", b"more", b"", b"wrapped:\1\0\0\0x", b"wrapped:", b"replay", b"\0"]
+)
 
 
 @given(st.lists(PIECES | st.binary(max_size=40), max_size=12))

@@ -266,6 +266,8 @@ async def test_a_bug_in_a_handshake_ends_one_connection(caplog):
     door = Listener.__new__(Listener)
     door.complaints = Complaints("SSL")
     door.name, door.limits = "SSL", SimpleNamespace(release=lambda *given: released.append(given))
-    await door._serve_encrypted(SimpleNamespace(handshakes=SimpleNamespace(welcome=welcome), listener=None), None, "host")
+    await door._serve_encrypted(
+        SimpleNamespace(handshakes=SimpleNamespace(welcome=welcome), listener=None), None, "host"
+    )
     assert released == [("host", "SSL")]
     assert "bug: closing the connection of host" in caplog.text

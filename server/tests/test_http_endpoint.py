@@ -191,13 +191,19 @@ async def test_head_has_the_headers_of_get_and_no_body() -> None:
         (JSON_POST + b"Origin: http://localhost\r\nSec-Fetch-Site: same-origin\r\nContent-Length: 2\r\n\r\n{}", 200),
         (JSON_POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 200),
         (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n", 403),
-        (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n", 403),
+        (
+            b"GET /echo HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n",
+            403,
+        ),
         (EMBEDDED + b"Sec-Fetch-Dest: iframe\r\n\r\n", 403),
         (EMBEDDED + b"Sec-Fetch-Dest: document\r\n\r\n", 200),  # a link
         (b"GET /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
         (b"GET /echo HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 99 + b"\r\n", 200),
         (b"GET /echo HTTP/1.1\nHost: localhost\n" + b"a:\n" * 99 + b"\n", 200),
-        (b"POST /locked HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n", 401),
+        (
+            b"POST /locked HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n",
+            401,
+        ),
         (b"GET /below/all/of/it HTTP/1.1\r\nHost: [::1]:9644\r\n\r\n", 200),
     ],
 )
@@ -352,7 +358,15 @@ async def test_a_lasting_answer_outlives_the_limit_and_ends_with_its_reader(auto
         st.one_of(
             st.binary(max_size=300),
             st.sampled_from(
-                [GET, JSON_POST, b"\r\n", b"\r\n\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"5\r\n"]
+                [
+                    GET,
+                    JSON_POST,
+                    b"\r\n",
+                    b"\r\n\r\n",
+                    b"Content-Length: 5\r\n",
+                    b"Transfer-Encoding: chunked\r\n",
+                    b"5\r\n",
+                ]
             ),
         ),
         max_size=12,
@@ -459,7 +473,9 @@ async def test_slow_requests_of_few_addresses_do_not_keep_others_out(monkeypatch
         assert len(served) == 5 and set(others) & set(served)
 
 
-async def test_the_request_that_began_first_makes_room_however_long_others_idled_before(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_request_that_began_first_makes_room_however_long_others_idled_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
     async with serving() as (http, connect):
 
@@ -493,7 +509,9 @@ async def is_served(stream: trio.SocketStream) -> bool:
             return False
 
 
-async def test_one_address_has_a_share_in_which_its_own_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_address_has_a_share_in_which_its_own_idle_connections_make_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_PER_ADDRESS", 2)
     async with serving() as (http, connect):
 

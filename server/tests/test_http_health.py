@@ -94,7 +94,9 @@ async def test_a_broker_is_ready_only_between_its_start_and_its_end(tmp_path: Pa
         assert readiness_of(broker, stop)["stop"] == "asked for"
 
 
-async def test_a_broker_that_ends_by_itself_is_not_ready_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_ends_by_itself_is_not_ready_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[int, str]] = []
     with pytest.RaisesGroup(StartupError, flatten_subgroups=True):
         async with running(config_for(tmp_path)) as broker:

@@ -194,7 +194,12 @@ def test_each_partition_is_told_whether_it_is_like_its_neighbours_or_not(count: 
 def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() -> None:
     def route(name: str, count: int) -> Route:
         made = Route(name, 0, None, (), lambda: None)  # type: ignore[arg-type]
-        made.request_count, made.request_bytes, made.response_bytes, made.seconds = count, count * 10, count * 20, count / 8
+        made.request_count, made.request_bytes, made.response_bytes, made.seconds = (
+            count,
+            count * 10,
+            count * 20,
+            count / 8,
+        )
         made.errors = {ErrorCode.NOT_CONTROLLER: count}
         made.times = no_times()
         return made
@@ -215,7 +220,13 @@ def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() 
 
 def _coordinator(committed: dict[str, dict[str, dict[int, int]]]) -> Any:
     offsets = [
-        (group, {topic: {index: SimpleNamespace(offset=offset) for index, offset in each.items()} for topic, each in of.items()})
+        (
+            group,
+            {
+                topic: {index: SimpleNamespace(offset=offset) for index, offset in each.items()}
+                for topic, each in of.items()
+            },
+        )
         for group, of in committed.items()
     ]
     return SimpleNamespace(
@@ -224,7 +235,9 @@ def _coordinator(committed: dict[str, dict[str, dict[int, int]]]) -> Any:
 
 
 def test_the_lag_of_groups_is_told_where_there_is_a_replica() -> None:
-    broker: Any = SimpleNamespace(replicas=Replicas(8), begun_groups=_coordinator({"g": {"topic": {5: 2, 7: 9}, "else": {0: 1}}}))
+    broker: Any = SimpleNamespace(
+        replicas=Replicas(8), begun_groups=_coordinator({"g": {"topic": {5: 2, 7: 9}, "else": {0: 1}}})
+    )
     found = both(lambda exposition: groups(broker, exposition))
     assert values(found["kafka_consumergroup_current_offset"]) == {
         ("g", "topic", "5"): 2,
@@ -343,7 +356,9 @@ async def test_a_scrape_asks_for_its_format_by_a_header(tmp_path: Path) -> None:
         assert not isinstance(response.body, bytes)
         text = b"".join([piece async for piece in response.body]).decode()
     assert response.content_type.startswith("application/openmetrics-text")
-    assert all(math.isfinite(each.value) for family in parsed(text, is_open_metrics=True).values() for each in family.samples)
+    assert all(
+        math.isfinite(each.value) for family in parsed(text, is_open_metrics=True).values() for each in family.samples
+    )
 
 
 def test_a_counter_is_called_a_total() -> None:

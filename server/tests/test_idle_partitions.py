@@ -112,7 +112,15 @@ class World:
         return None if waited is None else (waited.is_ready, self._take(client, waited.response()))
 
     def _context(self) -> Any:
-        return SimpleNamespace(broker=self.leader, api_version=VERSION, now_ms=self.leader.time_ms, listener_name="L", charge=None, socket=SOCKET, principal="User:broker")
+        return SimpleNamespace(
+            broker=self.leader,
+            api_version=VERSION,
+            now_ms=self.leader.time_ms,
+            listener_name="L",
+            charge=None,
+            socket=SOCKET,
+            principal="User:broker",
+        )
 
     def _request(self, client: Client, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         indexes = client.offsets if client.session[1] == 0 else sorted(client.changed & client.offsets.keys())
@@ -278,7 +286,13 @@ RARE = st.one_of(
 HAPPENINGS = st.one_of(WAITS, NOW, NOW, APPENDS, PASSES, ANSWERS, ANSWERS, RARE)
 
 
-TOPIC_SHRINKS_DURING_A_WAIT = [*[("fetch", 0, 500, 1 << 20)] * 23, ("append", 0), ("append", 1), ("resize_topic", 1), ("answer", 0)]
+TOPIC_SHRINKS_DURING_A_WAIT = [
+    *[("fetch", 0, 500, 1 << 20)] * 23,
+    ("append", 0),
+    ("append", 1),
+    ("resize_topic", 1),
+    ("answer", 0),
+]
 
 
 @settings(max_examples=30, deadline=None)
@@ -357,7 +371,15 @@ async def test_nothing_is_left_of_a_session_that_has_ended(leader: Leader, end: 
             topics=[],
             forgotten_topics_data=forgotten,
         )
-        context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=leader.time_ms, listener_name="L", charge=None, socket=SOCKET, principal="User:ANONYMOUS")
+        context: Any = SimpleNamespace(
+            broker=leader,
+            api_version=VERSION,
+            now_ms=leader.time_ms,
+            listener_name="L",
+            charge=None,
+            socket=SOCKET,
+            principal="User:ANONYMOUS",
+        )
         fetch(request, context)
     else:
         leader.time_ms += EVICTION_MS + 1

@@ -29,7 +29,11 @@ def run(compiled: Path, *names: str) -> list[str]:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(compiled), "PYTHONPATH": search_path}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, *names], check=True, env=environment, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", PROGRAM, *names],
+        check=True,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.stderr == ""
     return done.stdout.split()

@@ -115,7 +115,9 @@ def test_a_source_that_changes_within_a_second_is_seen_if_python_sees_it(path: P
     assert load(path)["kept_alone"]
 
 
-@pytest.mark.parametrize("hiding", ["earlier/kept_alone.py", "earlier/kept_alone/__init__.py", "later/kept_alone/__init__.py"])
+@pytest.mark.parametrize(
+    "hiding", ["earlier/kept_alone.py", "earlier/kept_alone/__init__.py", "later/kept_alone/__init__.py"]
+)
 def test_a_module_that_comes_first_hides_it(path: Path, hiding: str) -> None:
     load(path)
     other = path.parent / hiding
@@ -253,7 +255,10 @@ def test_a_module_whose_package_is_elsewhere_is_not_taken(path: Path) -> None:
     (other / "__init__.py").write_text("what = 'other package'\n")
     (other / "inner.py").write_text("what = 'other inner'\n")
     assert load(path) == {"kept_alone": True, "kept_package": False, "kept_package.inner": False}
-    assert (sys.modules["kept_package"].what, sys.modules["kept_package.inner"].what) == ("other package", "other inner")
+    assert (sys.modules["kept_package"].what, sys.modules["kept_package.inner"].what) == (
+        "other package",
+        "other inner",
+    )
 
 
 def test_a_source_that_is_gone_cannot_be_imported(path: Path) -> None:
@@ -309,7 +314,9 @@ def test_no_file_and_no_way_to_write_one(path: Path, monkeypatch: pytest.MonkeyP
     assert sys.meta_path == before
 
 
-def test_a_module_is_found_although_another_thread_closes_the_file_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_found_although_another_thread_closes_the_file_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A start imports in two threads, and the one that is ready first closes what the start before has kept."""
     load(path)
     forget()
@@ -336,7 +343,9 @@ def test_a_whole_start_is_in_the_file(tmp_path: Path) -> None:
     )
     told = []
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True
+        )
         [path] = tmp_path.rglob("*.modules")
         told.append((done.stdout.split(), path.stat().st_ino))
     (first, written), (second, still) = told
@@ -347,7 +356,9 @@ def test_a_whole_start_is_in_the_file(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
-def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, at: int, value: int) -> None:
+def test_any_file_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, garbage: bytes, at: int, value: int
+) -> None:
     """Whatever is on the disk: what is read has been kept."""
     path, key = tmp_path_factory.getbasetemp() / "pieces", b"key"
     path.write_bytes(garbage)
@@ -364,7 +375,9 @@ def test_any_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, g
     assert pieces.read("a") is None
 
 
-def test_a_file_that_claims_to_be_long_is_refused_before_memory_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_claims_to_be_long_is_refused_before_memory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path, asked, pread = tmp_path / "pieces", list[int](), os.pread
     write_pieces(path, b"key", {"a": ((), b"first")})

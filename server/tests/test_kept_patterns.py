@@ -63,7 +63,9 @@ def test_the_second_time_nothing_is_compiled_and_all_match_the_same(path: Path, 
             kept = compile_all()
         assert len(parsed) == times * len(PATTERNS)
         assert kept == plain
-        assert [(each.flags, each.groups, each.groupindex) for each in kept] == [(each.flags, each.groups, each.groupindex) for each in plain]
+        assert [(each.flags, each.groups, each.groupindex) for each in kept] == [
+            (each.flags, each.groups, each.groupindex) for each in plain
+        ]
         assert [finds(each) for each in kept] == [finds(each) for each in plain]
     assert any(finds(each) for each in plain)
 
@@ -82,7 +84,9 @@ def test_a_damaged_file_is_not_used_and_is_written_anew(path: Path, parsed: list
     assert parsed == []
 
 
-@pytest.mark.parametrize("outcome", [5, (), (1,), (0, [], 0, {}, ()), (0, [2**40], 0, {}, (None,)), (0, [1, 2, 3], 0, {}, (None,))])
+@pytest.mark.parametrize(
+    "outcome", [5, (), (1,), (0, [], 0, {}, ()), (0, [2**40], 0, {}, (None,)), (0, [1, 2, 3], 0, {}, (None,))]
+)
 def test_what_the_matcher_does_not_take_is_compiled_anew(path: Path, parsed: list[Any], outcome: Any) -> None:
     write_cached(path, sys.version.encode(), {("a+b", 0): outcome})
     for times in (1, 0):
@@ -136,7 +140,11 @@ def test_of_too_many_only_those_in_use_are_kept(path: Path, parsed: list[Any], m
 
 
 @settings(max_examples=50)
-@given(st.text("ab(|)[]^-?*+{},.\\d$0", max_size=12), st.sampled_from([0, re.IGNORECASE, re.ASCII, re.DOTALL]), st.text("abd0-", max_size=8))
+@given(
+    st.text("ab(|)[]^-?*+{},.\\d$0", max_size=12),
+    st.sampled_from([0, re.IGNORECASE, re.ASCII, re.DOTALL]),
+    st.text("abd0-", max_size=8),
+)
 def test_any_pattern_is_the_same_the_second_time(pattern: str, flags: int, text: str) -> None:
     patterns = KeptPatterns(compiler, {})
     try:

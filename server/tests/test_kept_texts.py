@@ -42,7 +42,9 @@ def declare(field: str) -> tuple[type, type]:
 
 
 def works(made: type, pair: type, field: str) -> bool:
-    return getattr(made(3), field) == 3 and made(3) == made(3) and pair(1, 2) == (1, 2) and getattr(pair(1, 2), field) == 1
+    return (
+        getattr(made(3), field) == 3 and made(3) == made(3) and pair(1, 2) == (1, 2) and getattr(pair(1, 2), field) == 1
+    )
 
 
 def test_the_second_time_nothing_is_compiled(path: Path, compiled: list[str]) -> None:

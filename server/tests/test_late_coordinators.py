@@ -44,7 +44,9 @@ def test_a_coordinator_that_could_not_be_loaded_leads_once_it_is_made() -> None:
     assert made.led == [2, 3]
 
 
-async def test_a_thread_loads_the_code_before_a_partition_is_led(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_loads_the_code_before_a_partition_is_led(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the event loop that would take longer than others should wait."""
     (tmp_path / "late_code_of_groups.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))

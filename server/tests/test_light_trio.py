@@ -13,7 +13,9 @@ from ottla.server.process.light_trio import PLACES, SUBMODULES, import_lightly
 import_lightly()
 import trio
 """
-SERVES = LIGHTLY + """
+SERVES = (
+    LIGHTLY
+    + """
 from importlib import import_module
 
 async def main():
@@ -30,7 +32,10 @@ for package, places in PLACES.items():
 trio.run(main)
 print(*sys.modules)
 """
-WHOLE = LIGHTLY + """
+)
+WHOLE = (
+    LIGHTLY
+    + """
 lightly = {(package, name): getattr(sys.modules[package], name) for package, places in PLACES.items() for name in places}
 assert "ssl" not in sys.modules
 from trio import SSLStream, lowlevel, open_tcp_stream
@@ -46,7 +51,10 @@ else:
 assert not hasattr(lowlevel, "what_nobody_has")
 print(*(name for name in dir(trio) if not name.startswith("_")))
 """
-MANY_THREADS = LIGHTLY + """
+)
+MANY_THREADS = (
+    LIGHTLY
+    + """
 import threading
 
 names = "from_thread to_thread Event Path open_file SSLStream fail_after socket Process SocketListener".split() * 2
@@ -65,6 +73,7 @@ assert len(found) == len(names), found
 assert all(getattr(trio, name) is value for name, value in found)
 assert "__getattr__" not in vars(trio) or "partial" not in repr(vars(trio)["__getattr__"])
 """
+)
 ATTRS = """
 import attr, attrs
 import attr.validators
@@ -114,7 +123,9 @@ def test_threads_that_ask_while_another_loads_the_rest_find_all_names() -> None:
 
 
 def test_trio_that_is_there_already_is_left_alone() -> None:
-    assert "ssl" in run("import trio; before = vars(trio).copy()" + LIGHTLY + "assert before == vars(trio); print(*sys.modules)")
+    assert "ssl" in run(
+        "import trio; before = vars(trio).copy()" + LIGHTLY + "assert before == vars(trio); print(*sys.modules)"
+    )
 
 
 @pytest.mark.parametrize("package", PLACES)

@@ -86,7 +86,9 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
         finally:
             given_up.set()
 
-    route = Route.of(OffsetFetchRequest, OffsetFetchRequest.versions, lambda request, context: without_end(), reads_only=True)
+    route = Route.of(
+        OffsetFetchRequest, OffsetFetchRequest.versions, lambda request, context: without_end(), reads_only=True
+    )
     sock = bind("127.0.0.1", 0)
     sock.listen()
     broker = SimpleNamespace(config=SimpleNamespace(server=ServerConfig()), now_ms=lambda: 0, quotas=ClientQuotas())

@@ -40,7 +40,9 @@ def test_an_ordinary_message_is_as_it_was_meant() -> None:
 
 
 def test_a_forged_line_stays_within_the_line() -> None:
-    line = LogFormatter().format(record("no topic %s", "x\n2031-01-01 00:00:00,000 CRITICAL ottla: all is lost\x1b[2J\u202e"))
+    line = LogFormatter().format(
+        record("no topic %s", "x\n2031-01-01 00:00:00,000 CRITICAL ottla: all is lost\x1b[2J\u202e")
+    )
     assert "\n" not in line and "\x1b" not in line and "\u202e" not in line
     assert r"x\n2031-01-01" in line
 

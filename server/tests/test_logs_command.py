@@ -65,7 +65,11 @@ def test_a_torn_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 def test_damaged_indexes_and_small_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, data, words in (
         (f"{5:020d}.index", pack(">iiii", 1, 100, 0, 200), "entries do not rise at position 8"),
-        (f"{5:020d}.index", pack(">ii", 1, 100) + b"\0", "1 bytes are left over behind the last whole entry, at position 8"),
+        (
+            f"{5:020d}.index",
+            pack(">ii", 1, 100) + b"\0",
+            "1 bytes are left over behind the last whole entry, at position 8",
+        ),
         (f"{5:020d}.timeindex", pack(">qiqi", 7, 1, 6, 2), "entries do not rise at position 12"),
         (f"{5:020d}.txnindex", pack(">hqqqq", 0, 1, 9, 8, 0), "no aborted transaction can be so at position 0"),
         (f"{5:020d}.snapshot", b"torn", "at position 0"),
@@ -96,7 +100,13 @@ def test_good_indexes_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = [b"\x1b]0;title\x07", b"two\nlines\r\t", "\u202eright to left \u009b".encode(), b"\xff\xfe", "größe ✓".encode()]
+    values = [
+        b"\x1b]0;title\x07",
+        b"two\nlines\r\t",
+        "\u202eright to left \u009b".encode(),
+        b"\xff\xfe",
+        "größe ✓".encode(),
+    ]
     file = written(tmp_path, LOG, batch(0, *values))
     code, out, _ = run(file, "--records", capsys=capsys)
     assert code == 0

@@ -195,7 +195,13 @@ async def test_addresses_take_turns_in_line(nursery: trio.Nursery) -> None:
             await memory.wait("leaving", "another")
 
     nursery.start_soon(leave)
-    for name, address in [*((f"many{each}", "m") for each in range(50)), ("one", "o"), ("two", "t"), ("of many", "m"), ("of one", "o")]:
+    for name, address in [
+        *((f"many{each}", "m") for each in range(50)),
+        ("one", "o"),
+        ("two", "t"),
+        ("of many", "m"),
+        ("of one", "o"),
+    ]:
         nursery.start_soon(want, name, address)
         await trio.testing.wait_all_tasks_blocked()
     leaving.cancel()
@@ -294,7 +300,7 @@ class Broker:
             frame_bytes_max=1 << 23,
             complaints=Complaints("PLAINTEXT"),
             security_protocol="PLAINTEXT",
-        sasl=None,
+            sasl=None,
             quotas=ClientQuotas(),
         )
         self._nursery = nursery
@@ -403,7 +409,9 @@ async def test_whether_those_in_line_are_still_there_is_looked_at(broker: Broker
 
 
 @pytest.mark.parametrize("is_short", [False, True])
-async def test_a_peer_that_keeps_memory_others_wait_for_is_closed_in_time(nursery: trio.Nursery, is_short: bool) -> None:
+async def test_a_peer_that_keeps_memory_others_wait_for_is_closed_in_time(
+    nursery: trio.Nursery, is_short: bool
+) -> None:
     memory = MemoryBudget(10)
     memory.take(10)
     if is_short:
@@ -420,7 +428,9 @@ async def test_a_peer_that_keeps_memory_others_wait_for_is_closed_in_time(nurser
     nursery.cancel_scope.cancel()
 
 
-async def test_memory_that_was_needed_once_goes_back_when_little_is_left_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_that_was_needed_once_goes_back_when_little_is_left_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[str] = []
     monkeypatch.setattr("ottla.replication.system.give_free_memory_back", lambda: calls.append("given back"))
     buffers = ReceiveBuffers(MemoryBudget(1 << 30))

@@ -43,7 +43,11 @@ from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 SECRET = "hunter2-of-oauth"
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 OWN = "listener.name.in.oauthbearer."
-HANDLER, LINE, URL = f"{OWN}sasl.login.callback.handler.class", f"{OWN}sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url"
+HANDLER, LINE, URL = (
+    f"{OWN}sasl.login.callback.handler.class",
+    f"{OWN}sasl.jaas.config",
+    "sasl.oauthbearer.token.endpoint.url",
+)
 MODULE = f"{KAFKAS}OAuthBearerLoginModule"
 MEMBER = {
     "broker.id": "1",
@@ -77,7 +81,11 @@ def without(name: str) -> dict[str, str]:
 
 
 def test_a_server_and_a_secret():
-    texts = {"sasl.oauthbearer.scope": " a b ", "sasl.login.read.timeout.ms": "7", f"{OWN}sasl.login.retry.backoff.ms": "8"}
+    texts = {
+        "sasl.oauthbearer.scope": " a b ",
+        "sasl.login.read.timeout.ms": "7",
+        f"{OWN}sasl.login.retry.backoff.ms": "8",
+    }
     login = login_of(GOOD | texts)
     source = login.source
     assert isinstance(source, ClientCredentials) and source.tls is not None
@@ -125,7 +133,10 @@ UNSECURED = f"{KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandl
         (without(URL), f"{OWN}{URL}: OAUTHBEARER needs this setting"),
         (GOOD | {URL: "ftp://x/"}, "must be an address"),
         (GOOD | {URL: f"https://u:{SECRET}@x/"}, "no place for a password"),
-        (without("sasl.oauthbearer.client.credentials.client.id"), "client.id: it has to be given, or the option clientId"),
+        (
+            without("sasl.oauthbearer.client.credentials.client.id"),
+            "client.id: it has to be given, or the option clientId",
+        ),
         (
             without("sasl.oauthbearer.client.credentials.client.secret"),
             f"{OWN}sasl.oauthbearer.client.credentials.client.secret: it has to be given",
@@ -136,7 +147,10 @@ UNSECURED = f"{KAFKAS}internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandl
         (GOOD | {LINE: f'{MODULE} required extension_auth="x";'}, "extension 'auth'"),
         (GOOD | {LINE: f'{MODULE} required extension_a="\u0001{SECRET}";'}, "extension 'a'"),
         ({HANDLER: UNSECURED}, "unsecuredLoginStringClaim_sub has to be given"),
-        ({HANDLER: UNSECURED, LINE: f'{MODULE} required unsecuredLoginStringClaim_exp="1";'}, "explicitly set the 'exp'"),
+        (
+            {HANDLER: UNSECURED, LINE: f'{MODULE} required unsecuredLoginStringClaim_exp="1";'},
+            "explicitly set the 'exp'",
+        ),
         ({HANDLER: UNSECURED, LINE: f'{MODULE} required unsecuredLoginNumberClaim_x="nan";'}, "is no number"),
         ({HANDLER: UNSECURED, LINE: f'{MODULE} required unsecuredLoginXClaim_x="1";'}, "is no option of Kafka's"),
         ({HANDLER: UNSECURED, LINE: f'{MODULE} required unsecuredLoginLifetimeSeconds="0";'}, "positive number"),
@@ -297,7 +311,11 @@ async def test_a_file_holds_a_token(tmp_path: Path):
 
 @given(
     st.binary(max_size=200)
-    | st.builds(lambda name, value: json.dumps({name: value}).encode(), st.sampled_from(["access_token", "x"]), st.text() | st.none())
+    | st.builds(
+        lambda name, value: json.dumps({name: value}).encode(),
+        st.sampled_from(["access_token", "x"]),
+        st.text() | st.none(),
+    )
 )
 def test_any_answer_holds_a_token_or_none(body: bytes):
     with contextlib.suppress(FailedRetrieval):
@@ -396,7 +414,9 @@ def tokens(clock: Clock, tokens_given: Given) -> LoginTokens:
     return LoginTokens(login, clock_ms=clock, chance=lambda: 0.5)
 
 
-async def test_a_token_serves_many_logins_and_is_replaced_in_time(tokens: LoginTokens, clock: Clock, tokens_given: Given):
+async def test_a_token_serves_many_logins_and_is_replaced_in_time(
+    tokens: LoginTokens, clock: Clock, tokens_given: Given
+):
     first = await tokens.current()
     clock.ms += 799_000
     assert await tokens.current() == first and tokens_given.count == 1
@@ -510,5 +530,7 @@ def test_whatever_a_broker_answers_it_comes_to_an_end(answers: list[bytes]):
 
 def test_a_token_that_nobody_signs_is_kafkas():
     text = unsecured_token(UnsecuredLogin(claims={"sub": "b", "l": ("x",)}, lifetime_s=60, subject_claim="sub"), NOW_MS)
-    judged = UnsecuredTokens(UnsecuredTokenRules(principal_claim="sub", scope_claim="l", required_scope=("x",), clock_skew_ms=0))
+    judged = UnsecuredTokens(
+        UnsecuredTokenRules(principal_claim="sub", scope_claim="l", required_scope=("x",), clock_skew_ms=0)
+    )
     assert judged(text, NOW_MS + 1) == ("b", NOW_MS + 60_000)

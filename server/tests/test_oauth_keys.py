@@ -25,7 +25,12 @@ KEYS = published(rsa())
 
 
 def endpoint(address: str, **changed: Any) -> KeyEndpoint:
-    usual: dict[str, Any] = {"is_file": False, "refresh_ms": 3_600_000, "retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000}
+    usual: dict[str, Any] = {
+        "is_file": False,
+        "refresh_ms": 3_600_000,
+        "retry_backoff_ms": 100,
+        "retry_backoff_max_ms": 1_000,
+    }
     return KeyEndpoint(address=address, **usual | changed)
 
 
@@ -312,7 +317,9 @@ async def test_a_bug_ends_neither_the_source_nor_the_broker(
     await settle(source, lambda: source.current is not None)
 
 
-async def test_pauses_double_up_to_a_limit(server: Server, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock):
+async def test_pauses_double_up_to_a_limit(
+    server: Server, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+):
     server.answers = [FailedRead("it is away")]
     source = KeySource(endpoint("http://x/", retry_backoff_ms=100, retry_backoff_max_ms=700))
     nursery.start_soon(source.run)

@@ -17,7 +17,9 @@ from ottla.server.auth.refusals import LoginFailed
 # Kafka's own pattern, as the oracle; it backtracks, so that the parser is written otherwise.
 _VALUE = "[\\x21-\\x7e \t\r\n]+"
 ORACLE = re.compile(
-    "n,(a=(?P<authzid>(?:[\\x01-\\x2b\\x2d-\\x3c\\x3e-\\x7f]|=2C|=3D)+))?,\x01(?P<pairs>([A-Za-z]+=" + _VALUE + "\x01)*)\x01"
+    "n,(a=(?P<authzid>(?:[\\x01-\\x2b\\x2d-\\x3c\\x3e-\\x7f]|=2C|=3D)+))?,\x01(?P<pairs>([A-Za-z]+="
+    + _VALUE
+    + "\x01)*)\x01"
 )
 ORACLE_AUTH = re.compile("(?P<scheme>[A-Za-z0-9_]+)[ ]+(?P<token>[-_~+/\\.a-zA-Z0-9]+([=]*))")
 
@@ -82,7 +84,23 @@ def test_the_longest_token_is_taken():
     assert token not in repr(decode_client_first(f"n,,\x01auth=Bearer {token}\x01\x01".encode()))
 
 
-_PIECES = ["n,", ",", "a=", "alice", "=2C", "=", "\x01", "auth=Bearer ", "auth=", "Bearer", "token", "k=v", " ", "\x00", "ü"]
+_PIECES = [
+    "n,",
+    ",",
+    "a=",
+    "alice",
+    "=2C",
+    "=",
+    "\x01",
+    "auth=Bearer ",
+    "auth=",
+    "Bearer",
+    "token",
+    "k=v",
+    " ",
+    "\x00",
+    "ü",
+]
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join) | st.text(max_size=40))

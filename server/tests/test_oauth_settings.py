@@ -91,7 +91,12 @@ def test_unsigned_tokens_are_taken_where_they_are_asked_for(texts: dict[str, str
 
 
 def test_options_of_unsigned_tokens():
-    options = {"PrincipalClaimName": "who", "ScopeClaimName": "what", "RequiredScope": " a  b ", "AllowableClockSkewMs": "7"}
+    options = {
+        "PrincipalClaimName": "who",
+        "ScopeClaimName": "what",
+        "RequiredScope": " a  b ",
+        "AllowableClockSkewMs": "7",
+    }
     line = " ".join(f'unsecuredValidator{name}="{value}"' for name, value in options.items())
     assert rules_of({LINE: f"{MODULE} required {line};"}) == UnsecuredTokenRules(
         principal_claim="who", scope_claim="what", required_scope=("a", "b"), clock_skew_ms=7
@@ -163,7 +168,14 @@ def test_a_package_that_is_missing_ends_the_start(monkeypatch: pytest.MonkeyPatc
 
 def test_other_mechanisms_take_no_handler():
     with pytest.raises(ConfigError, match="callback handlers are not served"):
-        load_config({**LISTENING, **GOOD, "sasl.enabled.mechanisms": "SCRAM-SHA-256", "sasl.server.callback.handler.class": SIGNED})
+        load_config(
+            {
+                **LISTENING,
+                **GOOD,
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "sasl.server.callback.handler.class": SIGNED,
+            }
+        )
 
 
 def test_the_settings_have_an_effect_and_say_what_for():

@@ -43,7 +43,9 @@ class FixedKeys:
 
 def rules(**changed: Any) -> SignedTokenRules:
     usual = {"audiences": (AUDIENCE, "other"), "issuer": ISSUER, "clock_skew_s": 30}
-    return SignedTokenRules(**({"endpoint": ENDPOINT, "scope_claim": "scope", "subject_claim": "sub"} | usual | changed))
+    return SignedTokenRules(
+        **({"endpoint": ENDPOINT, "scope_claim": "scope", "subject_claim": "sub"} | usual | changed)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,10 @@ def test_claims_have_the_names_that_the_operator_gives_them(keys: FixedKeys):
 
 
 def test_names_of_any_script(keys: FixedKeys):
-    assert SignedTokens(rules(), keys)(signed(CLAIMS | {"sub": "Ottla Kafková 奥特拉"}), NOW_MS).name == "Ottla Kafková 奥特拉"
+    assert (
+        SignedTokens(rules(), keys)(signed(CLAIMS | {"sub": "Ottla Kafková 奥特拉"}), NOW_MS).name
+        == "Ottla Kafková 奥特拉"
+    )
 
 
 def test_a_far_end_is_one_that_can_be_counted_with(keys: FixedKeys):
@@ -229,7 +234,10 @@ def test_without_keys_the_client_is_to_come_back():
         "..",
         "...",
         "a.b.c",
-        *(f"{part(header)}.{part({})}.x" for header in (b"[]", b"{", b'{"a":' * 5_000, b'{"alg":"none","alg":"RS256"}')),
+        *(
+            f"{part(header)}.{part({})}.x"
+            for header in (b"[]", b"{", b'{"a":' * 5_000, b'{"alg":"none","alg":"RS256"}')
+        ),
         *(
             f"{part({'alg': 'RS256'})}.{part(claims)}.x"
             for claims in (b"null", b"[" * 30_000, b'{"exp":NaN}', b'{"exp":' + b"9" * 5_000 + b"}", b'{"sub":"\xff"}')
@@ -246,7 +254,9 @@ def test_what_is_no_token(keys: FixedKeys, token: str):
             judge(token, NOW_MS)
 
 
-@given(st.text(max_size=60) | st.lists(st.sampled_from(["e30", ".", "eyJhbGciOiJub25lIn0", "=", "A", "ü"])).map("".join))
+@given(
+    st.text(max_size=60) | st.lists(st.sampled_from(["e30", ".", "eyJhbGciOiJub25lIn0", "=", "A", "ü"])).map("".join)
+)
 def test_any_text_is_taken_apart_or_refused(text: str):
     try:
         parts = take_apart(text)
@@ -265,7 +275,10 @@ _NAMES = st.sampled_from([*CLAIMS, "nbf", "jti", "cty"])
 ANY_KEYS = FixedKeys(published(rsa()))
 
 
-@given(st.dictionaries(_NAMES, _JSON, max_size=4), st.dictionaries(st.sampled_from(["alg", "kid", "crit", "typ", "b64"]), _JSON))
+@given(
+    st.dictionaries(_NAMES, _JSON, max_size=4),
+    st.dictionaries(st.sampled_from(["alg", "kid", "crit", "typ", "b64"]), _JSON),
+)
 @settings(max_examples=60, deadline=None)
 def test_any_claims_and_headers_are_judged(claims: dict[str, Any], header: dict[str, Any]):
     claims = CLAIMS | claims
@@ -325,10 +338,14 @@ def test_unsigned_tokens_have_rules_too(claims: dict[str, Any], words: str):
 
 def test_an_unsigned_token_that_begins_after_its_end():
     with pytest.raises(InvalidToken, match="before it is issued"):
-        UnsecuredTokens(unsecured(clock_skew_ms=10_000))(unsigned(CLAIMS | {"iat": NOW_S + 2, "exp": NOW_S + 1}), NOW_MS)
+        UnsecuredTokens(unsecured(clock_skew_ms=10_000))(
+            unsigned(CLAIMS | {"iat": NOW_S + 2, "exp": NOW_S + 1}), NOW_MS
+        )
 
 
-@pytest.mark.parametrize("made", [lambda: signed(), lambda: unsigned() + "AA", lambda: unsigned(header={"alg": "None"})])
+@pytest.mark.parametrize(
+    "made", [lambda: signed(), lambda: unsigned() + "AA", lambda: unsigned(header={"alg": "None"})]
+)
 def test_signed_ones_are_not_taken_for_unsigned(made: Any):
     with pytest.raises(InvalidToken):
         UnsecuredTokens(unsecured())(made(), NOW_MS)
@@ -405,14 +422,30 @@ def test_of_two_keys_with_one_id_the_first_counts():
     with pytest.raises(InvalidToken, match="signature is wrong"):
         judge(signed(key=rsa("second"), kid="same"), NOW_MS)
     # Another kind of key under that id is another one.
-    both = parse_key_set(json.dumps({"keys": [each | {"kid": "same"} for each in (
-        rsa().as_dict(private=False), curve("P-256", "p256").as_dict(private=False))]}).encode())
+    both = parse_key_set(
+        json.dumps(
+            {
+                "keys": [
+                    each | {"kid": "same"}
+                    for each in (rsa().as_dict(private=False), curve("P-256", "p256").as_dict(private=False))
+                ]
+            }
+        ).encode()
+    )
     assert both.find("same", "RS256") is not None and both.find("same", "ES256") is not None
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{}", b'{"keys": {}}', b"[" * 100_000, b"\xff", b'{"keys": [%s]}' % b",".join([b"1"] * (KEYS_MAX + 1))],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"keys": {}}',
+        b"[" * 100_000,
+        b"\xff",
+        b'{"keys": [%s]}' % b",".join([b"1"] * (KEYS_MAX + 1)),
+    ],
 )
 def test_what_is_no_set_of_keys(data: bytes):
     with pytest.raises(MalformedKeySet):
@@ -422,10 +455,16 @@ def test_what_is_no_set_of_keys(data: bytes):
 _MEMBERS = st.dictionaries(st.sampled_from(["kty", "n", "e", "crv", "x", "y", "alg", "kid", "use", "key_ops"]), _JSON)
 
 
-@given(st.binary(max_size=60) | _JSON.map(lambda value: json.dumps({"keys": value}).encode()) | st.lists(
-    st.tuples(st.sampled_from([rsa().as_dict(private=False), curve("P-256", "p256").as_dict(private=False)]), _MEMBERS),
-    max_size=3,
-).map(lambda pairs: json.dumps({"keys": [key | other for key, other in pairs]}).encode()))
+@given(
+    st.binary(max_size=60)
+    | _JSON.map(lambda value: json.dumps({"keys": value}).encode())
+    | st.lists(
+        st.tuples(
+            st.sampled_from([rsa().as_dict(private=False), curve("P-256", "p256").as_dict(private=False)]), _MEMBERS
+        ),
+        max_size=3,
+    ).map(lambda pairs: json.dumps({"keys": [key | other for key, other in pairs]}).encode())
+)
 @settings(max_examples=60, deadline=None)
 def test_any_bytes_are_a_set_of_keys_or_not(data: bytes):
     try:

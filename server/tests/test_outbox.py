@@ -187,4 +187,8 @@ def test_a_socket_is_offered_twice_what_it_took_and_not_asked_again_while_it_is_
             assert len(offers) == sum(map(len, takes[: number + 1]))
     assert offers[:4] == [SPLICED_BYTES_MAX, 200_000, 140_000, 280_000]
     # From a socket that takes very little it costs nothing to hear that it is full.
-    assert offers[4:] == [(1 << 20) - 590_000, SENDFILE_BYTES, SENDFILE_BYTES]  # first what is left of the piece looked for
+    assert offers[4:] == [
+        (1 << 20) - 590_000,
+        SENDFILE_BYTES,
+        SENDFILE_BYTES,
+    ]  # first what is left of the piece looked for

@@ -43,7 +43,9 @@ async def test_every_start_raises_the_controller_epoch(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_a_new_tree_has_the_controllers_epoch_with_its_first_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_tree_has_the_controllers_epoch_with_its_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And whoever is elected first only raises it. A write waits for the disk."""
     writes: list[list[tuple[type, str]]] = []
     multi = EmbeddedCoordination.multi
@@ -54,7 +56,9 @@ async def test_a_new_tree_has_the_controllers_epoch_with_its_first_write(tmp_pat
 
     monkeypatch.setattr(EmbeddedCoordination, "multi", noted)
     await opened(tmp_path)
-    about_it = [(number, kind) for number, write in enumerate(writes) for kind, path in write if path == znodes.CONTROLLER_EPOCH]
+    about_it = [
+        (number, kind) for number, write in enumerate(writes) for kind, path in write if path == znodes.CONTROLLER_EPOCH
+    ]
     assert [each for each in about_it if each[1] is not Check] == [(0, Create), (about_it[1][0], SetData)]
 
 
@@ -172,7 +176,9 @@ async def test_a_start_with_little_room_ends_too(room: int) -> None:
     assert [each.leader for each in again.cluster.topics["t"].partitions] == [1] * 100
 
 
-async def test_a_topic_that_was_stored_is_not_refused_if_the_journal_breaks_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_that_was_stored_is_not_refused_if_the_journal_breaks_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Of the wait for leaders, who cannot come. What comes before may take its time.
     monkeypatch.setattr(administration.Administration, "_patience_s", lambda self, timeout_s: 0.2)
     storage = MemoryStorage()

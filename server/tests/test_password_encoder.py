@@ -33,7 +33,12 @@ def test_a_password_that_kafka_kept_is_read() -> None:
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.text(max_size=50), st.sampled_from(CIPHERS), st.sampled_from(sorted(KEY_FACTORIES)), st.sampled_from([128, 192, 256]))
+@given(
+    st.text(max_size=50),
+    st.sampled_from(CIPHERS),
+    st.sampled_from(sorted(KEY_FACTORIES)),
+    st.sampled_from([128, 192, 256]),
+)
 def test_what_is_encoded_can_be_decoded_with_the_same_secret(
     password: str, cipher: str, key_factory: str, key_length: int
 ) -> None:

@@ -152,7 +152,10 @@ def test_patterns_are_held_against_whole_texts() -> None:
     for package in (ottla.wire, ottla.replication, ottla.groupcoord, ottla.server):
         for module in modules_of(package):
             for name, value in vars(module).items():
-                if isinstance(value, re.Pattern) and f"{module.__name__}.{name}" not in OF_FEW_CHARACTERS | NOT_OF_CLIENTS:
+                if (
+                    isinstance(value, re.Pattern)
+                    and f"{module.__name__}.{name}" not in OF_FEW_CHARACTERS | NOT_OF_CLIENTS
+                ):
                     assert not re.search(
                         rf"{name}\.(search|split|sub|subn|findall|finditer)\(", inspect.getsource(module)
                     )

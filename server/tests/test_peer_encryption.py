@@ -291,7 +291,9 @@ async def test_who_is_refused_by_the_other_broker_is_told_what_to_do(
     nursery.start_soon(_welcome_as_a_broker, broker)
     for _ in range(3):
         told = await failed(nursery, made)
-        assert "its ssl.truststore has to hold the authority" in told or "does it trust this broker's certificate?" in told
+        assert (
+            "its ssl.truststore has to hold the authority" in told or "does it trust this broker's certificate?" in told
+        )
         assert "this broker's" in told and "Its log says why" in told
     assert len(lines(caplog)) == 1
     assert "closing a connection of other to listener IN: its certificate is refused" in caplog.text
@@ -525,7 +527,9 @@ def test_the_controllers_connections_may_have_a_listener_of_their_own() -> None:
     assert config.control_plane_listener_name == "CONTROL"
     assert config.between_brokers == {"IN", "CONTROL"}
     assert {name: each.name for name, each in config.peer_logins.items()} == {"IN": "b", "CONTROL": "c"}
-    alone = {name: text for name, text in member("SSL", control_plane_listener_name="CONTROL").items() if "zoo" not in name}
+    alone = {
+        name: text for name, text in member("SSL", control_plane_listener_name="CONTROL").items() if "zoo" not in name
+    }
     assert load_config(alone).between_brokers == {"IN"}
 
 

@@ -105,7 +105,9 @@ def test_a_plain_peer_is_not_encrypted(capsys: pytest.CaptureFixture[str]) -> No
     assert "does not answer" in capsys.readouterr().err
 
 
-def test_a_broker_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_starts_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     asked: list[float] = []

@@ -277,7 +277,9 @@ async def test_a_large_request_gives_way_between_its_partitions(
     values = [bytes([65 + index]) * 200_000 for index in range(PARTITIONS)]
     data = [PartitionProduceData(index=index, records=batch(1, value=value)) for index, value in enumerate(values)]
     await producer.send(
-        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        producer.frame(
+            ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+        ),
         *[producer.produce(0, acks=1) for _ in range(3)],
     )
     await producer.answer()
@@ -306,9 +308,13 @@ async def test_short_batches_for_which_there_was_no_time_need_no_threads(
 
     monkeypatch.setattr(leader, "partition", partition)
     monkeypatch.setattr(appending, "checked_in_thread", in_thread)
-    data = [PartitionProduceData(index=index, records=batch(1, compression=Compression.GZIP)) for index in range(PARTITIONS)]
+    data = [
+        PartitionProduceData(index=index, records=batch(1, compression=Compression.GZIP)) for index in range(PARTITIONS)
+    ]
     await producer.send(
-        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        producer.frame(
+            ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+        ),
         producer.produce(0, acks=1),
     )
     await producer.answer()
@@ -331,11 +337,15 @@ async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
         for index, value in enumerate(values)
     ]
     await producer.send(
-        producer.frame(ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])),
+        producer.frame(
+            ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=data)])
+        ),
         *[producer.produce(index, acks=1, count=9) for index in range(PARTITIONS)],
     )
     await producer.answer()
-    assert [await producer.acknowledged() for _ in range(PARTITIONS)] == [(2 + index, 0, 1) for index in range(PARTITIONS)]
+    assert [await producer.acknowledged() for _ in range(PARTITIONS)] == [
+        (2 + index, 0, 1) for index in range(PARTITIONS)
+    ]
     for each, value in zip(leader.partitions, values, strict=True):
         assert next(decode_records(contents(each.log.read(0, 1 << 20, upper_bound=1).region))).value == value
 
@@ -360,7 +370,9 @@ async def test_a_request_that_waits_holds_none_of_its_records(
     data = PartitionProduceData(index=0, records=batch(1, compression=compression))
     topics = [TopicProduceData(name="t", partition_data=[data])]
     received = bytearray(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics).encode(VERSION))
-    context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
+    context: Any = SimpleNamespace(
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+    )
     answer: Any = produce_handler.produce(ProduceRequest.decode(received, VERSION), context)
     received.clear()  # BufferError if there is still a view of it
     if compression:
@@ -373,7 +385,9 @@ async def test_a_request_that_waits_holds_none_of_its_records(
 async def test_very_many_refused_records_are_looked_at_in_a_thread_and_listed_in_part(leader: Leader) -> None:
     data = PartitionProduceData(index=0, records=batch(*[10**13] * 3_000))
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
-    context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
+    context: Any = SimpleNamespace(
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+    )
     pending: Any = produce_handler.produce(request, context)
     answer = (await pending).responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
@@ -561,7 +575,9 @@ async def test_who_loses_the_leadership_tells_who_leads(producer: Producer, lead
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_batches_behind_one_that_a_fenced_broker_refused_are_not_taken(producer: Producer, leader: Leader) -> None:
+async def test_batches_behind_one_that_a_fenced_broker_refused_are_not_taken(
+    producer: Producer, leader: Leader
+) -> None:
     await producer.send(producer.number(0, 0))
     await appended(leader, 1)
     leader.commit(0, 1)
@@ -869,7 +885,9 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
                 at_once -= is_large
 
     monkeypatch.setattr(thread_checks, "check_produced", watched)
-    context: Any = SimpleNamespace(broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT")
+    context: Any = SimpleNamespace(
+        broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
+    )
     codes = []
 
     async def produce(index: int) -> None:

@@ -97,7 +97,9 @@ async def test_no_batch_at_all_is_nothing_to_do_before_version_3(
     assert told == code
 
 
-async def test_compressed_batches_of_several_partitions_are_checked_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compressed_batches_of_several_partitions_are_checked_in_one_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody has looked at them before. Step by step each costs half as much again."""
     monkeypatch.setattr(appending, "TURN_S", 1000.0)  # however busy the machine is
     checked: list[bool] = []

@@ -40,7 +40,9 @@ KINDS: dict[str, dict[str, str]] = {
 
 
 def good(chance: random.Random) -> memoryview:
-    return batch(*(NOW_MS - chance.randrange(3) for _ in range(chance.randint(1, 4))), value=bytes(chance.choice((5, 90, 300))))
+    return batch(
+        *(NOW_MS - chance.randrange(3) for _ in range(chance.randint(1, 4))), value=bytes(chance.choice((5, 90, 300)))
+    )
 
 
 def numbered(chance: random.Random) -> memoryview:
@@ -175,7 +177,9 @@ async def test_both_ways_answer_alike_and_leave_the_same_logs(tmp_path: Path, se
     assert taken > 20
 
 
-async def left_alone(broker: AdministeredBroker, topic: str = "t", records: memoryview | None = None, **options: Any) -> bool:
+async def left_alone(
+    broker: AdministeredBroker, topic: str = "t", records: memoryview | None = None, **options: Any
+) -> bool:
     """Whether a request that would be good else is left to the other way, with nothing done."""
     before = held(broker, "t")
     asked = request(broker, topic, 12, batch(NOW_MS) if records is None else records, **options)
@@ -287,7 +291,9 @@ def values(broker: AdministeredBroker, topic: str) -> list[bytes]:
 
 
 async def test_a_client_that_may_not_write_is_refused_by_the_way_that_says_so(tmp_path: Path) -> None:
-    broker = await opened(tmp_path, {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+    broker = await opened(
+        tmp_path, {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    )
     await create(broker, creatable("t"))
     asked = request(broker, "t", 12, batch(NOW_MS))
     assert isinstance(at_once(broker, asked, 12), ProduceRequest)

@@ -63,7 +63,10 @@ class OneConnection:
         ours.setblocking(False)
         # Turns that are as long as they need to be: a busy machine must not end one.
         self.readiness = SimpleNamespace(
-            is_inside_the_wait=True, turn_end=lambda now: now + 1000, work=WorkQueue(), errands=Errands(lambda descriptor: None)
+            is_inside_the_wait=True,
+            turn_end=lambda now: now + 1000,
+            work=WorkQueue(),
+            errands=Errands(lambda descriptor: None),
         )
         listener: Any = SimpleNamespace(
             name="PLAINTEXT", broker=broker, calls=calls, buffers=ReceiveBuffers(), readiness=self.readiness,
@@ -195,7 +198,9 @@ async def test_what_comes_together_is_answered_and_kept_as_what_comes_alone(
     monkeypatch.setattr(type(AT_ONCE[12]), "carry_out_all", counted)
 
     # What is sent goes on with what was sent before, so that a smaller example would be another one.
-    @settings(max_examples=30, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=30, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
     @given(frames(), st.lists(st.integers(0, 1 << 20), max_size=3))
     def compare(made: list[Frame], cuts: list[int]) -> None:
         for each in encoded(alone.broker, made):

@@ -33,7 +33,9 @@ OLDEST, ABORTABLE, EPOCH_BUMP = 10, 11, 12
 PRODUCER = 7
 
 
-def data(index: int = 0, sequence: int = 0, *, producer_id: int = PRODUCER, epoch: int = 0, **options: Any) -> PartitionProduceData:
+def data(
+    index: int = 0, sequence: int = 0, *, producer_id: int = PRODUCER, epoch: int = 0, **options: Any
+) -> PartitionProduceData:
     options = {"is_transactional": True} | options
     records = idempotent(sequence, producer_id=producer_id, epoch=epoch, **options)
     return PartitionProduceData(index=index, records=records)
@@ -195,10 +197,20 @@ async def test_without_a_coordinator_the_producer_is_to_try_again(tmp_path: Path
     ("code", "version", "expected", "text"),
     [
         (ErrorCode.NOT_COORDINATOR, OLDEST, ErrorCode.NOT_ENOUGH_REPLICAS, "NOT_COORDINATOR"),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, EPOCH_BUMP, ErrorCode.NOT_ENOUGH_REPLICAS, "COORDINATOR_LOAD_IN_PROGRESS"),
+        (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            EPOCH_BUMP,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "COORDINATOR_LOAD_IN_PROGRESS",
+        ),
         (ErrorCode.NETWORK_EXCEPTION, EPOCH_BUMP, ErrorCode.NOT_ENOUGH_REPLICAS, "NETWORK_EXCEPTION"),
         (ErrorCode.CONCURRENT_TRANSACTIONS, ABORTABLE, ErrorCode.NOT_ENOUGH_REPLICAS, "CONCURRENT_TRANSACTIONS"),
-        (ErrorCode.INVALID_TXN_STATE, OLDEST, ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction"),
+        (
+            ErrorCode.INVALID_TXN_STATE,
+            OLDEST,
+            ErrorCode.INVALID_TXN_STATE,
+            "Partition was not added to the transaction",
+        ),
         (ErrorCode.TRANSACTION_ABORTABLE, ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, None),
         (ErrorCode.INVALID_PRODUCER_EPOCH, ABORTABLE, ErrorCode.INVALID_PRODUCER_EPOCH, None),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ABORTABLE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, None),
@@ -224,7 +236,9 @@ async def test_errors_of_coordinators_are_told_in_words_that_producers_know(
         (EPOCH_BUMP, TransactionSupport.EPOCH_BUMP),
     ],
 )
-async def test_the_version_says_what_the_client_knows(tmp_path: Path, version: int, support: TransactionSupport) -> None:
+async def test_the_version_says_what_the_client_knows(
+    tmp_path: Path, version: int, support: TransactionSupport
+) -> None:
     verifier = Scripted(ErrorCode.NONE)
     broker = await with_topic(tmp_path, verifier)
     assert await sent(broker, data(), version=version) == [ErrorCode.NONE]
@@ -346,9 +360,9 @@ async def test_a_leader_that_is_replaced_meanwhile_appends_nothing(tmp_path: Pat
     verifier = Scripted(ErrorCode.NONE, wait=True)
     broker = await with_topic(tmp_path, verifier)
     partition = broker.partition("t", 0)
-    verifier.meanwhile = lambda: partition.make_follower(
-        leader_id=2, leader_epoch=9, partition_epoch=9, replicas=(1, 2)
-    ) and None
+    verifier.meanwhile = lambda: (
+        partition.make_follower(leader_id=2, leader_epoch=9, partition_epoch=9, replicas=(1, 2)) and None
+    )
     assert await sent(broker, data()) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -386,7 +400,9 @@ async def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(tmp_pa
     assert [await sent(broker, data(0, sequence)) for sequence in (0, 1)] == [[ErrorCode.NONE]] * 2
 
 
-async def test_a_request_of_many_partitions_is_verified_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_of_many_partitions_is_verified_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ottla.server.handlers.produce.PARTITIONS_AT_ONCE", 2)
     for wait in (False, True):
         verifier = Scripted(ErrorCode.NONE, wait=wait)

@@ -167,7 +167,9 @@ async def test_an_end_of_the_stream_is_an_event_like_others(pair: Pair) -> None:
     assert await Readiness().serve(ours, lambda: ours.recv(1) or "left") == "left"
 
 
-async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     readiness = Readiness()
     now = 100.0
     monkeypatch.setattr("ottla.server.net.readiness.time.monotonic", lambda: now)
@@ -265,7 +267,9 @@ async def test_those_for_whom_there_was_no_time_come_first_next_time(
         looks_at.append(len(calls))
         return epoll.poll(*arguments)
 
-    readiness._epoll = SimpleNamespace(poll=look, register=epoll.register, modify=epoll.modify, unregister=epoll.unregister)
+    readiness._epoll = SimpleNamespace(
+        poll=look, register=epoll.register, modify=epoll.modify, unregister=epoll.unregister
+    )
     with five_pairs() as pairs:
         async with trio.open_nursery() as nursery:
             for number, (ours, theirs) in enumerate(pairs):

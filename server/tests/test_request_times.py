@@ -30,7 +30,16 @@ def test_every_time_has_a_bucket_that_it_lies_in(seconds: float) -> None:
 def test_buckets_are_eighths_of_octaves() -> None:
     assert upper_end(PER_OCTAVE - 1) == 2.0**-20
     assert upper_end(20 * PER_OCTAVE - 1) == 2.0**-1
-    assert [upper_end(20 * PER_OCTAVE + eighth) for eighth in range(8)] == [0.5625, 0.625, 0.6875, 0.75, 0.8125, 0.875, 0.9375, 1]
+    assert [upper_end(20 * PER_OCTAVE + eighth) for eighth in range(8)] == [
+        0.5625,
+        0.625,
+        0.6875,
+        0.75,
+        0.8125,
+        0.875,
+        0.9375,
+        1,
+    ]
 
 
 @given(st.lists(st.floats(1e-5, 100), min_size=1, max_size=200))
@@ -104,12 +113,17 @@ def test_what_is_told() -> None:
         count(route.times, seconds)
     listener: Any = SimpleNamespace(calls=SimpleNamespace(routes=[route]), name="PLAINTEXT", connections=[])
     families = both(lambda exposition: requests([listener], RecentTimes(0.0), 1.0, exposition))
-    milliseconds = {each.labels["quantile"]: each.value for each in families["kafka_network_requestmetrics_totaltimems"].samples}
+    milliseconds = {
+        each.labels["quantile"]: each.value for each in families["kafka_network_requestmetrics_totaltimems"].samples
+    }
     assert list(milliseconds) == list(SHARES)
     assert milliseconds["0.50"] == pytest.approx(10, rel=0.13)
     assert milliseconds["0.999"] == pytest.approx(1000, rel=0.13)
     assert families["kafka_network_requestmetrics_totaltimems_count"].samples[0].value == 4
     histogram = {each.labels.get("le", each.name): each.value for each in families["ottla_request_seconds"].samples}
-    assert histogram["0.015625"] == 3 and histogram["2.0"] == histogram["+Inf"] == histogram["ottla_request_seconds_count"] == 4
+    assert (
+        histogram["0.015625"] == 3
+        and histogram["2.0"] == histogram["+Inf"] == histogram["ottla_request_seconds_count"] == 4
+    )
     assert histogram["ottla_request_seconds_sum"] == 1.03
     assert len(histogram) == len(EXPONENTS) + 3

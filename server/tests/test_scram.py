@@ -261,7 +261,9 @@ def test_too_few_iterations_are_refused_as_if_there_were_no_such_user(caplog: py
 
 @given(
     st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name),
-    st.dictionaries(st.from_regex(r"[A-Za-z]{1,12}", fullmatch=True), st.from_regex(r"[^,\x00]{1,9}", fullmatch=True), max_size=5),
+    st.dictionaries(
+        st.from_regex(r"[A-Za-z]{1,12}", fullmatch=True), st.from_regex(r"[^,\x00]{1,9}", fullmatch=True), max_size=5
+    ),
 )
 def test_extensions_of_a_beginning_are_read(name: str, extensions: dict[str, str]):
     text = "".join(f",{key}={value}" for key, value in extensions.items())

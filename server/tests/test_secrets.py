@@ -157,7 +157,11 @@ async def test_the_journal_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_a_member_keeps_passwords_encrypted(tmp_path: Path) -> None:
-    settings = {"zookeeper.connect": "127.0.0.1:1", "password.encoder.secret": "encoder", "password.encoder.iterations": "1024"}
+    settings = {
+        "zookeeper.connect": "127.0.0.1:1",
+        "password.encoder.secret": "encoder",
+        "password.encoder.iterations": "1024",
+    }
     async with clustered(tmp_path, settings=settings) as cluster:
         member = cluster[2]
         await member.administration.settings.alter_broker(lambda texts: {**texts, KEY: MARKER}, for_all=False)
@@ -172,7 +176,11 @@ async def test_a_member_keeps_passwords_encrypted(tmp_path: Path) -> None:
 
 async def test_a_member_encrypts_anew_what_the_old_secret_kept(tmp_path: Path) -> None:
     old = KeptPasswords.of(ZooKeeperConfig(zookeeper_connect="x", password_encoder_secret="old"))
-    settings = {"zookeeper.connect": "127.0.0.1:1", "password.encoder.secret": "new", "password.encoder.old.secret": "old"}
+    settings = {
+        "zookeeper.connect": "127.0.0.1:1",
+        "password.encoder.secret": "new",
+        "password.encoder.old.secret": "old",
+    }
     async with clustered(tmp_path, settings=settings) as cluster:
         member = cluster[2]
         before = znodes.encode_config(old.to_keep({KEY: MARKER}, 2))

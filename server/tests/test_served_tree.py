@@ -892,7 +892,9 @@ async def test_a_stopped_holder_is_given_up_and_comes_back(
                 frames = await holder.receive()
                 assert frames is not None
                 (hello,) = frames
-                holder.send(messages.frame(messages.GREETED, hello.number, messages.greeted(messages.Greeted(7, 6_000))))
+                holder.send(
+                    messages.frame(messages.GREETED, hello.number, messages.greeted(messages.Greeted(7, 6_000)))
+                )
                 # No probe is ever answered. What rests on the session ends first, and then the session.
                 told: list[tuple[float, bool]] = []
                 begun = trio.current_time()
@@ -908,5 +910,3 @@ async def test_a_stopped_holder_is_given_up_and_comes_back(
 def test_every_function_of_the_conversation_is_checked() -> None:
     assert after(0) == {}
     assert after(len(CONVERSATION)) == {"/t": b"", "/t/a": b"2", "/t/c": b"4"}
-
-

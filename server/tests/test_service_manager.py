@@ -67,7 +67,12 @@ async def test_a_watchdog_is_fed_twice_in_its_time(heard: socket.socket, autojum
 
 @pytest.mark.parametrize(
     "environment",
-    [{"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}, {"WATCHDOG_PID": "1"}],
+    [
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"},
+        {"WATCHDOG_PID": "1"},
+    ],
 )
 async def test_a_watchdog_of_nobody_or_of_another_process_is_not_fed(
     heard: socket.socket, environment: dict[str, str], autojump_clock: object

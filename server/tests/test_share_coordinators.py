@@ -168,7 +168,11 @@ async def test_each_coordinator_is_asked_for_its_own(autojump_clock: MockClock) 
 async def test_every_kind_of_request_finds_its_way(autojump_clock: MockClock) -> None:
     ways = Brokers().ways()
     deleted = [DeleteStateData(topic_id=TOPIC_ID, partitions=[Deleted(partition=each) for each in range(3)])]
-    assert errors(await ways.delete(DeleteShareGroupStateRequest(group_id="g", topics=deleted))) == [(0, 0), (1, 0), (2, 0)]
+    assert errors(await ways.delete(DeleteShareGroupStateRequest(group_id="g", topics=deleted))) == [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+    ]
     asked = [Summarized(partition=each, leader_epoch=0) for each in range(3)]
     summarized = [ReadStateSummaryData(topic_id=TOPIC_ID, partitions=asked)]
     response = await ways.read_summary(ReadShareGroupStateSummaryRequest(group_id="g", topics=summarized))

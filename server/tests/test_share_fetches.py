@@ -70,7 +70,9 @@ def offsets(records: Any) -> list[int]:
 # ------------------------------------------------------------------ records
 
 
-async def test_a_member_gets_the_batches_that_it_acquires_and_no_others(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_member_gets_the_batches_that_it_acquires_and_no_others(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.produce(5, 5, 5)
     first = told(Member(market, "a").fetch(0, max_records=7))[0]
     assert [(each.first_offset, each.last_offset) for each in first.acquired_records] == [(0, 9)]
@@ -105,7 +107,9 @@ async def test_each_partition_has_its_part_of_the_bytes(autojump_clock: trio.abc
     assert (acquired(answer, 0), acquired(answer, 1)) == ([(0, 3, 1)], [(0, 3, 1)])
 
 
-async def test_a_group_that_reads_committed_records_gets_nothing_else(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_group_that_reads_committed_records_gets_nothing_else(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     partition = market.partitions[0]
     market.produce(2)
     for kind in (ControlType.ABORT, ControlType.COMMIT):
@@ -195,7 +199,9 @@ async def test_a_fetch_waits_for_as_many_bytes_as_it_asks_for(autojump_clock: tr
     assert acquired(await finished(answer)) == [(0, 102, 1)]
 
 
-async def test_at_the_end_of_its_time_a_fetch_gets_what_there_is(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_at_the_end_of_its_time_a_fetch_gets_what_there_is(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     member = Member(market)
     answer = waiting(member.fetch(0, min_bytes=1000))
     market.produce(3)
@@ -355,7 +361,9 @@ async def test_an_append_lets_some_who_wait_try_and_a_task_the_others(
 ) -> None:
     monkeypatch.setattr("ottla.replication.slices.SLICE_S", 0)
     members = 10 * WAITERS_AT_ONCE
-    answers = [waiting(Member(market, f"m{each}").fetch(0, max_wait_ms=60_000, min_bytes=500)) for each in range(members)]
+    answers = [
+        waiting(Member(market, f"m{each}").fetch(0, max_wait_ms=60_000, min_bytes=500)) for each in range(members)
+    ]
     await trio.lowlevel.checkpoint()
     with counted((ShareFetching, "try_now")) as steps:
         market.produce(3)
@@ -409,7 +417,9 @@ async def test_records_are_acknowledged_with_the_next_fetch(autojump_clock: trio
     assert told(answer)[0].acknowledge_error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_an_answer_waits_until_its_acknowledgements_are_stored(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_an_answer_waits_until_its_acknowledgements_are_stored(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.produce(3, 3)
     member = Member(market)
     member.fetch(0, max_records=1)
@@ -474,7 +484,9 @@ async def test_very_many_acknowledgements_are_looked_at_some_at_a_time(
         [(0, 0, RENEW)],
     ],
 )
-async def test_acknowledgements_that_make_no_sense_are_refused(autojump_clock: trio.abc.Clock, market: Market, said: list[Any]) -> None:
+async def test_acknowledgements_that_make_no_sense_are_refused(
+    autojump_clock: trio.abc.Clock, market: Market, said: list[Any]
+) -> None:
     market.produce(3)
     member = Member(market)
     member.fetch(0)
@@ -528,7 +540,9 @@ async def test_a_session_ends_and_what_its_member_holds_is_free(autojump_clock: 
     assert member.fetch().error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-async def test_a_connection_is_closed_and_what_its_member_holds_is_free(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_connection_is_closed_and_what_its_member_holds_is_free(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.produce(4)
     member = Member(market)
     member.fetch(0)
@@ -563,7 +577,9 @@ async def test_a_fetch_that_waits_acquires_nothing_once_its_session_has_ended(
     assert acquired(Member(market, "c").fetch(0, max_wait_ms=0)) == [(0, 3, 1)], "free, and never delivered"
 
 
-async def test_a_member_that_begins_its_session_anew_keeps_what_it_holds(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_member_that_begins_its_session_anew_keeps_what_it_holds(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.produce(4, 4)
     member = Member(market)
     member.fetch(0, max_records=1)
@@ -642,7 +658,9 @@ async def test_a_fetch_hears_at_once_that_another_broker_leads(autojump_clock: t
     assert told(answer)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_share_partition_that_cannot_be_loaded_is_an_error_at_the_end_of_the_wait(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_share_partition_that_cannot_be_loaded_is_an_error_at_the_end_of_the_wait(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.coordinator.is_slow = True
     market.coordinator.error = ErrorCode.GROUP_ID_NOT_FOUND
     before = trio.current_time()
@@ -653,7 +671,9 @@ async def test_a_share_partition_that_cannot_be_loaded_is_an_error_at_the_end_of
     assert market.share() is None
 
 
-async def test_a_fetch_waits_until_the_share_partition_is_loaded(autojump_clock: trio.abc.Clock, market: Market) -> None:
+async def test_a_fetch_waits_until_the_share_partition_is_loaded(
+    autojump_clock: trio.abc.Clock, market: Market
+) -> None:
     market.produce(2)
     market.coordinator.is_slow = True
     answer = waiting(Member(market).fetch(0))
@@ -706,7 +726,9 @@ async def test_what_a_member_held_in_many_partitions_is_given_up_in_turns() -> N
             held = market.share_groups.lead(SharePartitionKey("g", TOPIC_ID, index), "t")
             held.machine.acquire(Wish("a", 1, 1), 0, [FetchedBatch(0, 0)], locks_now_ms())
         market.share_groups.sessions.begin(
-            SessionKey("g", "a", member.context.principal), [TopicPartition("t", TOPIC_ID, index) for index in indexes], member.context
+            SessionKey("g", "a", member.context.principal),
+            [TopicPartition("t", TOPIC_ID, index) for index in indexes],
+            member.context,
         )
         market.share_groups.sessions.begin(SessionKey("g", "b", "User:b"), [], object())
         member.context.on_close(market.share_groups.sessions.disconnect)

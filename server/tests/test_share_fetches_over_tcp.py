@@ -154,7 +154,9 @@ async def test_records_are_free_again_when_the_connection_of_their_holder_ends(t
         async with await trio.open_tcp_stream("127.0.0.1", broker.listeners[0].port) as stream:
             assert offsets((await fetch(Client(stream), topic_id, 0)).records) == [0, 1, 2, 3, 4]
         data = await fetch(client, topic_id, 0, member="other")
-        assert [(each.first_offset, each.last_offset, each.delivery_count) for each in data.acquired_records] == [(0, 4, 2)]
+        assert [(each.first_offset, each.last_offset, each.delivery_count) for each in data.acquired_records] == [
+            (0, 4, 2)
+        ]
 
 
 async def test_a_group_goes_on_where_it_was_after_a_restart(tmp_path: Path) -> None:

@@ -153,7 +153,11 @@ async def test_the_brokers_assignment_interval_counts_as_soon_as_it_is_changed(
 async def test_offsets_are_altered_described_and_deleted(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_topic(tmp_path)
     response = await alter(broker, 0, 0, 0)
-    assert [each.error_code for each in response.responses[0].partitions] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [each.error_code for each in response.responses[0].partitions] == [
+        0,
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
     assert await starts(broker) == {0: (0, 0), 1: (0, 0)}
     assert await starts(broker, 0) == {0: (0, -1), 1: (0, -1)}
     topics = [DeleteShareGroupOffsetsRequestTopic(topic_name="t")]

@@ -118,9 +118,7 @@ async def test_another_coordinator_is_asked_over_the_network() -> None:
     "trouble",
     [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, PeerUnavailable("gone")],
 )
-async def test_a_coordinator_that_is_not_there_yet_is_asked_again(
-    autojump_clock: trio.abc.Clock, trouble: Any
-) -> None:
+async def test_a_coordinator_that_is_not_there_yet_is_asked_again(autojump_clock: trio.abc.Clock, trouble: Any) -> None:
     town = Town(leader=2)
     town.says = [trouble, trouble, ErrorCode.NONE]
     assert await town.write() == (ErrorCode.NONE, False)

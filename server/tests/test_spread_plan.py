@@ -27,9 +27,7 @@ def spread_of(counts, brokers):
 clusters = st.integers(1, 6).flatmap(
     lambda size: st.tuples(
         st.lists(
-            st.lists(
-                st.lists(st.integers(0, 7), min_size=size, max_size=size, unique=True), min_size=1, max_size=7
-            ),
+            st.lists(st.lists(st.integers(0, 7), min_size=size, max_size=size, unique=True), min_size=1, max_size=7),
             max_size=6,
         ),
         st.sets(st.integers(0, 7), min_size=size, max_size=8),
@@ -60,7 +58,8 @@ def test_every_broker_has_as_much_as_the_others(cluster):
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_leaders_are_even_where_all_brokers_have_all_replicas(first):
     before = [
-        Placed("t", index, (leader, *[each for each in range(4) if each != leader])) for index, leader in enumerate(first)
+        Placed("t", index, (leader, *[each for each in range(4) if each != leader]))
+        for index, leader in enumerate(first)
     ]
     planned = after(before, plan_spread(before, range(4)))
     assert all(set(each.replicas) == {0, 1, 2, 3} for each in planned)

@@ -107,8 +107,12 @@ async def start_later(storage: MemoryStorage, steps: Sequence[tuple[Operation, .
 
 
 @pytest.mark.parametrize("has_journal", [False, True])
-@pytest.mark.parametrize(("code", "is_last"), [(errno.EIO, True), (errno.EIO, False), (errno.ENOSPC, False), (errno.EMFILE, False)])
-async def test_all_or_nothing_of_what_was_kept_outlives_a_power_cut(*, has_journal: bool, code: int, is_last: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "is_last"), [(errno.EIO, True), (errno.EIO, False), (errno.ENOSPC, False), (errno.EMFILE, False)]
+)
+async def test_all_or_nothing_of_what_was_kept_outlives_a_power_cut(
+    *, has_journal: bool, code: int, is_last: bool
+) -> None:
     for number in itertools.count(1):
         storage = disk()
         before: Picture = {}

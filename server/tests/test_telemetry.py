@@ -145,7 +145,10 @@ def test_the_id_of_a_subscription_is_the_one_that_java_computes(
 
 def test_a_client_is_asked_for_all_that_matching_subscriptions_name() -> None:
     def wanted(*each: tuple[str, int, str]) -> Wanted:
-        configs = [ClientMetricsConfig(metrics=(name,), interval_ms=ms, match=(match,) if match else ()) for name, ms, match in each]
+        configs = [
+            ClientMetricsConfig(metrics=(name,), interval_ms=ms, match=(match,) if match else ())
+            for name, ms, match in each
+        ]
         return wanted_of([Subscription("x", config) for config in configs], SOMEBODY, "an-instance")
 
     assert wanted() == ((), 300_000)
@@ -372,7 +375,9 @@ def test_neither_request_stands_in_the_line_of_requests_with_long_answers(reques
 
 
 def test_a_push_that_is_far_too_long_is_not_copied() -> None:
-    call: Any = SimpleNamespace(route=served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key])
+    call: Any = SimpleNamespace(
+        route=served_routes(is_in_cluster=False, has_receiver=True)[PushTelemetryRequest.api_key]
+    )
     check_large(call, BYTES_MAX + 100_000)
     with pytest.raises(ProtocolViolation):
         check_large(call, REQUEST_WITH_LONG_BYTES_MAX + 1)

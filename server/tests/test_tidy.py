@@ -80,7 +80,11 @@ def test_whoever_closes_a_descriptor_has_forgotten_it_before():
             if not isinstance(function, ast.FunctionDef) or function.name == "__del__":  # which is called once
                 continue
             for node in ast.walk(function):
-                if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.close" and isinstance(node.args[0], ast.Attribute):
+                if (
+                    isinstance(node, ast.Call)
+                    and ast.unparse(node.func) == "os.close"
+                    and isinstance(node.args[0], ast.Attribute)
+                ):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
 
@@ -91,7 +95,9 @@ def test_nobody_takes_the_work_of_a_client_for_what_it_is_to_do():
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in python_files()
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.BoolOp) and re.search(r"\.poll\([\d.]+\)$", ast.unparse(node.body.values[0]))
+        if isinstance(node, ast.Lambda)
+        and isinstance(node.body, ast.BoolOp)
+        and re.search(r"\.poll\([\d.]+\)$", ast.unparse(node.body.values[0]))
     ]
     assert found == []
 
@@ -130,7 +136,9 @@ def test_every_module_says_what_it_is():
 
 def test_nothing_is_left_for_later_and_no_drawer_for_odds_and_ends():
     mark = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
-    found = [str(path.relative_to(ROOT)) for path in python_files() if not is_test(path) and mark.search(path.read_text())]
+    found = [
+        str(path.relative_to(ROOT)) for path in python_files() if not is_test(path) and mark.search(path.read_text())
+    ]
     found += [str(path.relative_to(ROOT)) for path in python_files() if path.name in FORBIDDEN_NAMES]
     assert found == []
 
@@ -158,8 +166,17 @@ def test_the_architecture_names_files_and_members_that_exist():
     named = set(re.findall(r"`([^`\n]+)`", (ROOT / "ARCHITECTURE.md").read_text()))
     folders = (*SOURCES, "docs", "src", ".ci")
     paths = [f"/{folder}" for folder in folders]
-    paths += [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*") if "node_modules" not in path.parts]
-    lost = {each for each in named if re.fullmatch(r"[\w./-]+\.(py|js|md|xml)|[\w./-]+/", each) and not _is_there(each, paths)}
+    paths += [
+        f"/{path.relative_to(ROOT)}"
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if "node_modules" not in path.parts
+    ]
+    lost = {
+        each
+        for each in named
+        if re.fullmatch(r"[\w./-]+\.(py|js|md|xml)|[\w./-]+/", each) and not _is_there(each, paths)
+    }
     members = _members()
     for each in named:
         if (found := re.fullmatch(r"([A-Z]\w+)\.(\w+)", each)) and found[2] not in members.get(found[1], ()):

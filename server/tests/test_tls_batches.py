@@ -49,7 +49,9 @@ def are_empty(bios: Bios) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(
     talk=st.lists(
-        st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 70_000), st.integers(1, 40_000)), min_size=1, max_size=25
+        st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 70_000), st.integers(1, 40_000)),
+        min_size=1,
+        max_size=25,
     )
 )
 def test_sessions_that_share_buffers_do_not_mix(talk: list[tuple[int, bool, int, int]]) -> None:
@@ -99,9 +101,12 @@ def test_sessions_that_share_buffers_do_not_mix(talk: list[tuple[int, bool, int,
 @VERSIONS
 @settings(max_examples=60, deadline=None)
 @given(
-    records=st.lists(st.integers(1, 400), min_size=1, max_size=20), rooms=st.lists(st.integers(1, 600), min_size=1, max_size=40)
+    records=st.lists(st.integers(1, 400), min_size=1, max_size=20),
+    rooms=st.lists(st.integers(1, 600), min_size=1, max_size=40),
 )
-def test_what_there_was_no_room_for_is_received_later(version: ssl.TLSVersion, records: list[int], rooms: list[int]) -> None:
+def test_what_there_was_no_room_for_is_received_later(
+    version: ssl.TLSVersion, records: list[int], rooms: list[int]
+) -> None:
     """However large the records are and the rooms that they are received into, one after the other."""
     pieces = Pieces()
     with pair(pieces, maximum_version=version) as (transport, client):
@@ -176,7 +181,9 @@ def test_an_answer_that_waits_stops_what_is_received(version: ssl.TLSVersion) ->
         assert transport._receive_waits_for is WAIT_READABLE
 
 
-def test_records_without_data_end_the_connection(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_without_data_end_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A stand-in for OpenSSL, that takes everything and gives nothing."""
     with pair(Pieces()) as (transport, client):
 
@@ -373,7 +380,9 @@ async def test_openssl_is_on_the_socket_only_for_the_kernel(by_kernel: bool, mon
         ours, theirs = tcp_pair()
         ours.setblocking(False)
         with theirs:
-            client = client_context().wrap_bio(incoming := ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_hostname="localhost")
+            client = client_context().wrap_bio(
+                incoming := ssl.MemoryBIO(), outgoing := ssl.MemoryBIO(), server_hostname="localhost"
+            )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(shake_hands_awake, client, incoming, outgoing, theirs)
                 welcomed = await those.welcome(ours, "192.0.2.1", to)

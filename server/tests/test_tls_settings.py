@@ -348,7 +348,12 @@ def test_without_a_descriptor_for_the_key_the_old_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = file_of(tmp_path, BROKER.certificate_pem, BROKER.key_pem)
-    texts = {"listeners": "SSL://:0", "security.inter.broker.protocol": "SSL", "log.dirs": str(tmp_path), **in_file(path)}
+    texts = {
+        "listeners": "SSL://:0",
+        "security.inter.broker.protocol": "SSL",
+        "log.dirs": str(tmp_path),
+        **in_file(path),
+    }
     config = load_config(texts)
     listeners = TlsListeners(config.listeners, ConfigRepository(config))
     (used,) = listeners
@@ -384,7 +389,9 @@ def test_pkcs12_without_its_package_is_refused_with_a_line(tmp_path: Path, monke
 def signed_with_sha_1() -> dict[str, str]:
     """Settings with a certificate that an authority has signed so. The library makes none, so the signature is put in afterwards."""
     keys = [rsa.generate_private_key(65537, 2048) for _ in range(2)]
-    authority, holder = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("authority", "old broker"))
+    authority, holder = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("authority", "old broker")
+    )
     begin = datetime.datetime(2020, 1, 1)
     made = x509.CertificateBuilder(
         issuer_name=authority, subject_name=holder, public_key=keys[0].public_key(), serial_number=7, not_valid_before=begin,
@@ -408,8 +415,10 @@ def test_a_certificate_that_is_signed_with_sha_1_is_served_with_a_warning(caplog
     context = TlsListener("SSL", "SSL", signed_with_sha_1()).context
     assert distinguished_name(der_of(context)) == "CN=old broker"
     assert caplog.messages == [
-        ("ssl.keystore: CN=old broker has a certificate that is signed with SHA-1, and is served all the same:"
-        " have it signed anew, with SHA-256")
+        (
+            "ssl.keystore: CN=old broker has a certificate that is signed with SHA-1, and is served all the same:"
+            " have it signed anew, with SHA-256"
+        )
     ]
     usual = listener().context
     assert {each["name"] for each in context.get_ciphers()} == {each["name"] for each in usual.get_ciphers()}

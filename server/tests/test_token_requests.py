@@ -73,7 +73,9 @@ def creation(*renewers: str, owner: str | None = None, lifetime_ms: int = -1) ->
     return CreateDelegationTokenRequest(
         owner_principal_type=kind or None,
         owner_principal_name=name or None,
-        renewers=[CreatableRenewers(principal_type=each.split(":")[0], principal_name=each.split(":")[1]) for each in renewers],
+        renewers=[
+            CreatableRenewers(principal_type=each.split(":")[0], principal_name=each.split(":")[1]) for each in renewers
+        ],
         max_lifetime_ms=lifetime_ms,
     )
 
@@ -284,7 +286,9 @@ async def test_expired_tokens_are_removed(
     assert await broker.coordination.children(znodes.TOKENS) == [second.token_id]
 
 
-async def test_garbage_stops_nobody(broker: AdministeredBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_stops_nobody(
+    broker: AdministeredBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = await create(broker, ALICE)
     garbage = {"x": b"", "y": b"[]", "a b": b"{}", "z": b'{"version":3,"owner":"secret"}', "w": b"\xff"}
     await broker.coordination.multi([Create(znodes.token_path(name), data) for name, data in garbage.items()])

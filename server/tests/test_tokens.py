@@ -63,7 +63,8 @@ def test_ids_are_kafkas_and_all_different() -> None:
 
 
 @pytest.mark.parametrize(
-    ("period_ms", "expires_ms"), [(-1, 4_000), (0, 4_000), (1, 1), (4_001, 4_000), (-LONG_MAX, 4_000), (LONG_MAX, 4_000)]
+    ("period_ms", "expires_ms"),
+    [(-1, 4_000), (0, 4_000), (1, 1), (4_001, 4_000), (-LONG_MAX, 4_000), (LONG_MAX, 4_000)],
 )
 def test_renewing(period_ms: int, expires_ms: int) -> None:
     for principal in (ALICE, CAROL):
@@ -204,7 +205,9 @@ def test_whatever_a_node_holds_is_a_token_or_malformed(name: str, data: bytes) -
     assert decode_token(name, encode_token(token)) == token
 
 
-@pytest.mark.parametrize("data", [b"[" * 100_000, b"9" * 100_000, b'{"version":' + b"1" * 5_000 + b"}", b"x" * (2 << 20)])
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b"9" * 100_000, b'{"version":' + b"1" * 5_000 + b"}", b"x" * (2 << 20)]
+)
 def test_a_node_that_is_dear_to_read_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedNode):
         decode_token("id", data)
@@ -241,7 +244,9 @@ def test_tokens_come_change_and_go() -> None:
     assert not any(vars(table)[name] for name in ("_tokens", "_hmacs", "_ids", "_counts", "_credentials", "_underived"))
 
 
-def log_in(table: DelegationTokens, mechanism: str, password: str, now_ms: int = NOW_MS, token_id: str = "id") -> Login | None:
+def log_in(
+    table: DelegationTokens, mechanism: str, password: str, now_ms: int = NOW_MS, token_id: str = "id"
+) -> Login | None:
     server = ScramServer(mechanism, ScramUsers(SECRET, table), lambda: "server")
     client = ScramClient(mechanism, token_id, password, "client", with_token=True)
     client.step(server.step(client.step(server.step(client.step(b""), now_ms)), now_ms))
@@ -303,6 +308,8 @@ def test_the_secret_key_has_an_older_name_and_nobody_sees_it() -> None:
         assert name not in config.ignored_settings and settings_of_member()[name].is_sensitive
     both = {"delegation.token.secret.key": "new", "delegation.token.master.key": "old"}
     assert load_config(both).tokens.secret_key == b"new"
-    assert load_config({}).tokens.secret_key == load_config({"delegation.token.secret.key": ""}).tokens.secret_key == b""
+    assert (
+        load_config({}).tokens.secret_key == load_config({"delegation.token.secret.key": ""}).tokens.secret_key == b""
+    )
     with pytest.raises(ConfigError, match=r"delegation\.token\.expiry\.time\.ms"):
         load_config({"delegation.token.expiry.time.ms": "0"})

@@ -105,7 +105,9 @@ async def delete(broker: AdministeredBroker, *states: tuple[str | None, bytes], 
     return [(each.name, each.topic_id, each.error_code) for each in response.responses]
 
 
-async def test_a_topic_that_has_got_the_name_meanwhile_is_not_deleted_by_the_id_of_the_former_one(tmp_path: Path) -> None:
+async def test_a_topic_that_has_got_the_name_meanwhile_is_not_deleted_by_the_id_of_the_former_one(
+    tmp_path: Path,
+) -> None:
     """The request waits for its turn to mark topics, as one of very many does, until the name is another topic's."""
     broker = await opened(tmp_path)
     await create(broker, creatable("t"))

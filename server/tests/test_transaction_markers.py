@@ -202,9 +202,7 @@ async def test_a_transaction_without_partitions_is_complete(broker: FakeBroker, 
     assert broker.completed == ["tx"] and not broker.requests
 
 
-async def test_a_leader_gets_the_markers_of_many_in_one_request(
-    broker: FakeBroker, autojump_clock: Clock
-) -> None:
+async def test_a_leader_gets_the_markers_of_many_in_one_request(broker: FakeBroker, autojump_clock: Clock) -> None:
     broker.latency_s = 1
     for number in range(5):
         broker.end(f"tx{number}", ("t", 1), producer_id=number)
@@ -280,9 +278,7 @@ async def test_a_log_that_is_too_old_for_markers_needs_none(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-async def test_who_is_outdated_gives_up(
-    broker: FakeBroker, autojump_clock: Clock, code: ErrorCode
-) -> None:
+async def test_who_is_outdated_gives_up(broker: FakeBroker, autojump_clock: Clock, code: ErrorCode) -> None:
     broker.codes["t", 1] = code
     broker.codes["same", 0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker.add_topic("same", OTHER)
@@ -381,7 +377,10 @@ async def test_very_many_partitions_are_put_into_queues_some_at_a_time(
         await broker.settled()
     assert steps.all["partition"] == 2 * count and steps.most["partition"] <= PARTITIONS_AT_ONCE
     assert sorted(index for *_, index in broker.told) == list(range(count)) and broker.completed == ["tx"]
-    assert max(len(marker.topics[0].partition_indexes) for *_, request in broker.requests for marker in request.markers) <= PARTITIONS_AT_ONCE
+    assert (
+        max(len(marker.topics[0].partition_indexes) for *_, request in broker.requests for marker in request.markers)
+        <= PARTITIONS_AT_ONCE
+    )
     assert 1 <= len([each for each in caplog.records if "gone" in each.getMessage()]) <= 2 * count // PARTITIONS_AT_ONCE
 
 
@@ -442,9 +441,7 @@ async def test_a_partition_that_is_lost_takes_its_transactions_with_it(
     assert broker.completed == ["kept"] and broker.told.count((OTHER, 7, "t", 1)) == 1
 
 
-async def test_an_answer_that_comes_after_the_loss_completes_nothing(
-    broker: FakeBroker, autojump_clock: Clock
-) -> None:
+async def test_an_answer_that_comes_after_the_loss_completes_nothing(broker: FakeBroker, autojump_clock: Clock) -> None:
     broker.latency_s = 1
     broker.end("tx", ("t", 1))
     await trio.sleep(0.5)
@@ -453,9 +450,7 @@ async def test_an_answer_that_comes_after_the_loss_completes_nothing(
     assert broker.told and not broker.completed
 
 
-async def test_what_is_owed_once_more_replaces_what_is_under_way(
-    broker: FakeBroker, autojump_clock: Clock
-) -> None:
+async def test_what_is_owed_once_more_replaces_what_is_under_way(broker: FakeBroker, autojump_clock: Clock) -> None:
     broker.latency_s = 1
     broker.end("tx", ("t", 1))
     await trio.sleep(0.5)

@@ -34,7 +34,9 @@ def result(transactional_id: str, errors: Errors) -> AddPartitionsToTxnResult:
         topic_results=[
             AddPartitionsToTxnTopicResult(
                 name=topic,
-                results_by_partition=[AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)],
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                ],
             )
             for (topic, index), code in errors.items()
         ],

@@ -71,7 +71,9 @@ class Producer:
                 return
         sequence = world.sequences.get((self.id, self.epoch), 0)
         try:
-            guard = log.start_verification(self.id, sequence, self.epoch, supports_epoch_bump=self.protocol == NEW, now_ms=0)
+            guard = log.start_verification(
+                self.id, sequence, self.epoch, supports_epoch_bump=self.protocol == NEW, now_ms=0
+            )
         except KafkaError as error:
             known = world.known
             is_present = known is not None and (known.producer_id, known.producer_epoch) == (self.id, self.epoch)
@@ -139,7 +141,9 @@ class World:
         return self.talk.shard.known(ID)
 
     def batch(self, producer_id: int, epoch: int, sequence: int, flags: int) -> BatchHeader:
-        return BatchHeader(self.offset, 100, 0, 2, 0, TRANSACTIONAL_FLAG | flags, 0, 0, 0, producer_id, epoch, sequence, 1)
+        return BatchHeader(
+            self.offset, 100, 0, 2, 0, TRANSACTIONAL_FLAG | flags, 0, 0, 0, producer_id, epoch, sequence, 1
+        )
 
     def ask(self, request: Request) -> ProducerAnswer:
         return self.watched(lambda: self.talk.ask(request))
@@ -177,7 +181,9 @@ class World:
         kind = ControlType.COMMIT if owed.is_commit else ControlType.ABORT
         batch = self.batch(owed.producer_id, owed.producer_epoch, -1, CONTROL_FLAG)
         try:
-            update = self.log.check_marker(batch, EndTxnMarker(kind, coordinator_epoch), MarkerVersion.of(owed.transaction_version))
+            update = self.log.check_marker(
+                batch, EndTxnMarker(kind, coordinator_epoch), MarkerVersion.of(owed.transaction_version)
+            )
         except KafkaError as error:
             assert not is_owed, error
             return

@@ -141,7 +141,9 @@ async def test_an_older_journal_or_none_is_not_taken_for_the_one_before(disk: Me
         disk.remove(JOURNAL)
         if old is not None:
             disk.replace(JOURNAL, old)
-        with pytest.raises(LogDirectoryProblem, match=r"is gone, or an older one is in its place\. Is its disk mounted\?"):
+        with pytest.raises(
+            LogDirectoryProblem, match=r"is gone, or an older one is in its place\. Is its disk mounted\?"
+        ):
             await hold_tree(DIRECTORY, socket, last_era=era)
         assert disk.exists(JOURNAL) == (old is not None)
     disk.replace(JOURNAL, kept[1])
@@ -228,7 +230,9 @@ class Told(Report):
             return {name: value for line in hears for name, value in json.loads(line).items()}
 
 
-async def test_the_keeper_tells_each_era_that_it_begins(disk: MemoryStorage, nursery: trio.Nursery, tmp_path: Path) -> None:
+async def test_the_keeper_tells_each_era_that_it_begins(
+    disk: MemoryStorage, nursery: trio.Nursery, tmp_path: Path
+) -> None:
     report, socket = Told(), tmp_path / "socket"
     nursery.start_soon(_keep, DIRECTORY, socket, report, None)
     first = await member(nursery, socket)
@@ -254,7 +258,9 @@ async def test_the_keeper_tells_its_era_and_what_an_operator_can_do_something_ab
     assert "Is its disk mounted?" in str(problem)
 
 
-async def test_a_keeper_that_waits_for_room_heeds_signals(disk: MemoryStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_keeper_that_waits_for_room_heeds_signals(
+    disk: MemoryStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     disk.fail = lambda operation, path: NO_ROOM
     ended = []
     async with trio.open_nursery() as nursery:

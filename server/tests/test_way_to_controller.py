@@ -140,7 +140,8 @@ async def test_a_bug_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "end"), [(30, "broker 1 is not the controller any more"), (30.01, "no answer in time"), (11.5, "answer")]
+    ("seconds", "end"),
+    [(30, "broker 1 is not the controller any more"), (30.01, "no answer in time"), (11.5, "answer")],
 )
 async def test_a_controller_that_hangs_is_waited_for_while_it_is_in_office(
     seconds: float, end: str, autojump_clock: trio.testing.MockClock

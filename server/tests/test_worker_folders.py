@@ -61,7 +61,9 @@ def test_a_worker_that_is_left_out_must_have_no_partition(tmp_path):
 def test_log_dirs_among_the_workers_folders_are_refused(tmp_path, inner):
     (tmp_path / "link").symlink_to(tmp_path / "a" / "workers" / "1")
     for dirs in ([tmp_path / "a", tmp_path / inner], [tmp_path / inner, tmp_path / "a"]):
-        with pytest.raises(LogDirectoryProblem, match=rf"log.dirs: .*{inner} is where the workers of .*/a have their folders"):
+        with pytest.raises(
+            LogDirectoryProblem, match=rf"log.dirs: .*{inner} is where the workers of .*/a have their folders"
+        ):
             held(*dirs)
     assert not (tmp_path / "a").exists()
     held(tmp_path / "a", tmp_path / "a" / "b", tmp_path / "aworkers", tmp_path / "a" / "workers2").release()
@@ -74,7 +76,9 @@ def test_two_workers_never_have_one_folder_by_two_names(tmp_path):
     (tmp_path / "a" / "workers" / "1").symlink_to(tmp_path / "1")
     (tmp_path / "a" / "workers" / "2").symlink_to(tmp_path / "1")
     held(tmp_path / "a").release()  # another disk for a worker is fine
-    with pytest.raises(LogDirectoryProblem, match=r"log.dirs: .*/a/workers/2 of worker 2 is the same as .*/a/workers/1 of worker 1"):
+    with pytest.raises(
+        LogDirectoryProblem, match=r"log.dirs: .*/a/workers/2 of worker 2 is the same as .*/a/workers/1 of worker 1"
+    ):
         held(tmp_path / "a", count=3)
     with pytest.raises(LogDirectoryProblem, match=r"/a/workers/1 of worker 1 is the same as .*/1 of worker 0"):
         held(tmp_path / "a", tmp_path / "1")

@@ -56,7 +56,11 @@ def test_one_machine_needs_one_copy_unless_somebody_wants_more():
     given = {"offsets.topic.replication.factor": "2", "node.id": "1"}
     first, _ = places(given, 2)
     assert first.groups.offsets_topic_replication_factor == 2
-    assert first.transactions.transaction_state_log_replication_factor == first.transactions.transaction_state_log_min_isr == 1
+    assert (
+        first.transactions.transaction_state_log_replication_factor
+        == first.transactions.transaction_state_log_min_isr
+        == 1
+    )
     of_several_machines, _ = places(given | {"zookeeper.connect": "z:2181"}, 2)
     assert of_several_machines.transactions.transaction_state_log_replication_factor == 3
 
@@ -64,7 +68,10 @@ def test_one_machine_needs_one_copy_unless_somebody_wants_more():
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        ({"listeners": "PLAINTEXT://h:9092,SSL://h:9094"}, "PLAINTEXT://h:9092 and SSL://h:9094 are too near for num.workers=3"),
+        (
+            {"listeners": "PLAINTEXT://h:9092,SSL://h:9094"},
+            "PLAINTEXT://h:9092 and SSL://h:9094 are too near for num.workers=3",
+        ),
         ({"listeners": "PLAINTEXT://h:65533"}, "beyond 65535"),
         ({"advertised.listeners": "PLAINTEXT://h:65534"}, "beyond 65535"),
         ({"http.listener": ":65534"}, "which worker 2 has, is beyond 65535"),

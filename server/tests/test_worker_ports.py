@@ -57,6 +57,8 @@ def test_a_port_is_waited_for_by_looks_and_not_by_a_clock(
 def test_a_port_that_somebody_else_keeps_is_told_soon(config: BrokerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     with bind(HOST, 0) as other:
         processor = Processor(monkeypatch, other, 0)
-        with pytest.raises(StartupError, match=rf"cannot listen on PLAINTEXT://{HOST}:\d+, which a worker needs for itself"):
+        with pytest.raises(
+            StartupError, match=rf"cannot listen on PLAINTEXT://{HOST}:\d+, which a worker needs for itself"
+        ):
             held(config, other.getsockname()[1])
         assert processor.looks == LOOKS_AT_OTHERS

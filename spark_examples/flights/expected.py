@@ -32,7 +32,9 @@ def delays(months: int = 12) -> dict[tuple[str, str], Delays]:
 
 def flights_of_day(day: date) -> dict[str, tuple[int, int, int | None]]:
     """Flights, departures and minutes of delay by airport."""
-    rows = [row for row in flights(day.month) if (row["year"], row["month"], row["day"]) == (day.year, day.month, day.day)]
+    rows = [
+        row for row in flights(day.month) if (row["year"], row["month"], row["day"]) == (day.year, day.month, day.day)
+    ]
     origins = {str(row["origin"]) for row in rows}
     return {origin: totals([row for row in rows if row["origin"] == origin])[:3] for origin in origins}
 

@@ -5,7 +5,9 @@ import struct
 import sys
 
 WHOLE_S = 2.5
-_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # version 0, which every broker answers; correlation id 1, no client id
+_API_VERSIONS = struct.pack(
+    ">ihhih", 10, 18, 0, 1, -1
+)  # version 0, which every broker answers; correlation id 1, no client id
 
 
 def require(bootstrap: str) -> None:

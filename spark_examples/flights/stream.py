@@ -114,7 +114,10 @@ def follow(queries: list[StreamingQuery]) -> None:
             for progress in query.recentProgress:
                 if progress.batchId > told[number]:
                     told[number] = progress.batchId
-                    print(f"  batch {progress.batchId} to {SINKS[number]}: {progress.numInputRows:,} rows read", flush=True)
+                    print(
+                        f"  batch {progress.batchId} to {SINKS[number]}: {progress.numInputRows:,} rows read",
+                        flush=True,
+                    )
 
 
 def main() -> None:

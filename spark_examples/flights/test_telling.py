@@ -19,7 +19,9 @@ import stream
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:unclosed:ResourceWarning")
 
-ROWS = [{"origin": "JFK", "time_hour": "2013-01-01T10:00:00Z", "carrier": "UA", "flight": number} for number in range(7)]
+ROWS = [
+    {"origin": "JFK", "time_hour": "2013-01-01T10:00:00Z", "carrier": "UA", "flight": number} for number in range(7)
+]
 
 
 @pytest.fixture
@@ -39,7 +41,11 @@ def closed() -> Iterator[str]:
 
 def test_that_no_broker_answers_is_one_line(closed: str, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reachable, "WHOLE_S", 0.2)
-    for bootstrap, words in ((closed, "Connection refused"), (silent, "nobody answers"), ("localhost", "is not host:port")):
+    for bootstrap, words in (
+        (closed, "Connection refused"),
+        (silent, "nobody answers"),
+        ("localhost", "is not host:port"),
+    ):
         with pytest.raises(SystemExit, match=rf"{words}.*`ottla start`"):
             reachable.require(bootstrap)
 
@@ -49,7 +55,9 @@ def test_one_broker_of_several_is_enough(broker, closed: str, monkeypatch: pytes
     reachable.require(f"{closed},{broker.bootstrap}")
 
 
-def test_a_second_run_has_nothing_to_do(broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_has_nothing_to_do(
+    broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(reachable, "WHOLE_S", 60.0)
     monkeypatch.setattr(produce, "PROGRESS_ROWS", 3)
     monkeypatch.setattr(produce, "flights", lambda months=12: iter(ROWS))

@@ -82,7 +82,12 @@ def area(count: int) -> bytes:
 def test_it_receives_what_there_is(work: Work, pair: Pair) -> None:
     ours, theirs = pair
     buffer = bytearray(100)
-    for sent, size, expected in ((b"abc", 90, (3, 0, False)), (b"defg", 2, (2, 0, False)), (b"", 90, (2, 0, False)), (b"", 1, (0, 0, False))):
+    for sent, size, expected in (
+        (b"abc", 90, (3, 0, False)),
+        (b"defg", 2, (2, 0, False)),
+        (b"", 90, (2, 0, False)),
+        (b"", 1, (0, 0, False)),
+    ):
         theirs.send(sent)
         assert work.native.receive_into("key", ours.fileno(), buffer, 10, size)
         assert work.next() == ("key", expected)
@@ -155,7 +160,15 @@ def test_a_buffer_is_held_until_its_job_is_taken(idle: Work, pair: Pair) -> None
 
 def test_what_makes_no_sense_is_refused(idle: Work) -> None:
     buffer = bytearray(50)
-    for descriptor, start, size in ((-1, 0, 1), (0, -1, 1), (0, 0, 0), (0, 0, 51), (0, 50, 1), (0, 1 << 40, 1), (0, 1, sys.maxsize)):
+    for descriptor, start, size in (
+        (-1, 0, 1),
+        (0, -1, 1),
+        (0, 0, 0),
+        (0, 0, 51),
+        (0, 50, 1),
+        (0, 1 << 40, 1),
+        (0, 1, sys.maxsize),
+    ):
         with pytest.raises(ValueError, match="no such"):
             idle.native.receive_into(1, descriptor, buffer, start, size)
     for limit, count in ((-1, 1), ((2 << 20) + 1, 1), (1, -1)):

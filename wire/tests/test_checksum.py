@@ -12,7 +12,12 @@ from ottla.wire import checksum
 
 FUNCTIONS = [pytest.param(checksum.crc32c, id="in use"), pytest.param(checksum._of_package(), id="package")]
 # Where the native module sums three stretches at once, and one byte to each side.
-LENGTHS = [each + beside for each in (0, 8, 3 * 256, 3 * 256 + 8, 3 * 8192, 3 * 8192 + 3 * 256) for beside in (-1, 0, 1) if each + beside >= 0]
+LENGTHS = [
+    each + beside
+    for each in (0, 8, 3 * 256, 3 * 256 + 8, 3 * 8192, 3 * 8192 + 3 * 256)
+    for beside in (-1, 0, 1)
+    if each + beside >= 0
+]
 
 
 def by_bits(data: bytes, value: int = 0) -> int:

@@ -64,7 +64,9 @@ def test_nothing_is_written_where_python_writes_no_compiled_code(path: Path, mon
 
 
 @pytest.mark.parametrize("problem", [OSError, KeyboardInterrupt])
-def test_an_unfinished_file_is_not_left(path: Path, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]) -> None:
+def test_an_unfinished_file_is_not_left(
+    path: Path, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
     def replace(*_: object) -> None:
         raise problem
 

@@ -30,8 +30,12 @@ def afterwards(codec: Compression, data: bytes, count: int, limit: int = LIMIT) 
         return None
 
 
-def meanwhile(codec: Compression, data: bytes, count: int, piece: int, limit: int = LIMIT, *, python: bool = False) -> object:
-    twin = patch("ottla.wire.compressed_walk.walk_whole_records", walk_whole_records_python) if python else nullcontext()
+def meanwhile(
+    codec: Compression, data: bytes, count: int, piece: int, limit: int = LIMIT, *, python: bool = False
+) -> object:
+    twin = (
+        patch("ottla.wire.compressed_walk.walk_whole_records", walk_whole_records_python) if python else nullcontext()
+    )
     with (
         twin,
         # That way has tests of its own (test_plain_walk.py).

@@ -382,6 +382,7 @@ def test_a_block_of_snappy_is_not_copied_as_a_whole() -> None:
     assert len(result) == size
     assert peak < size
 
+
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("sizes", [[], [5], [10, 3 << 20, 0, 1 << 20, 7], [70_000] * 40])
 def test_what_is_compressed_piece_by_piece_is_whole(codec: Compression, sizes: list[int]) -> None:
@@ -444,7 +445,11 @@ def test_a_zstd_window_that_consumers_refuse_is_refused(
                 decompress(Compression.ZSTD, window, 2 * size)
 
 
-@given(data=st.binary(max_size=60) | st.lists(st.sampled_from([b"\0", b"\1", b"\xff", b"\x1f\x8b", bytes(4)])).map(b"".join), cut=st.integers(0, 80))
+@given(
+    data=st.binary(max_size=60)
+    | st.lists(st.sampled_from([b"\0", b"\1", b"\xff", b"\x1f\x8b", bytes(4)])).map(b"".join),
+    cut=st.integers(0, 80),
+)
 def test_what_is_not_stored_in_gzip_is_found_in_any_bytes(data, cut):
     member = compress(Compression.GZIP, b"")[:10]
     assert 0 <= unstored_gzip_bytes(data) <= len(data)

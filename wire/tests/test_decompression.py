@@ -110,12 +110,16 @@ def test_very_many_tiny_blocks_of_lz4_are_left_to_the_codec() -> None:
     """A call for each would take a microsecond for a byte."""
     front = lz4.frame.compress(b"", block_linked=False, store_size=False)[:7]
     data = front + b"\1\0\0\x80x" * 30_000 + bytes(4)
-    with patch("ottla.wire.decompression._decompress_lz4_frame", wraps=decompression._decompress_lz4_frame) as by_the_codec:
+    with patch(
+        "ottla.wire.decompression._decompress_lz4_frame", wraps=decompression._decompress_lz4_frame
+    ) as by_the_codec:
         assert ours(Compression.LZ4, data, LIMIT) == b"x" * 30_000
     assert by_the_codec.call_count == 1
 
 
-@pytest.mark.parametrize("checksums", [{}, {"content_checksum": True}, {"block_checksum": True}], ids=["none", "contents", "blocks"])
+@pytest.mark.parametrize(
+    "checksums", [{}, {"content_checksum": True}, {"block_checksum": True}], ids=["none", "contents", "blocks"]
+)
 def test_an_empty_block_of_lz4_is_refused(checksums: dict[str, bool]) -> None:
     """To Java's reader it is the end of the frame (Lz4BlockInputStream): consumers would miss whatever is behind it."""
     record = encode_record(0, 0, None, NOISE[:900])

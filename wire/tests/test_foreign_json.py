@@ -11,7 +11,11 @@ from ottla.wire import foreign_json
 from ottla.wire.foreign_json import DEPTH_MAX, ELEMENTS_MAX, parse_json
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('"\\[]{},: a\u00e4\U0001f600', max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text('"\\[]{},: a\u00e4\U0001f600', max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('"\\[{,', max_size=4), inner, max_size=4),
     max_leaves=12,
 )
@@ -87,9 +91,9 @@ def test_what_is_too_much_is_refused_before_it_is_parsed(monkeypatch: pytest.Mon
 
 
 def test_what_is_allowed_is_a_lot() -> None:
-    many = [{"name": "a,[{\"" * 3}] * (ELEMENTS_MAX - 1)
+    many = [{"name": 'a,[{"' * 3}] * (ELEMENTS_MAX - 1)
     assert parse_json(json.dumps(many[: ELEMENTS_MAX // 2])) == many[: ELEMENTS_MAX // 2]
-    value = "\\\"[{,\n" * 100_000
+    value = '\\"[{,\n' * 100_000
     assert parse_json(json.dumps({"value": value})) == {"value": value}
     deep = "[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1)
     assert parse_json(f"[{deep},{deep}]") == json.loads(f"[{deep},{deep}]")

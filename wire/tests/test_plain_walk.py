@@ -345,7 +345,9 @@ def test_what_snappy_cannot_compress_is_plain() -> None:
     data=st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_lengths_of_literals_are_those_of_the_library(size: int, more: int, is_framed: bool, data: st.DataObject) -> None:
+def test_lengths_of_literals_are_those_of_the_library(
+    size: int, more: int, is_framed: bool, data: st.DataObject
+) -> None:
     """As snappy writes them, and longer than they need be, and with a wrong byte in them."""
     block = bytearray(snappy_literal(encode_record(0, 0, None, NOISE[:size]), min(more, 1) if size > 60_000 else more))
     if data.draw(st.booleans()):

@@ -532,7 +532,9 @@ def test_end_txn_marker_has_the_bytes_of_java(control_type):
 
 
 @given(
-    key=st.none() | st.binary(max_size=6) | st.builds(struct.pack, st.just(">hh"), st.integers(-1, 1), st.integers(-1, 3)),
+    key=st.none()
+    | st.binary(max_size=6)
+    | st.builds(struct.pack, st.just(">hh"), st.integers(-1, 1), st.integers(-1, 3)),
     value=st.none()
     | st.binary(max_size=8)
     | st.builds(struct.pack, st.just(">hi"), st.integers(-1, 1), st.integers(-5, 2**31 - 1)),

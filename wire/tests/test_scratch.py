@@ -50,7 +50,9 @@ def test_a_view_ends_with_its_block() -> None:
         bytes(area)
 
 
-@pytest.mark.parametrize("keep", [lambda view: view[2:], memoryview, lambda view: [view[:3], view[3:]], lambda view: view.cast("b")])
+@pytest.mark.parametrize(
+    "keep", [lambda view: view[2:], memoryview, lambda view: [view[:3], view[3:]], lambda view: view.cast("b")]
+)
 def test_memory_that_somebody_looks_at_is_not_used_again(keep) -> None:
     with lent() as memory:
         memory.view[:5] = b"first"

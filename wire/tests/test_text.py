@@ -89,7 +89,10 @@ def test_every_text_for_people_is_cut_where_it_is_encoded() -> None:
                 except IndexError:  # this version has no such array
                     continue
                 tried += told != ""
-                assert told in ("", None) or (told[:20] == text[:20] and len(told) == MESSAGE_LENGTH_MAX), (cls, version)
+                assert told in ("", None) or (told[:20] == text[:20] and len(told) == MESSAGE_LENGTH_MAX), (
+                    cls,
+                    version,
+                )
     assert tried > 100
 
 
@@ -97,4 +100,6 @@ def test_no_answer_has_an_error_message_that_is_an_ordinary_string() -> None:
     for cls in messages():
         for struct in cls.structs().values():
             for name, field in struct.wire_fields.items():
-                assert field.type is Text or not name.endswith(("error_message", "_detail")), f"{struct.__name__}.{name}"
+                assert field.type is Text or not name.endswith(("error_message", "_detail")), (
+                    f"{struct.__name__}.{name}"
+                )

@@ -100,7 +100,14 @@ def _told(block: bytes) -> int:
 
 
 def _unlz4(data: bytes, limit: int) -> bytes:
-    if len(data) < 7 or data[:4] != b"\x04\x22\x4d\x18" or data[4] >> 6 != 1 or data[4] & 3 or data[5] & 0x8F or data[5] < 0x40:
+    if (
+        len(data) < 7
+        or data[:4] != b"\x04\x22\x4d\x18"
+        or data[4] >> 6 != 1
+        or data[4] & 3
+        or data[5] & 0x8F
+        or data[5] < 0x40
+    ):
         raise ValueError("header")
     if not data[4] & 0x20 or len(data) <= (14 if data[4] & 8 else 6):
         raise ValueError("dependent blocks, or cut off")

@@ -60,7 +60,12 @@ def flags(talk: Talk) -> None:
     restore(talk, "WARN")
     for synonyms in (False, True):
         for documentation in (False, True):
-            told(talk, f"synonyms {synonyms}, documentation {documentation}", synonyms=synonyms, documentation=documentation)
+            told(
+                talk,
+                f"synonyms {synonyms}, documentation {documentation}",
+                synonyms=synonyms,
+                documentation=documentation,
+            )
     request = describe((BROKER_LOGGER, OWN_ID), (BROKER_LOGGER, OWN_ID), keys=["root", "no.such", "root"])
     talk.ask(request, label="twice")
     restore(talk, before)

@@ -70,7 +70,14 @@ def told(talk: Talk, label: str, *conditions: tuple[str, int, str | None], stric
 def set_and_removed(talk: Talk) -> None:
     user = [("user", talk.name("user"))]
     change(talk, "set", entry(user, (PRODUCE, 1000.0), (CONSUME, 2000.0), (REQUEST, 12.5), (MUTATIONS, 0.5)))
-    settle(talk, user, producer_byte_rate=1000.0, consumer_byte_rate=2000.0, request_percentage=12.5, controller_mutation_rate=0.5)
+    settle(
+        talk,
+        user,
+        producer_byte_rate=1000.0,
+        consumer_byte_rate=2000.0,
+        request_percentage=12.5,
+        controller_mutation_rate=0.5,
+    )
     told(talk, "all four", ("user", EXACT, user[0][1]))
     change(talk, "changed", entry(user, (PRODUCE, 1001.0), (CONSUME, None), (REQUEST, None)))
     settle(talk, user, producer_byte_rate=1001.0, controller_mutation_rate=0.5)
@@ -182,7 +189,9 @@ def filters(talk: Talk) -> None:
         [("user", None), ("client-id", None)],
     ]
     addresses: list[Named] = [[("ip", "10.0.0.1")], [("ip", None)]]
-    talk.do(alter(*(entry(each, (PRODUCE, 5.0)) for each in entities), *(entry(each, (CONNECT, 5.0)) for each in addresses)))
+    talk.do(
+        alter(*(entry(each, (PRODUCE, 5.0)) for each in entities), *(entry(each, (CONNECT, 5.0)) for each in addresses))
+    )
     settle(talk, addresses[1], connection_creation_rate=5.0)
     settle(talk, entities[-1], producer_byte_rate=5.0)
     for strict in (False, True):

@@ -71,7 +71,12 @@ def too_many(talk: Talk) -> None:
     ask(talk, more(topic.name, 5001), more(other.name, 5001), label="10,000 in two topics", validate_only=True)
     two = more(topic.name, 5001), more(other.name, 5002)
     ask(talk, *two, label="10,001 in two topics", validate_only=True)
-    strange = more(talk.name("unknown"), 20_000), more("a b", 20_000), more(other.name, -20_000), more(topic.name, 10_001)
+    strange = (
+        more(talk.name("unknown"), 20_000),
+        more("a b", 20_000),
+        more(other.name, -20_000),
+        more(topic.name, 10_001),
+    )
     ask(talk, *strange, label="names and counts that do not count", validate_only=True)
     ask(talk, *strange, more(topic.name, 2), label="one of them twice", validate_only=True)
     ask(talk, more(talk.name("unknown"), 2), *two, label="an unknown one and too many", validate_only=True)

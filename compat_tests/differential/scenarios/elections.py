@@ -29,7 +29,13 @@ def leaders_that_lead(talk: Talk) -> None:
     topic, other = talk.topic(partitions=3), talk.topic("other")
     for election_type in (PREFERRED, UNCLEAN):
         ask(talk, (topic.name, [0]), label=f"one, type {election_type}", election_type=election_type)
-        ask(talk, (topic.name, [0, 1, 2]), (other.name, [0]), label=f"all, type {election_type}", election_type=election_type)
+        ask(
+            talk,
+            (topic.name, [0, 1, 2]),
+            (other.name, [0]),
+            label=f"all, type {election_type}",
+            election_type=election_type,
+        )
     ask(talk, (topic.name, [0]), label="no time", timeout_ms=0)
     ask(talk, (topic.name, [0]), label="negative time", timeout_ms=-1)
     ask(talk, label="no topics")
@@ -54,7 +60,13 @@ def what_does_not_exist(talk: Talk) -> None:
 def elections_nobody_knows(talk: Talk) -> None:
     topic = talk.topic()
     for election_type in (2, -1, 127):
-        ask(talk, (topic.name, [0, 9]), (talk.name("unknown"), [0]), label=f"type {election_type}", election_type=election_type)
+        ask(
+            talk,
+            (topic.name, [0, 9]),
+            (talk.name("unknown"), [0]),
+            label=f"type {election_type}",
+            election_type=election_type,
+        )
 
 
 @scenario(ElectLeadersRequest)

@@ -201,7 +201,10 @@ def sessions_and_heartbeats(talk: Talk) -> None:
     ask(talk, group, [(f"consumer.{SESSION}", SET, None)], "null")
 
 
-WIDE_HEARTBEATS = {"group.consumer.max.heartbeat.interval.ms": "90000", "group.consumer.max.session.timeout.ms": "90000"}
+WIDE_HEARTBEATS = {
+    "group.consumer.max.heartbeat.interval.ms": "90000",
+    "group.consumer.max.session.timeout.ms": "90000",
+}
 
 
 @scenario(IncrementalAlterConfigsRequest, settings=WIDE_HEARTBEATS)

@@ -24,7 +24,9 @@ def times_of_large_records(talk: Talk) -> None:
             talk.do(alter(((TOPIC, topic.name), [(name, SET, str(limit))])))
             settle(talk, (TOPIC, topic.name), max_decompressed_message_bytes=str(limit))
             for time in (FIRST_TIME, FIRST_TIME + 1, FIRST_TIME + 2, FIRST_TIME + 3, MAX_TIMESTAMP, -1, -2):
-                asked = ListOffsetsTopic(name=topic.name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=time)])
+                asked = ListOffsetsTopic(
+                    name=topic.name, partitions=[ListOffsetsPartition(partition_index=0, timestamp=time)]
+                )
                 request = ListOffsetsRequest(replica_id=-1, topics=[asked])
                 talk.ask(request, label=f"{codec.name}, {limit - SIZE} from the size, time {time}")
         read_back(talk, topic)

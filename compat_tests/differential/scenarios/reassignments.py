@@ -17,9 +17,7 @@ from ottla.wire.messages.list_partition_reassignments import (
 Wanted = dict[int, list[int] | None]
 
 
-def ask(
-    talk: Talk, *topics: tuple[str, Wanted], label: str, timeout_ms: int = 30_000, **allowed: bool
-) -> Any:
+def ask(talk: Talk, *topics: tuple[str, Wanted], label: str, timeout_ms: int = 30_000, **allowed: bool) -> Any:
     named = [
         ReassignableTopic(
             name=name,
@@ -95,8 +93,10 @@ def none_is_under_way(talk: Talk) -> None:
         ("unknown", [(topic.name, [7, -1]), (talk.name("unknown"), [0])]),
         ("names that cannot be", [("", [0]), ("a b", [0])]),
     ):
-        named = None if topics is None else [
-            ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in topics
-        ]
+        named = (
+            None
+            if topics is None
+            else [ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in topics]
+        )
         talk.ask(ListPartitionReassignmentsRequest(topics=named, timeout_ms=30_000), label=label)
         talk.ask(ListPartitionReassignmentsRequest(topics=named, timeout_ms=0), label=f"{label}, no time")

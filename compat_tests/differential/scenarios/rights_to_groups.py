@@ -183,5 +183,3 @@ def describing_groups_of_consumers(talk: Talk) -> None:
         )
         rights = Right(DESCRIBE, GROUP, group), Right(DESCRIBE, TOPIC, topic.name)
         everybody_asks(talk, request, *rights, arrange=in_order_of_members)
-
-

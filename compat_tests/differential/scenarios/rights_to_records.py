@@ -70,9 +70,7 @@ def producing_without_loss(talk: Talk) -> None:
 def producing_in_a_transaction(talk: Talk) -> None:
     topics = two_topics(talk)
     producer = new_producer(talk)
-    batch = a_record(
-        producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, is_transactional=True
-    )
+    batch = a_record(producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, is_transactional=True)
     everybody_asks(
         talk,
         produced(topics, batch, producer.name),
@@ -126,7 +124,10 @@ def deleting_records(talk: Talk) -> None:
     for each in topics:
         fill(talk, each, [1, 2])
     partitions = [DeleteRecordsPartition(partition_index=0, offset=1)]
-    asked = [DeleteRecordsTopic(name=each, partitions=partitions) for each in (*(topic.name for topic in topics), talk.name("nowhere"))]
+    asked = [
+        DeleteRecordsTopic(name=each, partitions=partitions)
+        for each in (*(topic.name for topic in topics), talk.name("nowhere"))
+    ]
     request = DeleteRecordsRequest(topics=asked, timeout_ms=30_000)
     everybody_asks(talk, request, Right(DELETE, TOPIC, topics[0].name))
 

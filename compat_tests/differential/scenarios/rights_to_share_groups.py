@@ -138,9 +138,7 @@ def reading_states(talk: Talk) -> None:
 
 def begun(talk: Talk, group: str, topic: Topic) -> None:
     """Kafka's coordinator may hear of the topic a little later."""
-    talk.until(
-        share_state.initialize(group, topic.id), lambda answer: not answer.results[0].partitions[0].error_code
-    )
+    talk.until(share_state.initialize(group, topic.id), lambda answer: not answer.results[0].partitions[0].error_code)
 
 
 @scenario(WriteShareGroupStateRequest, settings=SECURED)

@@ -63,7 +63,11 @@ def heartbeats_that_say_too_little(talk: Talk) -> None:
 
 @scenario(ShareGroupHeartbeatRequest, settings=AT_ONCE)
 def subscriptions_that_change(talk: Talk) -> None:
-    group, first, second = talk.group(), known(talk, talk.topic("first", partitions=2)), known(talk, talk.topic("second"))
+    group, first, second = (
+        talk.group(),
+        known(talk, talk.topic("first", partitions=2)),
+        known(talk, talk.topic("second")),
+    )
     epoch = joined(talk, group, first, second)
     talk.ask(heartbeat(group, epoch), label="both", arrange=in_order_of_assignment)
     talk.ask(heartbeat(group, 3, first.name), label="the first", arrange=in_order_of_assignment)

@@ -39,7 +39,14 @@ KEY = {"delegation.token.secret.key": "a key of tokens"}
 TOKENS = LOGIN | KEY
 HOUR_MS, NOT_FOUND = 3_600_000, 62
 LONG_MAX = (1 << 63) - 1
-TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms", "issue_timestamp", "expiry_timestamp", "max_timestamp")
+TIMES = (
+    "issue_timestamp_ms",
+    "expiry_timestamp_ms",
+    "max_timestamp_ms",
+    "issue_timestamp",
+    "expiry_timestamp",
+    "max_timestamp",
+)
 
 
 def log_in(talk: Talk, name: str, link: str = "") -> Link:

@@ -195,5 +195,7 @@ def of_no_producer(talk: Talk) -> None:
         stable_offsets(talk, group, topic, f"after epoch {epoch}")
     for number in (-2, producer.id + 1):
         other = Producer(producer.name, number, 0)
-        talk.ask(commit_in(other, talk.group("other"), topic, {1: 7}), label=f"another, {'-2' if number < 0 else 'known'}")
+        talk.ask(
+            commit_in(other, talk.group("other"), topic, {1: 7}), label=f"another, {'-2' if number < 0 else 'known'}"
+        )
         stable_offsets(talk, talk.group("other"), topic, "after it")

@@ -127,7 +127,14 @@ def transactions_of_two_producers_in_one_request(talk: Talk) -> None:
     for label, other in (("another id", producer.at(id=1000)), ("another epoch", producer.at(epoch=1))):
         plain = Written(2, records_of(new_producer_id(talk), 0, 0))
         write(talk, topic, producer, label, own, Written(1, in_transaction(other, 0)), plain)
-    write(talk, topic, producer, "one in a transaction, one outside", own, Written(1, records_of(producer.id + 1000, 0, 0)))
+    write(
+        talk,
+        topic,
+        producer,
+        "one in a transaction, one outside",
+        own,
+        Written(1, records_of(producer.id + 1000, 0, 0)),
+    )
     read_back(talk, topic, 1)
 
 
@@ -223,7 +230,9 @@ def a_hanging_transaction(talk: Talk) -> None:
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
     describe_producers(talk, topic, "hanging", 0, 1)
 
-    def end(label: str, *, epoch: int = 0, coordinator_epoch: int = 0, places: list[int], by: int = producer.id) -> None:
+    def end(
+        label: str, *, epoch: int = 0, coordinator_epoch: int = 0, places: list[int], by: int = producer.id
+    ) -> None:
         marker = WritableTxnMarker(
             producer_id=by,
             producer_epoch=producer.epoch + epoch,

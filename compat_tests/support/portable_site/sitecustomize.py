@@ -52,7 +52,9 @@ def forbid_calls():
     for name in ("preadv", "pwritev"):
         setattr(os, name, without_flags(f"os.{name}", getattr(os, name)))
     clock_gettime = time.clock_gettime
-    time.clock_gettime = lambda clock: forbid("CLOCK_BOOTTIME") if clock == time.CLOCK_BOOTTIME else clock_gettime(clock)
+    time.clock_gettime = lambda clock: (
+        forbid("CLOCK_BOOTTIME") if clock == time.CLOCK_BOOTTIME else clock_gettime(clock)
+    )
     time.pthread_getcpuclockid = lambda thread: forbid("pthread_getcpuclockid")
 
 

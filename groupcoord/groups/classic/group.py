@@ -271,9 +271,7 @@ class Group:
         """The record of a group without members, which exists before its first rebalance has ended, and after the last."""
         return self._record(protocol_type or "", None, None, [])
 
-    def written(
-        self, assignments: Mapping[str, bytes] | None = None
-    ) -> Generator[None, None, GroupMetadataRecord]:
+    def written(self, assignments: Mapping[str, bytes] | None = None) -> Generator[None, None, GroupMetadataRecord]:
         """The whole group as it is now, with these assignments if they are not the members' own yet."""
         members: list[MemberMetadata] = []
 

@@ -162,7 +162,9 @@ class ClassicGroups(Part):
             return group.described()
         if asked.api_version < 6:
             return undescribed(group_id, ErrorCode.NONE, state=DEAD.value)
-        problem = f"Group {group_id} is not a classic group." if group_id in self._groups else f"Group {group_id} not found."
+        problem = (
+            f"Group {group_id} is not a classic group." if group_id in self._groups else f"Group {group_id} not found."
+        )
         return undescribed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem, state=DEAD.value)
 
     # ------------------------------------------------------------------ deadlines

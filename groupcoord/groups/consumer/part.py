@@ -239,7 +239,5 @@ KIND = PartKind(
     make=ConsumerGroups,
     formats=FORMATS,
     # They look at members alone, which are what they were told even before that is committed.
-    overlapping=frozenset(
-        {ConsumerGroupHeartbeatRequest, DescribeConsumerGroup, AssignmentComputed, PatternsResolved}
-    ),
+    overlapping=frozenset({ConsumerGroupHeartbeatRequest, DescribeConsumerGroup, AssignmentComputed, PatternsResolved}),
 )

@@ -106,9 +106,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Struct, versions="0", flexible="no
 class AssignedTopicPartitions(Struct):
     topic_id: bytes = field(Uuid)
     partitions: list[int] = field(Array(Int32))
-    assignment_epochs: list[int] | None = field(
-        Array(Int32), versions="0+", nullable="0+", tag=0, default=None
-    )
+    assignment_epochs: list[int] | None = field(Array(Int32), versions="0+", nullable="0+", tag=0, default=None)
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Struct, versions="0", flexible="0+"):

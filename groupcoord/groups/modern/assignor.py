@@ -99,5 +99,9 @@ def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
 def by_instance(subscribers: Iterable[Subscriber]) -> list[Subscriber]:
     """Static members first, by their instance ids; then the others, by their member ids."""
     return sorted(
-        subscribers, key=lambda each: (each.instance_id is None, each.instance_id if each.instance_id is not None else each.member_id)
+        subscribers,
+        key=lambda each: (
+            each.instance_id is None,
+            each.instance_id if each.instance_id is not None else each.member_id,
+        ),
     )

@@ -131,7 +131,9 @@ class PendingOffsets:
             if each.is_committed is not False:
                 yield each.offsets[group_id, topic, partition]
 
-    def newest(self, group_id: str, topic: str, partition: int, known: CommittedOffset | None) -> CommittedOffset | None:
+    def newest(
+        self, group_id: str, topic: str, partition: int, known: CommittedOffset | None
+    ) -> CommittedOffset | None:
         """The offset that counts: this one, which the table has, or a newer one that is not settled."""
         for each in self._holders(group_id, topic, partition):
             if each.is_committed:

@@ -182,7 +182,9 @@ class Offsets:
                     if index not in known and self._pending.newest(group_id, topic, index, None) is not None
                 )
         return [
-            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes) for topic, indexes in found.items() if indexes
+            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+            for topic, indexes in found.items()
+            if indexes
         ]
 
     def picture(self, group_id: str, *, require_stable: bool) -> OffsetsPicture:

@@ -365,7 +365,8 @@ def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> Initi
     for topic_id, topic in topics.items():
         start_offset = FIRST_OFFSET if known.knows(topic_id) else ANY_OFFSET
         partitions = [
-            PartitionData(partition=each, state_epoch=epoch, start_offset=start_offset) for each in sorted(topic.partitions)
+            PartitionData(partition=each, state_epoch=epoch, start_offset=start_offset)
+            for each in sorted(topic.partitions)
         ]
         data.append(InitializeStateData(topic_id=topic_id, partitions=partitions))
     return InitializeShareGroupStateRequest(group_id=group.group_id, topics=data)

@@ -113,9 +113,7 @@ class StatePartitions:
         return ShareGroupStatePartitionMetadataValue(
             initializing_topics=_infos(self.initializing),
             initialized_topics=_infos(self.initialized),
-            deleting_topics=[
-                TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in self.deleting.items()
-            ],
+            deleting_topics=[TopicInfo(topic_id=topic_id, topic_name=name) for topic_id, name in self.deleting.items()],
         )
 
 

@@ -64,7 +64,9 @@ class OffsetAdministration:
             if image is not None and offsets:
                 begun[image.topic_id] = KnownTopic(image.name, frozenset(offsets))
                 data.append(_initialization(image.topic_id, offsets, group.group_epoch))
-            if image is not None or topic.partitions:  # of a topic that does not exist Kafka answers for the partitions only
+            if (
+                image is not None or topic.partitions
+            ):  # of a topic that does not exist Kafka answers for the partitions only
                 _answer(responses, topic, image, offsets)
         if begun:
             self._put(group, group.share_partitions.begin(begun))

@@ -208,9 +208,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
 
 
 def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ShareGroupHeartbeatResponse:
-    return ShareGroupHeartbeatResponse(
-        error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
-    )
+    return ShareGroupHeartbeatResponse(error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0)
 
 
 def refused_alteration(error: ErrorCode, message: str | None = None) -> AlterShareGroupOffsetsResponse:

@@ -1,11 +1,11 @@
 """The records of share groups: keys 10 to 15, as Kafka's JSON declares them.
 
-    10  a member: what it has said of itself
-    11  the group: its epoch, and the hash of the topics that it reads
-    12  the target assignment: its epoch, and when it was made
-    13  the target assignment of a member
-    14  the current assignment of a member, and its epochs
-    15  the partitions that the group has begun, is to begin, or is to forget at the share coordinator
+10  a member: what it has said of itself
+11  the group: its epoch, and the hash of the topics that it reads
+12  the target assignment: its epoch, and when it was made
+13  the target assignment of a member
+14  the current assignment of a member, and its epochs
+15  the partitions that the group has begun, is to begin, or is to forget at the share coordinator
 """
 
 from __future__ import annotations

@@ -148,8 +148,7 @@ def _put(values: dict[str, Any], member_id: str, value: Any | None) -> None:
 
 def _written(assignment: Assignment) -> list[TopicPartitions]:
     return [
-        TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-        for topic_id, partitions in assignment.items()
+        TopicPartitions(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in assignment.items()
     ]
 
 
@@ -181,5 +180,3 @@ def _position_of(value: ShareGroupCurrentMemberAssignmentValue) -> Position:
 
 def target_value(target: Assignment) -> ShareGroupTargetAssignmentMemberValue:
     return ShareGroupTargetAssignmentMemberValue(topic_partitions=_written(target))
-
-

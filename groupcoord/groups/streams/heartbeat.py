@@ -388,7 +388,9 @@ def _existing(offsets: Mapping[Task, int], configured: ConfiguredTopology) -> di
     """Of these tasks those that the topology has."""
     assert configured.subtopologies is not None
     counts = {name: each.task_count for name, each in configured.subtopologies.items()}
-    return {task: offset for task, offset in offsets.items() if 0 <= task.partition < counts.get(task.subtopology_id, 0)}
+    return {
+        task: offset for task, offset in offsets.items() if 0 <= task.partition < counts.get(task.subtopology_id, 0)
+    }
 
 
 def _offsets(told: Iterable[wire.TaskOffset] | None) -> dict[Task, int] | None:

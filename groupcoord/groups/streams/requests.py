@@ -44,7 +44,9 @@ def _is_too_large(topology: Topology) -> bool:
             return True
         topics = (*each.repartition_source_topics, *each.state_changelog_topics)
         left -= sum([len(topic.topic_configs) for topic in topics])
-        left -= sum([len(group.source_topics) + len(group.repartition_source_topics) for group in each.copartition_groups])
+        left -= sum(
+            [len(group.source_topics) + len(group.repartition_source_topics) for group in each.copartition_groups]
+        )
     return left < 0
 
 

@@ -43,6 +43,7 @@ from ottla.wire.messages.streams_group_heartbeat import EndpointToPartitions
 
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 
+
 @dataclass(slots=True)
 class TaskPositions:
     """How far the states of tasks on a member's disk are, and where they end, as the member last told."""
@@ -56,7 +57,9 @@ class StreamsState(EpochGroup[Member, Tasks]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.metadata: StreamsGroupMetadataValue = records.metadata_value(FIRST_EPOCH, 0, NO_EPOCH, {}, NO_EPOCH, NO_EPOCH)
+        self.metadata: StreamsGroupMetadataValue = records.metadata_value(
+            FIRST_EPOCH, 0, NO_EPOCH, {}, NO_EPOCH, NO_EPOCH
+        )
         self.topology: Topology | None = None
         self.static_members: dict[str, str] = {}
         self.holders = TaskHolders()

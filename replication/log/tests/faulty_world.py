@@ -435,9 +435,7 @@ def placed_batches(log: PartitionLog) -> list[list[Placed]]:
     return found
 
 
-def check(
-    log: PartitionLog, ledger: Ledger, *, is_restarted: bool = False, durable_to: int | None = None
-) -> None:
+def check(log: PartitionLog, ledger: Ledger, *, is_restarted: bool = False, durable_to: int | None = None) -> None:
     """Everything that must hold of a log. `durable_to`: the power was cut, and only what is below was safe."""
     segments = placed_batches(log)
     batches = [placed for segment in segments for placed in segment]
@@ -565,7 +563,9 @@ def _check_producers(log: PartitionLog, batches: Sequence[Placed], *, is_power_c
         header = placed.header
         if header.base_offset < log.log_start_offset:
             continue
-        aborted += reference.apply(reference.note(header, marker_of(header, placed.data) if header.is_control else None))
+        aborted += reference.apply(
+            reference.note(header, marker_of(header, placed.data) if header.is_control else None)
+        )
     known = log.producers
     if log.log_start_offset == 0:
         assert set(known) == set(reference.producers), f"producers {sorted(known)}"

@@ -36,9 +36,7 @@ def batch(*timestamps: int, value: bytes = b"value", **options: Any) -> memoryvi
 
 def idempotent(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, **options: Any) -> memoryview:
     """A batch of an idempotent or transactional producer."""
-    return batch(
-        *(NOW_MS,) * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options
-    )
+    return batch(*(NOW_MS,) * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
 
 
 def marker(
@@ -98,7 +96,8 @@ def load(
 def append(log: PartitionLog, *records: memoryview, epoch: int = 0, now_ms: int = NOW_MS) -> list[int]:
     """Append as leader; the base offsets. Transactions need not be verified."""
     return [
-        log.append_as_leader(each, leader_epoch=epoch, now_ms=now_ms, guard=NOT_REQUIRED).first_offset for each in records
+        log.append_as_leader(each, leader_epoch=epoch, now_ms=now_ms, guard=NOT_REQUIRED).first_offset
+        for each in records
     ]
 
 
@@ -151,7 +150,9 @@ def read_records(log: PartitionLog, start: int | None = None) -> list[Record]:
     return found
 
 
-def find(log: PartitionLog, timestamp: int, *, in_thread: Callable[[], None] = lambda: None) -> TimestampedOffset | None:
+def find(
+    log: PartitionLog, timestamp: int, *, in_thread: Callable[[], None] = lambda: None
+) -> TimestampedOffset | None:
     """The first record that is not older, or (MAX_TIMESTAMP) the latest; `in_thread` is called where a thread would work."""
     search = TimestampSearch(log, timestamp)
     while not search.advance():

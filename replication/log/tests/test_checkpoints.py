@@ -32,7 +32,8 @@ def test_a_checkpoint_nobody_has_written_to_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\nx\n", b"\xff\n0\n", b"0\n1\n" + bytes(9)]
+    "data",
+    [b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\nx\n", b"\xff\n0\n", b"0\n1\n" + bytes(9)],
 )
 def test_a_damaged_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
@@ -61,7 +62,8 @@ def test_meta_properties_of_kraft_and_of_zookeeper_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"version=2\nnode.id=1\ncluster.id=c\n", b"version=1\nnode.id=1\n", b"nonsense\n", b"version=1\nnode.id=x\n"]
+    "data",
+    [b"version=2\nnode.id=1\ncluster.id=c\n", b"version=1\nnode.id=1\n", b"nonsense\n", b"version=1\nnode.id=x\n"],
 )
 def test_foreign_meta_properties_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):

@@ -43,7 +43,11 @@ def keyed(*pairs: tuple[bytes, bytes | None], **options: Any) -> memoryview:
     return memoryview(bytearray(encode_batch(records, **options)))
 
 
-COMPACTED: dict[str, Any] = {"cleanup_policy": ("compact",), "index_interval_bytes": 100, "min_cleanable_dirty_ratio": 0}
+COMPACTED: dict[str, Any] = {
+    "cleanup_policy": ("compact",),
+    "index_interval_bytes": 100,
+    "min_cleanable_dirty_ratio": 0,
+}
 
 
 def compacted_log(**config: Any) -> PartitionLog:

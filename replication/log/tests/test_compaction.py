@@ -189,9 +189,9 @@ def test_deletion_markers_stay_for_their_time_and_then_go() -> None:
     assert kept(log) == [(1, b"b", b"1"), (2, b"a", None), (3, b"c", b"1")]
     (tombstone,) = [each for each in read_batches(log) if each.base_offset == 2]
     assert tombstone.delete_horizon_ms == NOW_MS + 1000
-    assert next(iter(decode_records(contents(log.read(2, 1, upper_bound=3, at_least_one_batch=True).region)))) == Record(
-        2, NOW_MS, b"a", None
-    )
+    assert next(
+        iter(decode_records(contents(log.read(2, 1, upper_bound=3, at_least_one_batch=True).region)))
+    ) == Record(2, NOW_MS, b"a", None)
     append(log, keyed((b"d", b"1" * 200)))
     assert compact(log, now_ms=NOW_MS + 999)
     assert (2, b"a", None) in kept(log)
@@ -349,7 +349,10 @@ def test_aborted_records_go_and_markers_stay_while_they_mean_something() -> None
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=30))), min_size=1, max_size=4)),
+        st.tuples(
+            st.just("put"),
+            st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=30))), min_size=1, max_size=4),
+        ),
         st.tuples(st.sampled_from(["compact", "roll", "restart", "kill"]), st.just([])),
     ),
     max_size=25,
@@ -560,7 +563,9 @@ def test_a_crash_at_any_moment_of_a_pass_loses_nothing(seed: int, stop: int) -> 
     assert latest(load(again)) == expected
 
 
-async def test_the_segments_of_a_log_that_nobody_has_looked_at_are_opened_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_segments_of_a_log_that_nobody_has_looked_at_are_opened_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = new_log(cleanup_policy=("compact",), min_compaction_lag_ms=1)
     for _ in range(20):
         append(log, batch(NOW_MS))

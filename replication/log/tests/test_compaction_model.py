@@ -62,7 +62,9 @@ def committed(log: PartitionLog) -> Found:
     """The last record of each key, for a reader of committed records."""
     unstable = log.first_unstable_offset
     bound = log.log_end_offset if unstable is None else unstable
-    aborted = sorted(log.aborted_transactions(log.log_start_offset, bound).transactions, key=lambda each: each.first_offset)
+    aborted = sorted(
+        log.aborted_transactions(log.log_start_offset, bound).transactions, key=lambda each: each.first_offset
+    )
     aborting: set[int] = set()
     last: Found = {}
     for header, records in batches_with_records(log, bound):
@@ -82,7 +84,9 @@ def undecided(log: PartitionLog) -> list[tuple[int, bytes | None]]:
     if unstable is None:
         return []
     batches = batches_with_records(log, log.log_end_offset)
-    return [(record.offset, record.value) for header, records in batches for record in records if record.offset >= unstable]
+    return [
+        (record.offset, record.value) for header, records in batches for record in records if record.offset >= unstable
+    ]
 
 
 def sequences(log: PartitionLog) -> dict[int, tuple[int, int]]:
@@ -175,7 +179,9 @@ def compact(log: PartitionLog, now_ms: int, limits: Limits = LIMITS) -> bool:
     return found is not None
 
 
-PAIRS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.none() | st.binary(max_size=20)), min_size=1, max_size=4)
+PAIRS = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.none() | st.binary(max_size=20)), min_size=1, max_size=4
+)
 PRODUCERS = st.sampled_from([0, 1, 2, 3, 4])
 PUT = st.tuples(st.just("put"), PAIRS, PRODUCERS, st.sampled_from([Compression.NONE, Compression.ZSTD]))
 STEPS = st.lists(
@@ -245,7 +251,9 @@ def test_what_is_known_of_producers_can_be_read_from_a_compacted_log(steps: list
     for producer_id, (epoch, sequence) in known.items():
         # A marker of a transaction without records may go, or stay without saying anything. Then nobody knows a producer that
         # wrote nothing else.
-        assert found.get(producer_id) == (epoch, sequence) or (sequence < 0 and found.get(producer_id) in (None, (-1, -1)))
+        assert found.get(producer_id) == (epoch, sequence) or (
+            sequence < 0 and found.get(producer_id) in (None, (-1, -1))
+        )
     story.check()
 
 

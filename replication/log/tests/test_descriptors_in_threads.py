@@ -173,9 +173,7 @@ def watched(
 @pytest.mark.parametrize("at", ["before it begins", "within its first call"])
 @pytest.mark.parametrize("meanwhile", [close, shrink, roll, truncate, retain, delete])
 @pytest.mark.parametrize("job", [flush, survey, cut, read, warm])
-def test_a_thread_touches_no_other_file(
-    watched: Watched, job: Callable[[PartitionLog], Work], at: str
-) -> None:
+def test_a_thread_touches_no_other_file(watched: Watched, job: Callable[[PartitionLog], Work], at: str) -> None:
     work = job(watched.log)
     problems: list[BaseException] = []
 

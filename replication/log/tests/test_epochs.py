@@ -33,9 +33,7 @@ def test_where_an_epoch_ended(asked: int, answer: tuple[int, int]) -> None:
     assert epochs.end_offset_for(asked, LOG_END_OFFSET) == answer
 
 
-@pytest.mark.parametrize(
-    ("offset", "epoch"), [(9, None), (10, 2), (19, 2), (20, 4), (29, 4), (30, 7), (1000, 7)]
-)
+@pytest.mark.parametrize(("offset", "epoch"), [(9, None), (10, 2), (19, 2), (20, 4), (29, 4), (30, 7), (1000, 7)])
 def test_which_epoch_an_offset_belongs_to(offset: int, epoch: int | None) -> None:
     assert LeaderEpochs([(2, 10), (4, 20), (7, 30)]).epoch_for_offset(offset) == epoch
 

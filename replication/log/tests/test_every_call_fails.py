@@ -127,7 +127,9 @@ def follow_with_gaps(world: World) -> None:
     """Batches of a leader whose log was compacted."""
     world.ledger.has_gaps = True
     start = world.log.log_end_offset
-    world.follow([world.batch(1, base_offset=start + 3, leader_epoch=3), world.batch(1, base_offset=start + 9, leader_epoch=3)])
+    world.follow(
+        [world.batch(1, base_offset=start + 3, leader_epoch=3), world.batch(1, base_offset=start + 9, leader_epoch=3)]
+    )
 
 
 def flush_while_cut(world: World) -> None:

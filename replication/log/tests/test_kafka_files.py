@@ -48,9 +48,7 @@ def directory_with(files: dict[str, bytes]) -> LogDirectory:
 
 
 def load(directory: LogDirectory, *, clean: bool) -> PartitionLog:
-    return PartitionLog.load(
-        directory, "golden-0", CONFIG, LoadOptions(had_clean_shutdown=clean, now_ms=NOW_MS)
-    )
+    return PartitionLog.load(directory, "golden-0", CONFIG, LoadOptions(had_clean_shutdown=clean, now_ms=NOW_MS))
 
 
 def files_of(directory: LogDirectory, name: str = "golden-0") -> dict[str, bytes]:
@@ -129,7 +127,10 @@ def test_compaction_leaves_what_kafkas_cleaner_leaves() -> None:
     now_ms = horizon_ms - retention_ms
     directory = directory_with(files_in("compact-before"))
     config = LogConfig(
-        cleanup_policy=("compact",), index_interval_bytes=300, min_cleanable_dirty_ratio=0, delete_retention_ms=retention_ms
+        cleanup_policy=("compact",),
+        index_interval_bytes=300,
+        min_cleanable_dirty_ratio=0,
+        delete_retention_ms=retention_ms,
     )
     log = PartitionLog.load(directory, "golden-0", config, LoadOptions(had_clean_shutdown=True, now_ms=now_ms))
 

@@ -83,7 +83,9 @@ def test_a_number_that_is_no_partitions_makes_no_directory(partition: int) -> No
 
 @pytest.mark.parametrize("length", [1, 203, 204, 205, 216, 244, 245, 246, 249])
 @pytest.mark.parametrize("digits", range(1, 11))
-def test_a_partition_that_can_be_has_names_that_file_systems_take_whatever_becomes_of_it(length: int, digits: int) -> None:
+def test_a_partition_that_can_be_has_names_that_file_systems_take_whatever_becomes_of_it(
+    length: int, digits: int
+) -> None:
     topic, partition = "t" * length, min(10**digits - 1, names.PARTITION_MAX)
     if not names.is_partition_name(topic, partition):
         assert length + 1 + digits > 255
@@ -138,7 +140,11 @@ def _joins(node: ast.AST) -> bool:
         return any(isinstance(left, ast.FormattedValue) and _begins_below(right) for left, right in pairs)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _begins_below(node.right)
-    return isinstance(node, ast.Attribute) and node.attr in ("join", "joinpath") and not isinstance(node.value, ast.Constant)
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("join", "joinpath")
+        and not isinstance(node.value, ast.Constant)
+    )
 
 
 def _begins_below(node: ast.AST) -> bool:

@@ -28,7 +28,9 @@ def fields(records: memoryview, *limits: int) -> tuple[int, ...] | None:
 
 
 @given(st.integers(1, 4), st.integers(-1, 3), FLAGS, LIMITS, LIMITS)
-def test_both_take_the_same_of_good_batches(count: int, sequence: int, flags: int, records_max: int, bytes_max: int) -> None:
+def test_both_take_the_same_of_good_batches(
+    count: int, sequence: int, flags: int, records_max: int, bytes_max: int
+) -> None:
     records = batch(*range(count)) if sequence < 0 else idempotent(sequence, is_transactional=sequence == 3)
     found = fields(records, flags, records_max, bytes_max)
     header = read_header(records, 0)
@@ -38,11 +40,18 @@ def test_both_take_the_same_of_good_batches(count: int, sequence: int, flags: in
 
 @settings(max_examples=300)
 @given(st.randoms(use_true_random=False), FLAGS, LIMITS, LIMITS)
-def test_both_take_the_same_of_damaged_batches(chance: random.Random, flags: int, records_max: int, bytes_max: int) -> None:
+def test_both_take_the_same_of_damaged_batches(
+    chance: random.Random, flags: int, records_max: int, bytes_max: int
+) -> None:
     records = bytearray(batch(1, 2) if chance.randrange(2) else idempotent(chance.randrange(3)))
     for _ in range(chance.randint(1, 3)):
         records[chance.randrange(RECORDS_OFFSET)] = chance.choice(TELLING_BYTES)
-    fields(memoryview(records)[: chance.choice((len(records), chance.randrange(len(records))))], flags, records_max, bytes_max)
+    fields(
+        memoryview(records)[: chance.choice((len(records), chance.randrange(len(records))))],
+        flags,
+        records_max,
+        bytes_max,
+    )
 
 
 @given(st.binary(max_size=80))

@@ -482,7 +482,9 @@ def test_an_empty_log_has_no_timestamps() -> None:
     assert find(log, MAX_TIMESTAMP) is None
 
 
-def test_a_reader_finds_its_place_soon_whatever_the_index_interval_of_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_finds_its_place_soon_whatever_the_index_interval_of_the_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = new_log(index_interval_bytes=2**31 - 1)
     for _ in range(2000):
         append(log, batch(NOW_MS, value=b"x" * 100))
@@ -563,7 +565,9 @@ def test_indexes_of_all_segments_are_on_the_disk_after_a_flush_in_parts() -> Non
     synced = set()
     storage_of(log).fail = lambda operation, path: synced.add(path) if operation == "sync" else None
     log.flush()
-    assert all(segment.path(kind) in synced for segment in log.segments[:-1] for kind in (".log", ".index", ".timeindex"))
+    assert all(
+        segment.path(kind) in synced for segment in log.segments[:-1] for kind in (".log", ".index", ".timeindex")
+    )
 
 
 def test_a_flush_that_was_overtaken_by_truncation_claims_no_more_than_there_is() -> None:

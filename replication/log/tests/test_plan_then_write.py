@@ -174,7 +174,10 @@ def check_goes_on(log: PartitionLog, *, kept: list[int]) -> None:
         elif clean:
             continue
         options = LoadOptions(
-            log_start_offset=log.log_start_offset, recovery_point=log.recovery_point, had_clean_shutdown=clean, now_ms=NOW_MS
+            log_start_offset=log.log_start_offset,
+            recovery_point=log.recovery_point,
+            had_clean_shutdown=clean,
+            now_ms=NOW_MS,
         )
         again = PartitionLog.load(LogDirectory(log.log_directory.path, copy), "topic-0", log.config, options)
         found = offsets(read_batches(again))

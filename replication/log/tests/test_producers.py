@@ -34,9 +34,7 @@ class Log:
         self.end = 0
 
     def batch(self, sequence: int, count: int = 1, *, pid: int = 1, epoch: int = 0, attributes: int = 0) -> BatchHeader:
-        return BatchHeader(
-            self.end, 49, 0, 2, 0, attributes, count - 1, NOW_MS, NOW_MS, pid, epoch, sequence, count
-        )
+        return BatchHeader(self.end, 49, 0, 2, 0, attributes, count - 1, NOW_MS, NOW_MS, pid, epoch, sequence, count)
 
     def send(self, *args: int, guard: VerificationGuard | None = NOT_REQUIRED, **options: Any) -> str:
         """What a client that sends this is told."""
@@ -272,7 +270,7 @@ def test_a_snapshot_has_the_bytes_kafka_writes() -> None:
     log = Log()
     log.send(5, 3, pid=9, epoch=2)
     data = log.producers.encode_snapshot()
-    fields = "0000000000000009" "0002" "00000007" "0000000000000002" "00000002" "00000000000f4240"
+    fields = "000000000000000900020000000700000000000000020000000200000000000f4240"
     assert data.hex() == "0001" + data[2:6].hex() + "00000001" + fields + "ffffffff" + "ff" * 8
     assert ProducerStateManager().encode_snapshot().hex() == "0001" + "48674bc7" + "00000000"
 

@@ -25,7 +25,10 @@ def test_a_process_without_descriptors_loses_and_doubles_nothing(tmp_path: Path)
 def test_a_disk_that_fills_up_loses_and_doubles_nothing(tmp_path: Path) -> None:
     mount = f"mount -t tmpfs -o size=256k none {tmp_path}"
     unshare = shutil.which("unshare")
-    if unshare is None or subprocess.run([unshare, "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+    if (
+        unshare is None
+        or subprocess.run([unshare, "-m", "sh", "-c", mount], capture_output=True, check=False).returncode
+    ):
         pytest.skip("this machine lets nobody mount a file system of their own")
     script = f'{mount} && exec "$@"'
     assert failures(unshare, "-m", "sh", "-c", script, "sh", *COMMAND, "room", str(tmp_path)) > 5

@@ -113,9 +113,7 @@ def test_everything_before_the_damage_is_served_and_nothing_damaged(
     file = storage_of(log)._file(victim.log_file.path)
     damage(file.data, at, Random(seed))
     again = load(log, clean=False, recovery_point=recovery_point)
-    intact = [
-        header for header, segment, _, end in expected if (segment.base_offset, end) <= (victim.base_offset, at)
-    ]
+    intact = [header for header, segment, _, end in expected if (segment.base_offset, end) <= (victim.base_offset, at)]
     found = read_batches(again)  # checks every checksum
     assert found[: len(intact)] == intact
     # Nothing is made up. Only two things can be damaged without anybody's noticing: the leader epoch of a batch, and the
@@ -282,7 +280,9 @@ def test_an_offset_that_is_too_high_ends_the_log(number: int) -> None:
 def test_a_segment_that_was_never_used_does_not_end_the_log() -> None:
     log = new_log()
     append(log, *(batch(1) for _ in range(6)))
-    storage_of(log).write(path(log, f"{3:020d}.log"), b"")  # a roll that failed, and whose undoing was lost with the power
+    storage_of(log).write(
+        path(log, f"{3:020d}.log"), b""
+    )  # a roll that failed, and whose undoing was lost with the power
     for clean in (True, False):
         log.close()
         again = load(log, clean=clean, recovery_point=5)
@@ -338,7 +338,12 @@ def test_files_on_their_way_out_are_removed() -> None:
     log = filled_log()
     log.close()
     before = names(log)
-    for name in (f"{0:020d}.log.deleted", f"{4:020d}.snapshot.deleted", f"{0:020d}.log.cleaned", f"{0:020d}.index.cleaned"):
+    for name in (
+        f"{0:020d}.log.deleted",
+        f"{4:020d}.snapshot.deleted",
+        f"{0:020d}.log.cleaned",
+        f"{0:020d}.index.cleaned",
+    ):
         storage_of(log).write(path(log, name), b"whatever")
     assert names(load(log)) == before
 
@@ -524,10 +529,10 @@ def test_an_open_transaction_is_still_open() -> None:
 def test_an_aborted_transaction_is_found_again_without_its_index() -> None:
     log = new_log()
     append(log, batch(1), idempotent(0, 2, is_transactional=True))
-    abort = encode_end_txn_marker(EndTxnMarker(ControlType.ABORT, 3), timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0)
-    log.append_as_leader(
-        memoryview(bytearray(abort)), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR
+    abort = encode_end_txn_marker(
+        EndTxnMarker(ControlType.ABORT, 3), timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0
     )
+    log.append_as_leader(memoryview(bytearray(abort)), leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     expected = log.aborted_transactions(0, 100).transactions
     assert [each[:3] for each in expected] == [(7, 1, 3)]
     log.close()

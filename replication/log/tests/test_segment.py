@@ -270,8 +270,7 @@ def test_jitter_brings_the_roll_forward_but_never_beyond_the_limit() -> None:
     waited = next(
         wait
         for wait in range(1200)
-        if should_roll(filled.segment, config, size_bytes=1, max_timestamp=1000 + wait, last_offset=BASE + 1, now_ms=0
-        )
+        if should_roll(filled.segment, config, size_bytes=1, max_timestamp=1000 + wait, last_offset=BASE + 1, now_ms=0)
     )
     assert 500 < waited <= 1001
 
@@ -279,7 +278,9 @@ def test_jitter_brings_the_roll_forward_but_never_beyond_the_limit() -> None:
 def test_a_full_index_rolls_the_segment() -> None:
     filled = Filled([(1, 200)] * 20, LogConfig(index_interval_bytes=100, segment_index_bytes=96))
     assert filled.segment.indexes_are_full
-    assert not Filled([(1, 200)] * 5, LogConfig(index_interval_bytes=100, segment_index_bytes=96)).segment.indexes_are_full
+    assert not Filled(
+        [(1, 200)] * 5, LogConfig(index_interval_bytes=100, segment_index_bytes=96)
+    ).segment.indexes_are_full
 
 
 @pytest.mark.parametrize("kind", [INDEX_SUFFIX, TIME_INDEX_SUFFIX])

@@ -29,7 +29,9 @@ OPTIONS = LoadOptions(
 class Meanwhile:
     """Does something once, just before the storage is asked for `operation` on a path with this end."""
 
-    def __init__(self, log: PartitionLog, operation: str, end: str | tuple[str, ...], action: Callable[[], object]) -> None:
+    def __init__(
+        self, log: PartitionLog, operation: str, end: str | tuple[str, ...], action: Callable[[], object]
+    ) -> None:
         self.has_come = False
         self._wanted = operation, end
         self._action = action

@@ -168,7 +168,9 @@ def test_several_buffers_are_written_whole_although_the_system_takes_a_part(
     assert file.read_at(0, 100) == b"beforeonetwo"
 
 
-def test_of_several_buffers_a_part_may_stay_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_buffers_a_part_may_stay_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = OsStorage().open(str(tmp_path / "a"), create=True)
     write = os.write
 
@@ -316,7 +318,9 @@ def test_nothing_is_written_into_a_directory_that_has_become_anothers(place: tup
 
 
 @pytest.mark.parametrize("count", [1, 2 * SYNCS_MAX])
-def test_a_directory_that_is_renamed_while_it_is_written_into_keeps_its_name_free_of_it(tmp_path: Path, count: int) -> None:
+def test_a_directory_that_is_renamed_while_it_is_written_into_keeps_its_name_free_of_it(
+    tmp_path: Path, count: int
+) -> None:
     """The writer was told that all is well, and then is slow."""
     logs = [tmp_path / f"topic-{number}" for number in range(count)]
 

@@ -774,7 +774,11 @@ def test_much_gzip_is_for_a_thread_unless_it_is_only_stored():
     text = b" ".join(random.Random(3).choices([b"word%d" % number for number in range(400)], k=60_000))
     noise = random.Random(3).randbytes(300_000)
     for value, level, takes_long in ((text, 6, True), (noise, 0, False), (bytes(300_000), 6, False)):
-        sent = memoryview(bytearray(encode_batch([Record(0, NOW, None, value)], compression=Compression.GZIP, compression_level=level)))
+        sent = memoryview(
+            bytearray(
+                encode_batch([Record(0, NOW, None, value)], compression=Compression.GZIP, compression_level=level)
+            )
+        )
         assert is_expensive(sent) == (takes_long or not IS_NATIVE)
         if takes_long:
             assert check_ordinary_compressed(sent, ValidationRules(), now_ms=NOW) is None
@@ -807,7 +811,10 @@ def test_gzip_of_empty_blocks_behind_a_stored_one_is_for_a_thread():
 def test_very_many_blocks_are_for_a_thread():
     records = encode_batch([Record(0, NOW, None, bytes(100_000))])[RECORDS_OFFSET:]
     for block_bytes, takes_long in ((1000, False), (50, True)):
-        blocks = [bytes(cramjam.snappy.compress_raw(records[at : at + block_bytes])) for at in range(0, len(records), block_bytes)]
+        blocks = [
+            bytes(cramjam.snappy.compress_raw(records[at : at + block_bytes]))
+            for at in range(0, len(records), block_bytes)
+        ]
         area = XERIAL_HEADER + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
         sent = memoryview(bytearray(batch(area, attributes=Compression.SNAPPY)))
         assert is_expensive(sent) == takes_long
@@ -817,9 +824,14 @@ def test_very_many_blocks_are_for_a_thread():
 
 
 def test_much_gzip_is_not_looked_at_piece_by_piece_on_the_event_loop():
-    damaged = memoryview(bytearray(batch(compress(Compression.GZIP, RECORD + random.Random(1).randbytes(50_000)), attributes=1)))
+    damaged = memoryview(
+        bytearray(batch(compress(Compression.GZIP, RECORD + random.Random(1).randbytes(50_000)), attributes=1))
+    )
     for rules in (ValidationRules(), ValidationRules(decompressed_bytes_max=100_000)):
-        with patch("ottla.wire.compressed_walk.walk_in_pieces", side_effect=AssertionError), pytest.raises(TooManyForTheLoop):
+        with (
+            patch("ottla.wire.compressed_walk.walk_in_pieces", side_effect=AssertionError),
+            pytest.raises(TooManyForTheLoop),
+        ):
             check_produced(damaged, rules, now_ms=NOW, at_once=True)
     assert refusal(bytes(damaged)).code == ErrorCode.INVALID_RECORD
 

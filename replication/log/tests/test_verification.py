@@ -18,7 +18,9 @@ DAY_MS = 86_400_000
 PRODUCER = 7
 
 
-def started(log: PartitionLog, sequence: int = 0, epoch: int = 0, *, bumps: bool = False, **options: Any) -> VerificationGuard:
+def started(
+    log: PartitionLog, sequence: int = 0, epoch: int = 0, *, bumps: bool = False, **options: Any
+) -> VerificationGuard:
     guard = log.producer_state().start_verification(
         PRODUCER, sequence, epoch, supports_epoch_bump=bumps, now_ms=options.get("now_ms", NOW_MS)
     )

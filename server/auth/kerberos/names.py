@@ -166,9 +166,7 @@ def _filled_in(form: str, parts: Sequence[str]) -> str:
             if number is None:
                 raise NoShortName(f"bad format in username mapping in {found[3]}")
             if number >= len(parts):
-                raise NoShortName(
-                    f"index {number} from {form} is outside of the valid range 0 to {len(parts) - 1}"
-                )
+                raise NoShortName(f"index {number} from {form} is outside of the valid range 0 to {len(parts) - 1}")
             result.append(parts[number])
             size += len(parts[number])
             if size > RULES_CHARACTERS_MAX:

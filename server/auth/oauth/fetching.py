@@ -57,9 +57,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-async def fetch(
-    url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL
-) -> bytes:
+async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
     """The document's bytes. `context` is for https, `headers` are sent beside the usual ones. Raises FailedRead."""
     answer = await _limited(url, context, "GET", headers, b"", limits)
     if answer.status != OK:
@@ -67,9 +65,7 @@ async def fetch(
     return answer.body
 
 
-async def post(
-    url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits
-) -> Answer:
+async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
     """What a server says to a POST, whatever it is. `context` is for https. Raises FailedRead."""
     return await _limited(url, context, "POST", headers, body, limits)
 
@@ -159,5 +155,7 @@ async def _answer(stream: trio.abc.Stream, connection: h11.Connection, limits: L
 def _said(error: Exception) -> str:
     # trio puts errors of TLS, and those of single addresses, below its own.
     cause = error.__cause__ or error
-    said = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or getattr(error, "strerror", None)
+    said = (
+        getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or getattr(error, "strerror", None)
+    )
     return str(said or error or type(error).__name__)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KEYS_MAX = 1_000
 RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 
+
 class MalformedKeySet(ValueError):
     """What is no set of keys; the text is for the log."""
 

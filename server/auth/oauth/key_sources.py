@@ -129,7 +129,10 @@ class KeySource:
     def _take(self, found: KeySet) -> None:
         if self.current is None or self._told or len(found) != len(self.current):
             logger.info(
-                "%d keys of tokens were read from %s; %d were left out", len(found), self._endpoint.address, found.unusable
+                "%d keys of tokens were read from %s; %d were left out",
+                len(found),
+                self._endpoint.address,
+                found.unusable,
             )
         if not len(found):
             logger.error("There is no key for tokens that can be used at %s", self._endpoint.address)

@@ -41,7 +41,11 @@ class DelegationToken(NamedTuple):
 
     def concerns(self, principals: Collection[str]) -> bool:
         """Whether one of these has to do with the token, whose tokens they may be told of."""
-        return self.owner in principals or self.requester in principals or any(each in principals for each in self.renewers)
+        return (
+            self.owner in principals
+            or self.requester in principals
+            or any(each in principals for each in self.renewers)
+        )
 
     def may_be_renewed_by(self, principal: str) -> bool:
         return principal == self.owner or principal in self.renewers

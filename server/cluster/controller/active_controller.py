@@ -136,6 +136,7 @@ class ActiveController:
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Errors are in the response, NOT_CONTROLLER as well."""
         from ottla.wire.messages.alter_partition import AlterPartitionResponse  # here, because most are alone
+
         try:
             return await self._events.ask(partial(self._alter_partition, request, version))
         except KafkaError as error:
@@ -308,6 +309,7 @@ class ActiveController:
 
     async def _balance(self) -> None:
         from ottla.replication.control.elect_leaders import balance_leaders  # here, because it is not needed to start
+
         percentage = self._config().replication.leader_imbalance_per_broker_percentage
         await self._carry_out(lambda: balance_leaders(self.states, percentage))
 
@@ -515,6 +517,7 @@ class ActiveController:
         partitions = await self._reader.preferred_elections()
         if partitions is not None:
             from ottla.replication.control.elect_leaders import ElectionType
+
             await self._elect_leaders(ElectionType.PREFERRED, partitions)
             await self._tree.delete([znodes.PREFERRED_ELECTION])
 
@@ -538,6 +541,7 @@ class ActiveController:
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         from ottla.replication.control.alter_partition import judge, respond
+
         outcome = await self._carry_out(lambda: judge(self.states, request, version))
         return respond(self.states, request, outcome.decision)
 
@@ -551,6 +555,7 @@ class ActiveController:
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Outcomes:
         from ottla.replication.control.elect_leaders import elect_leaders
+
         wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
         outcomes: Outcomes = {}
         for part in _parts(wanted):
@@ -567,10 +572,13 @@ class ActiveController:
 
     async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
         from ottla.replication.control.reassignment import plan_reassignments
+
         outcomes: Outcomes = {}
         for part in _parts(list(targets)):
             plan = partial(plan_reassignments, self.states, {name: targets[name] for name in part})
-            outcome = await self._carry_out(partial(plan, allow_replication_factor_change=allow_replication_factor_change))
+            outcome = await self._carry_out(
+                partial(plan, allow_replication_factor_change=allow_replication_factor_change)
+            )
             outcomes |= _outcomes(outcome)
             await trio.lowlevel.checkpoint()
         if begun := [f"{name}-{index}" for (name, index), error in outcomes.items() if error is None]:

@@ -97,7 +97,10 @@ class FinalizedLevels:
                 if await self._write(self._levels._replace(finalized=raised)):
                     return
             except WriteRefused as error:
-                logger.warning("The levels of features cannot be raised (%r); the next broker that comes or goes is the next try", error)
+                logger.warning(
+                    "The levels of features cannot be raised (%r); the next broker that comes or goes is the next try",
+                    error,
+                )
                 return
 
     def _raised(self) -> Mapping[str, int]:
@@ -133,7 +136,9 @@ class FinalizedLevels:
                 await slices.give_way()
         away = holders - self._states.brokers.keys()
         if away - self._waits_for:
-            logger.info("Levels of features are not raised before brokers %s are back: they hold replicas", sorted(away))
+            logger.info(
+                "Levels of features are not raised before brokers %s are back: they hold replicas", sorted(away)
+            )
         self._waits_for = away
         return bool(away)
 
@@ -198,7 +203,9 @@ class FinalizedLevels:
     async def _write(self, levels: Levels) -> bool:
         """False: somebody else has written the node, and it was read anew. Raises WriteRefused."""
         data = encode_levels(levels)
-        write = Create(znodes.FEATURE, data) if self._node is None else SetData(znodes.FEATURE, data, self._node.version)
+        write = (
+            Create(znodes.FEATURE, data) if self._node is None else SetData(znodes.FEATURE, data, self._node.version)
+        )
         try:
             await self._tree.write([write], can_be_refused=True)
         except (BadVersion, NodeExists, NoNode):

@@ -24,7 +24,9 @@ from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, TOTAL,
 from ottla.server.telemetry.receiver import BadMetrics
 
 NUMBERS_MAX, POINTS_MAX = 4_000, 2_000  # of a push
-TEXT_BYTES_MAX = 2 * 1024 * 1024  # of a push: labels of a resource stand at each of its points, so few bytes may become very many
+TEXT_BYTES_MAX = (
+    2 * 1024 * 1024
+)  # of a push: labels of a resource stand at each of its points, so few bytes may become very many
 LABELS_MAX = 16
 TEXT_LENGTH_MAX = 200  # of a label's value
 OTHERS_ENDINGS = (TOTAL, "_created", "_info", "_bucket")  # that OpenMetrics has for samples of other kinds

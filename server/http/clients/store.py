@@ -153,9 +153,7 @@ class ClientNumbers:
         if not self._names.keys().isdisjoint(names) or not self._has_room(instance.owner, FAMILIES, 1, FAMILIES_MAX):
             return None
         self._names |= dict.fromkeys(names, number.family)
-        told = self._families[number.family] = _Told(
-            Family(number.family, number.kind, _HELP), instance.instance_id
-        )
+        told = self._families[number.family] = _Told(Family(number.family, number.kind, _HELP), instance.instance_id)
         self._shares.count(instance, FAMILIES, 1)
         return told
 

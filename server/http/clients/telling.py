@@ -21,14 +21,24 @@ _CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
 def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Exposition) -> Iterator[str]:
     """All of it, in pieces."""
     for name, kind, told, value in (
-        ("kafka_server_client_metrics_instance_count", GAUGE, "Clients that ask what to push.", len(telemetry.instances)),
+        (
+            "kafka_server_client_metrics_instance_count",
+            GAUGE,
+            "Clients that ask what to push.",
+            len(telemetry.instances),
+        ),
         (
             "kafka_server_client_metrics_unknown_subscription_request_count",
             GAUGE,  # as the exporter of Kafka's metrics has it
             "Pushes for another subscription than the client has.",
             telemetry.unknown_subscriptions,
         ),
-        ("ottla_client_numbers", GAUGE, "Numbers that clients have pushed and that are told here.", receiver.kept.numbers),
+        (
+            "ottla_client_numbers",
+            GAUGE,
+            "Numbers that clients have pushed and that are told here.",
+            receiver.kept.numbers,
+        ),
         (
             "ottla_client_numbers_left_out_total",
             COUNTER,

@@ -46,9 +46,21 @@ def member(broker: Port, stop: Stop, exposition: Exposition) -> Iterator[str]:
         labels["worker"] = str(worker.number)
     yield exposition.family(build, [(labels, 1)])
     for name, told, value in (
-        ("kafka_server_kafkaserver_brokerstate", "1 starting, 2 loading logs, 3 running, 6 stopping.", _state(broker, stop)),
-        ("ottla_session_is_sure", "1: this broker's session with the coordination tree lasts.", broker.member.session.is_sure),
-        ("ottla_broker_is_fenced", "1: this broker may have been replaced, and serves nothing.", broker.member.is_fenced),
+        (
+            "kafka_server_kafkaserver_brokerstate",
+            "1 starting, 2 loading logs, 3 running, 6 stopping.",
+            _state(broker, stop),
+        ),
+        (
+            "ottla_session_is_sure",
+            "1: this broker's session with the coordination tree lasts.",
+            broker.member.session.is_sure,
+        ),
+        (
+            "ottla_broker_is_fenced",
+            "1: this broker may have been replaced, and serves nothing.",
+            broker.member.is_fenced,
+        ),
         ("ottla_controller_id", "The controller's broker id; -1: nobody knows.", broker.member.controller_id),
         ("ottla_broker_id", "This broker's id.", broker.node_id),
     ):

@@ -94,5 +94,7 @@ def _accepted(accept: str) -> Iterator[tuple[str, dict[str, str]]]:
 def _quality(text: str) -> float:
     # As RFC 9110 has it: at most three decimals, and nothing that float() would take besides.
     whole, _, decimals = text.partition(".")
-    is_number = whole in ("0", "1") and len(decimals) <= 3 and (decimals == "" or (decimals.isascii() and decimals.isdigit()))
+    is_number = (
+        whole in ("0", "1") and len(decimals) <= 3 and (decimals == "" or (decimals.isascii() and decimals.isdigit()))
+    )
     return min(float(text), 1.0) if is_number else 0.0

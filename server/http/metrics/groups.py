@@ -32,7 +32,9 @@ OFFSETS_MAX, BYTES_MAX = 20_000, 4 * 1024 * 1024
 AT_ONCE = 100
 
 _OFFSET = Family("kafka_consumergroup_current_offset", GAUGE, "Offset that a group has committed.")
-_LAG = Family("kafka_consumergroup_lag", GAUGE, "Committed records that a group has not read, where there is a replica here.")
+_LAG = Family(
+    "kafka_consumergroup_lag", GAUGE, "Committed records that a group has not read, where there is a replica here."
+)
 
 
 class _Told:

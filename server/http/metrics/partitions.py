@@ -62,7 +62,9 @@ FAMILIES: tuple[tuple[Family, Callable[[Partition], int]], ...] = (
         under_replicated,
     ),
     (
-        Family("kafka_cluster_partition_underminisr", GAUGE, "1: led here, with fewer in sync than min.insync.replicas."),
+        Family(
+            "kafka_cluster_partition_underminisr", GAUGE, "1: led here, with fewer in sync than min.insync.replicas."
+        ),
         under_min_isr,
     ),
     (

@@ -46,7 +46,11 @@ def _open_files() -> int:
 
 
 def process(
-    found: Figures, descriptors: Descriptors, listeners: Sequence[Listener], http_connections: int, exposition: Exposition
+    found: Figures,
+    descriptors: Descriptors,
+    listeners: Sequence[Listener],
+    http_connections: int,
+    exposition: Exposition,
 ) -> Iterator[str]:
     """All of it. What the system does not say is left out."""
     used = time.process_time()

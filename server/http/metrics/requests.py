@@ -21,13 +21,19 @@ if TYPE_CHECKING:
 _REQUESTS = Family("kafka_network_requestmetrics_requests_total", COUNTER, "Requests taken in.")
 _ERRORS = Family("kafka_network_requestmetrics_errors_total", COUNTER, "Answers with an error at their top level.")
 _TIMES = "kafka_network_requestmetrics_totaltimems"
-_QUANTILES = Family(_TIMES, GAUGE, "Milliseconds from the request until its answer, waits included: quantiles of the last minutes.")
+_QUANTILES = Family(
+    _TIMES, GAUGE, "Milliseconds from the request until its answer, waits included: quantiles of the last minutes."
+)
 _COUNT = Family(f"{_TIMES}_count", GAUGE, "Requests taken in, under the name that Kafka's exporter has for it.")
-_SUM = Family(f"{_TIMES}_sum", GAUGE, "Milliseconds from requests until their answers, waits included, of all together.")
+_SUM = Family(
+    f"{_TIMES}_sum", GAUGE, "Milliseconds from requests until their answers, waits included, of all together."
+)
 _SECONDS = Family("ottla_request_seconds", HISTOGRAM, "Seconds from the request until its answer, waits included.")
 _BYTES_IN = Family("ottla_request_bytes_total", COUNTER, "Bytes of requests.")
 _BYTES_OUT = Family("ottla_response_bytes_total", COUNTER, "Bytes of answers, records included.")
-_CONNECTIONS = Family("kafka_server_socket_server_metrics_connection_count", GAUGE, "Connections of clients and brokers.")
+_CONNECTIONS = Family(
+    "kafka_server_socket_server_metrics_connection_count", GAUGE, "Connections of clients and brokers."
+)
 
 SHARES = {"0.50": 0.5, "0.75": 0.75, "0.95": 0.95, "0.98": 0.98, "0.99": 0.99, "0.999": 0.999}
 """By the text that the usual rule for Kafka's exporter makes of 50thPercentile and so on, which dashboards ask for."""
@@ -89,9 +95,7 @@ class RecentTimes:
         return found
 
 
-def requests(
-    listeners: Sequence[Listener], recent: RecentTimes, now_s: float, exposition: Exposition
-) -> Iterator[str]:
+def requests(listeners: Sequence[Listener], recent: RecentTimes, now_s: float, exposition: Exposition) -> Iterator[str]:
     """All of it, in pieces."""
     apis = by_api(listeners)
     yield exposition.family(_REQUESTS, [({"request": api}, each.requests) for api, each in apis.items()])

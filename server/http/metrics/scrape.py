@@ -65,7 +65,10 @@ class Metrics:
             groups(broker, exposition),
             partitions(broker.replicas, self._labels, exposition),
             self._clients(exposition),
-            [exposition.single("ottla_scrape_seconds_total", COUNTER, worked, round(self._worked_s, 6)), exposition.end],
+            [
+                exposition.single("ottla_scrape_seconds_total", COUNTER, worked, round(self._worked_s, 6)),
+                exposition.end,
+            ],
         )
 
     def _clients(self, exposition: Exposition) -> Iterator[str]:
