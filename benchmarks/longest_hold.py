@@ -38,10 +38,10 @@ from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
-from ottla.replication.control.control_batch import Sender
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import PartitionStates
-from ottla.replication.control.steps import Steps
+from ottla.replication.controller.control_batch import Sender
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.partition_states import PartitionStates
+from ottla.replication.controller.steps import Steps
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog

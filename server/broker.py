@@ -19,11 +19,11 @@ from ottla.replication.cluster.state import (
     ClusterState,
 )
 from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
-from ottla.replication.control.topic_planner import TopicPlanner
-from ottla.replication.following.throttle import ReplicationThrottles
-from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.controller.topic_planner import TopicPlanner
+from ottla.replication.fetcher.throttle import ReplicationThrottles
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.reminders import Reminders
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.server.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION, TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import JoinProblem

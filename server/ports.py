@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.cluster.state import ClusterState
-    from ottla.replication.control.topic_planner import TopicPlanner
-    from ottla.replication.following.throttle import ReplicationThrottles
-    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.controller.topic_planner import TopicPlanner
+    from ottla.replication.fetcher.throttle import ReplicationThrottles
     from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors, present_limit
 from ottla.replication.log.storage import ACCESS, OsStorage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.gate.dispatch import client_routes, served_routes

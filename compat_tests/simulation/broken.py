@@ -28,13 +28,13 @@ from ottla.groupcoord.sharing import acknowledging
 from ottla.groupcoord.sharing.in_flight import RecordState, Run
 from ottla.groupcoord.sharing.share_partition import SharePartition
 from ottla.groupcoord.sharing.share_state import ShareState
-from ottla.replication.control import election
-from ottla.replication.hosting.isr_changes import IsrChanges
+from ottla.replication.controller import election
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
+from ottla.replication.replica_manager.isr_changes import IsrChanges
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.net.inbox import Inbox

@@ -18,10 +18,10 @@ from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
 
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileRegion
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordination.memory import MemoryCoordination, MemoryService

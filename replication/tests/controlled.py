@@ -15,10 +15,10 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import Leads, PartitionStates, leads_nothing
-from ottla.replication.control.steps import Steps, at_once
+from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.partition_states import Leads, PartitionStates, leads_nothing
+from ottla.replication.controller.steps import Steps, at_once
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"

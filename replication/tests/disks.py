@@ -11,10 +11,10 @@ import trio
 
 from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.logs import batch
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.manager import ReplicaManager
 
 NODE = 1
 TOPIC_ID = bytes(range(16))

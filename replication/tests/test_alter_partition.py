@@ -2,7 +2,7 @@ import pytest
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.state import RECOVERED, RECOVERING
-from ottla.replication.control.alter_partition import judge, respond
+from ottla.replication.controller.alter_partition import judge, respond
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState

@@ -1,7 +1,7 @@
 import pytest
 
-from ottla.replication.control import assignment
-from ottla.replication.control.assignment import place_replicas
+from ottla.replication.controller import assignment
+from ottla.replication.controller.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -11,10 +11,10 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import decode_offsets, encode_offsets
 from ottla.replication.log.names import CLEANER_OFFSET_CHECKPOINT
 from ottla.replication.log.tests.logs import offsets, read_batches
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
 
 COMPACTED = LogConfig(cleanup_policy=("compact",), segment_bytes=400, min_cleanable_dirty_ratio=0.01)

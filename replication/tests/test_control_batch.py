@@ -1,6 +1,6 @@
 from ottla.replication.cluster.state import PartitionState
-from ottla.replication.control.control_batch import ControlBatch, Sender
-from ottla.replication.control.steps import at_once
+from ottla.replication.controller.control_batch import ControlBatch, Sender
+from ottla.replication.controller.steps import at_once
 from ottla.replication.tests.controlled import registration
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest

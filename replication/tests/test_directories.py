@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replication.hosting.directories import HeldDirectory, LogDirectoryProblem, hold_directories, make_directories
 from ottla.replication.log.checkpoints import MetaProperties, encode_meta_properties, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import OsStorage
+from ottla.replication.replica_manager.directories import (
+    HeldDirectory,
+    LogDirectoryProblem,
+    hold_directories,
+    make_directories,
+)
 
 DIRECTORY_ID = bytes(range(16))
 

@@ -6,9 +6,15 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.directory_identities import Identities, Known, KnownDirectory, SeenDirectory, identify
 from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.directory_identities import (
+    Identities,
+    Known,
+    KnownDirectory,
+    SeenDirectory,
+    identify,
+)
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 KNOWN = {A: KnownDirectory("/a"), B: KnownDirectory("/b")}

@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.replication.cluster.state import NO_LEADER, RECOVERED, RECOVERING, PartitionState
-from ottla.replication.control.election import (
+from ottla.replication.controller.election import (
     after_loss,
     controlled_shutdown_election,
     is_complete,

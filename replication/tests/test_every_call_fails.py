@@ -19,13 +19,13 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
 from ottla.replication.log.tests.failing_calls import Case, FailingCalls, run_every_case
 from ottla.replication.log.tests.faulty_world import IRREPARABLE
 from ottla.replication.log.tests.logs import batch, read_records
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.tests.disks import Disk, Hosted
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.following.fetcher import ReplicaFetchers, pieces
+from ottla.replication.fetcher.fetcher import ReplicaFetchers, pieces
 from ottla.replication.log import truncation
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import ReplicationConfig
-from ottla.replication.hosting.isr_changes import IsrChanges, PartitionResponse
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.isr_changes import IsrChanges, PartitionResponse
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from ottla.replication.cluster.state import NO_LEADER
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.elect_leaders import ElectionType, balance_leaders, elect_leaders
-from ottla.replication.control.election import succeed
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.elect_leaders import ElectionType, balance_leaders, elect_leaders
+from ottla.replication.controller.election import succeed
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig
-from ottla.replication.following.throttle import Limit, ReplicationThrottle
-from ottla.replication.hosting import future_replica
-from ottla.replication.hosting.manager import ReplicaManager
+from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.failing_calls import some
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager import future_replica
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import NODE, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import decode_records, iter_batches

@@ -15,14 +15,14 @@ from trio.testing import MockClock
 from ottla.replication import slices
 from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.new_logs import THREADS_MAX
-from ottla.replication.hosting.retaining import SEGMENTS_PER_TURN
 from ottla.replication.log import segment
 from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.new_logs import THREADS_MAX
+from ottla.replication.replica_manager.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.tests.turns import counted_turns

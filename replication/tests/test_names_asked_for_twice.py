@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.tests.logs import read_records
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import TOPIC_ID, Disk, Hosted, partition_of, produce
 from ottla.replication.tests.held_threads import Held
 

@@ -12,9 +12,9 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import decode_partition_metadata
 from ottla.replication.log.tests.logs import read_records
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import Disk, Hosted, produce
 from ottla.wire.errors import KafkaError
 

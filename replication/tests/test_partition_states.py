@@ -4,11 +4,11 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Check, Create, NodeExists, NoNode
 from ottla.replication.cluster.state import NO_LEADER, RECOVERING
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
-from ottla.replication.control.decisions import Decision, TopicCreation, TopicExtension
-from ottla.replication.control.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
-from ottla.replication.control.reassignment import plan_reassignments
-from ottla.replication.control.steps import at_once
+from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
+from ottla.replication.controller.decisions import Decision, TopicCreation, TopicExtension
+from ottla.replication.controller.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
+from ottla.replication.controller.reassignment import plan_reassignments
+from ottla.replication.controller.steps import at_once
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from ottla.replication.cluster.state import NO_LEADER, PartitionState
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.election import succeed
-from ottla.replication.control.reassignment import plan_reassignments, reassigned
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.election import succeed
+from ottla.replication.controller.reassignment import plan_reassignments, reassigned
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError
 

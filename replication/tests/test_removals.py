@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.hosting.manager import ReplicaManager
-from ottla.replication.hosting.removals import RENAMED_AT_ONCE
 from ottla.replication.log.tests.logs import read_batches
+from ottla.replication.replica_manager.manager import ReplicaManager
+from ottla.replication.replica_manager.removals import RENAMED_AT_ONCE
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 

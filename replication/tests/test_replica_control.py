@@ -16,10 +16,10 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
-from ottla.replication.hosting.controller_claims import ControllerClaims
-from ottla.replication.hosting.manager import ReplicaManager
-from ottla.replication.hosting.replica_control import ReplicaControl
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.controller_claims import ControllerClaims
+from ottla.replication.replica_manager.manager import ReplicaManager
+from ottla.replication.replica_manager.replica_control import ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.replication.tests.lagging_tree import LaggingTree
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -712,7 +712,7 @@ async def test_a_partition_that_fails_keeps_no_other_from_its_role(
         follow(partition, told)
 
     monkeypatch.setattr(stage.control, "_follow", fail_some)
-    with caplog.at_level(logging.CRITICAL, "ottla.replication.control"):
+    with caplog.at_level(logging.CRITICAL, "ottla.replication.controller"):
         codes = await stage.lead_and_follow(*(state(index, leader=OTHER, epoch=1) for index in range(4)))
     assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
     assert ("missing",) in stage.witness.news()

@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication.hosting.manager import ReplicaManager
 from ottla.replication.log.checkpoints import decode_offsets
 from ottla.replication.log.names import LOG_START_OFFSET_CHECKPOINT
+from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
 from ottla.replication.tests.held_threads import Held
 

@@ -8,10 +8,10 @@ import pytest
 import trio
 
 from ottla.replication import slices
-from ottla.replication.control.control_batch import Sender
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import PartitionStates
-from ottla.replication.control.steps import Steps, at_once
+from ottla.replication.controller.control_batch import Sender
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.partition_states import PartitionStates
+from ottla.replication.controller.steps import Steps, at_once
 from ottla.replication.slices import Slices
 from ottla.replication.tests.controlled import TOPIC, Controlled, registration
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.following.throttle import Limit, ReplicationThrottle, ReplicationThrottles
+from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle, ReplicationThrottles
 
 
 def throttle(rate: int = 1000, *, windows: int = 11, seconds: int = 1) -> ReplicationThrottle:

@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
-from ottla.replication.control.topic_planner import NewTopic, TopicPlanner
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 
 TOPIC_ID = bytes(range(16))

@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
-from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.random_ids import UuidSupply
 from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.cluster.controller.topics_by_request import not_stored
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.state import TopicState
-    from ottla.replication.control.topic_planner import TopicPlanner
+    from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.server.cluster.own_logs import OwnLogs
     from ottla.server.cluster.ports import ActiveController, Member
     from ottla.server.settings.kept_passwords import KeptPasswords

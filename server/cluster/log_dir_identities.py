@@ -1,6 +1,6 @@
 """Keeps the ids of a broker's log directories in the coordination tree, and refuses to start on others.
 
-The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. `replication/hosting/directory_identities.py` has the
+The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. `replication/replica_manager/directory_identities.py` has the
 rules. A broker that is alone keeps its tree in one of its log directories, so the tree can be lost with the disk.
 `check_journal` finds out what it can then.
 """
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Operation, SetData
-from ottla.replication.hosting.directories import HeldDirectory, LogDirectoryProblem
-from ottla.replication.hosting.directory_identities import Known, identify
 from ottla.replication.log.names import path_in
+from ottla.replication.replica_manager.directories import HeldDirectory, LogDirectoryProblem
+from ottla.replication.replica_manager.directory_identities import Known, identify
 from ottla.server.coordination.journal import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.replica_manager.manager import ReplicaManager
 
 
 async def settle_identities(

@@ -43,10 +43,10 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
-from ottla.replication.following.nobody import FollowsNobody
-from ottla.replication.hosting.controller_claims import ControllerClaims
-from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.replica_control import ReplicaControl
+from ottla.replication.fetcher.nobody import FollowsNobody
+from ottla.replication.replica_manager.controller_claims import ControllerClaims
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.replica_control import ReplicaControl
 from ottla.server.cluster.administration import Administration
 from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
 from ottla.server.cluster.config_notifications import ConfigNotifications
@@ -72,10 +72,10 @@ from ottla.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from ottla.replication.control.control_batch import TopicPartition
-    from ottla.replication.following.fetcher import ReplicaFetchers
-    from ottla.replication.hosting.isr_changes import IsrChanges
+    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.fetcher.fetcher import ReplicaFetchers
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.isr_changes import IsrChanges
     from ottla.server.auth.authorizer import AclAuthorizer
     from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.acl_store import AclStore
@@ -170,7 +170,7 @@ class ClusterMember:
         self._tell_replicas()
 
     def _fetchers(self) -> ReplicaFetchers:
-        from ottla.replication.following.fetcher import ReplicaFetchers  # here, because most brokers are alone
+        from ottla.replication.fetcher.fetcher import ReplicaFetchers  # here, because most brokers are alone
 
         broker = self._broker
         return ReplicaFetchers(
@@ -185,7 +185,7 @@ class ClusterMember:
     @cached_property
     def isr_changes(self) -> IsrChanges:
         """What joins and leaves the in-sync replicas of the partitions that this broker leads."""
-        from ottla.replication.hosting.isr_changes import IsrChanges  # here, because most brokers are alone
+        from ottla.replication.replica_manager.isr_changes import IsrChanges  # here, because most brokers are alone
 
         broker = self._broker
         return IsrChanges(

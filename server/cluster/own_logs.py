@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.replica_manager.loading import HostedPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.replication.control.topic_planner import TopicPlan
-    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.controller.topic_planner import TopicPlan
+    from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.settings.repository import ConfigRepository
     from ottla.wire.errors import KafkaError
 

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
     from ottla.replication.cluster.peers import Peer
     from ottla.replication.cluster.state import PartitionState, TopicState
-    from ottla.replication.control.control_batch import TopicPartition
-    from ottla.replication.control.elect_leaders import ElectionType
-    from ottla.replication.control.partition_states import PartitionStates
-    from ottla.replication.control.topic_planner import TopicPlan
-    from ottla.replication.hosting.isr_changes import IsrChanges
-    from ottla.replication.hosting.replica_control import ReplicaControl
+    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.controller.elect_leaders import ElectionType
+    from ottla.replication.controller.partition_states import PartitionStates
+    from ottla.replication.controller.topic_planner import TopicPlan
+    from ottla.replication.replica_manager.isr_changes import IsrChanges
+    from ottla.replication.replica_manager.replica_control import ReplicaControl
     from ottla.server.cluster.acl_store import AclStore
     from ottla.server.cluster.features import Features, Update
     from ottla.server.cluster.forwarding import ForwardingManager

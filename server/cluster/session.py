@@ -25,7 +25,7 @@ from ottla.replication.cluster.coordination import (
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.hosting.loading import HostedPartition
+    from ottla.replication.replica_manager.loading import HostedPartition
 
 
 class JoinProblem(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.administration import Administration
 from ottla.server.settings.changes import creation_texts
 from ottla.wire.errors import KafkaError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.console import questions
 from ottla.server.console.learning_reader import Reader
 from ottla.server.console.partitioning import partition_of_key

@@ -50,8 +50,8 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     WriteRefused,
 )
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage, Storage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination.journal import JOURNAL_NAME, NEXT_MULTI, Journal, JournalChange
 from ottla.server.coordination.tree import (
     EndSession,

@@ -34,10 +34,10 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import path_in
 from ottla.replication.log.storage import Storage, StorageFile
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.wire.checksum import crc32c
 
 logger = logging.getLogger("ottla.coordination")

@@ -1,6 +1,6 @@
 """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
 
-Behaviour: the table in `replication/control/alter_partition.py`. Whoever may not do a ClusterAction is
+Behaviour: the table in `replication/controller/alter_partition.py`. Whoever may not do a ClusterAction is
 CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTROLLER.
 """
 

@@ -2,7 +2,7 @@
 
 Behaviour
 * Only for those who may alter the cluster. To others the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
-* One result per partition; theory and errors are in `replication/control/reassignment.py`. A partition that comes twice counts as
+* One result per partition; theory and errors are in `replication/controller/reassignment.py`. A partition that comes twice counts as
   it was said last.
 * The answer goes out when the reassignment is begun. Moving the data goes on after that; ListPartitionReassignments tells
   of it.
@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.control.single_broker import check_reassignment
+from ottla.replication.controller.single_broker import check_reassignment
 from ottla.replication.slices import Slices
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
@@ -39,8 +39,8 @@ from ottla.wire.messages.alter_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.replication.control.control_batch import TopicPartition
-    from ottla.replication.control.topic_planner import TopicPlanner
+    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 

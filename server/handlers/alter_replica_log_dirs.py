@@ -2,7 +2,7 @@
 
 Behaviour
 * Only for those who may alter the cluster. To others every replica is CLUSTER_AUTHORIZATION_FAILED, as often as it is named.
-* What each replica is answered is the table in `replication/hosting/log_dir_moves.py`. NONE means that the move has begun, not that
+* What each replica is answered is the table in `replication/replica_manager/log_dir_moves.py`. NONE means that the move has begun, not that
   it is over: DescribeLogDirs tells of future replicas until they have taken over.
 * A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; one that exists without a replica here is
   REPLICA_NOT_AVAILABLE. Either way the directory is remembered for when the replica comes.

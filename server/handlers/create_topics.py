@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
-from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.gate.access import may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

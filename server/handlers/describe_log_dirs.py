@@ -32,10 +32,10 @@ from ottla.wire.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.hosting.future_replica import FutureReplica
-    from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.future_replica import FutureReplica
+    from ottla.replication.replica_manager.manager import ReplicaManager
 
 PARTITIONS_PER_SLICE = 1_000
 

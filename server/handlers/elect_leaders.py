@@ -2,7 +2,7 @@
 
 Behaviour
 * Only for those who may alter the cluster. To others every partition that they name is CLUSTER_AUTHORIZATION_FAILED.
-* One result per partition; errors are in `replication/control/elect_leaders.py`. A null list asks for all partitions: those for
+* One result per partition; errors are in `replication/controller/elect_leaders.py`. A null list asks for all partitions: those for
   which there is nothing to do are left out of the answer then.
 * A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
   timeout with REQUEST_TIMED_OUT.
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.replication.cluster.state import NO_LEADER
-from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.single_broker import election
+from ottla.replication.controller.elect_leaders import ElectionType
+from ottla.replication.controller.single_broker import election
 from ottla.replication.slices import Slices
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.access import refusal_on_cluster
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ottla.replication.cluster.state import ClusterState
-    from ottla.replication.control.control_batch import TopicPartition
+    from ottla.replication.controller.control_batch import TopicPartition
 
 Results = dict["TopicPartition", KafkaError | None]
 

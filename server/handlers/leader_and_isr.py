@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/hosting/replica_control.py`.
+"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/replica_manager/replica_control.py`.
 
 Behaviour
 * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.

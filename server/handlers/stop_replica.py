@@ -1,4 +1,4 @@
-"""StopReplica: the controller takes replicas from this broker; see `replication/hosting/replica_control.py`.
+"""StopReplica: the controller takes replicas from this broker; see `replication/replica_manager/replica_control.py`.
 
 Behaviour
 * Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.

@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller says who lives and who leads what; see `replication/hosting/replica_control.py`.
+"""UpdateMetadata: the controller says who lives and who leads what; see `replication/replica_manager/replica_control.py`.
 
 Behaviour
 * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.

@@ -14,7 +14,7 @@ from ottla.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import ClusterState
-    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.duty import Duty
     from ottla.server.http.routes import Routes

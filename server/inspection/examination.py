@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.replication.hosting.directories import CHECKPOINTS, NOT_OURS
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -39,6 +38,7 @@ from ottla.replication.log.names import (
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
 from ottla.replication.log.replacing import TEMPORARY_SUFFIX
 from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.replica_manager.directories import CHECKPOINTS, NOT_OURS
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.inspection.batches import BATCH_BYTES_MAX, FoundBatch, ReadOnlyFile, batches_of, offset_problem
 from ottla.server.inspection.dump import aborted_entries, base_offset_of, offset_entries, read_small, time_entries

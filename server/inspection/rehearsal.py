@@ -10,8 +10,8 @@ from typing import NamedTuple
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import Storage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.inspection.overlay import Change, OverlayStorage

@@ -28,9 +28,9 @@ from typing import IO, Any, Final, NamedTuple
 import trio
 
 from ottla import __version__
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.locks import open_to_lock
 from ottla.replication.log.storage import OsStorage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_child import Child

@@ -30,7 +30,7 @@ TOGETHER_S: Final = 0.25  # until all brokers have heard of it, and expect each 
 ABOUT_OTHERS: Final = tuple(
     f"ottla.{name}"
     for name in (
-        "cluster", "controller", "coordination", "fetcher", "groupcoord", "peers", "producer_ids", "replication.control", "transactions"
+        "cluster", "controller", "coordination", "fetcher", "groupcoord", "peers", "producer_ids", "replication.controller", "transactions"
     )
 )  # fmt: skip
 """Loggers that tell of other brokers."""

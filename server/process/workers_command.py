@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.replication import system
-from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.process.supervisor import Program, Supervisor
 from ottla.server.process.tree_keeper import keep_tree
 from ottla.server.process.worker import run_worker
@@ -39,10 +39,10 @@ TREE = "the coordination tree"
 NEEDED_AT_START = (
     "ottla.groupcoord.service",
     "ottla.groupcoord.transactions.producer_ids",
-    "ottla.replication.control.alter_partition",
-    "ottla.replication.control.elect_leaders",
-    "ottla.replication.following.fetcher",
-    "ottla.replication.hosting.isr_changes",
+    "ottla.replication.controller.alter_partition",
+    "ottla.replication.controller.elect_leaders",
+    "ottla.replication.fetcher.fetcher",
+    "ottla.replication.replica_manager.isr_changes",
     "ottla.replication.log.cleaner",
     "ottla.replication.partition.fetch_session",
     "ottla.server.coordination.served",

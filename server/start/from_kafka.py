@@ -36,7 +36,6 @@ from ottla.replication.cluster.kraft_metadata import (
     read_cluster_metadata,
 )
 from ottla.replication.cluster.state import TRANSACTION_STATE_TOPIC, is_internal_topic
-from ottla.replication.hosting.directories import FoundPartition, LogDirectoryProblem
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_offsets
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -51,6 +50,7 @@ from ottla.replication.log.names import (
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
 from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import LogDirectory, Storage
+from ottla.replication.replica_manager.directories import FoundPartition, LogDirectoryProblem
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.coordinators.producer_id_blocks import BLOCK_SIZE
 from ottla.server.settings.changes import GROUP_ID_LENGTH_MAX, GROUPS_MAX

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Delete, NoNode
 from ottla.replication.cluster.state import NO_TOPIC_ID
-from ottla.replication.hosting.directories import LogDirectoryProblem
-from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.log_dir_identities import check_journal
 from ottla.server.coordination.embedded import EmbeddedCoordination

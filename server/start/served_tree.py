@@ -13,7 +13,7 @@ from ottla.server.start.zookeeper_tree import PATIENCE_SHARE, hosted_on_disk
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
-    from ottla.replication.hosting.loading import HostedPartition
+    from ottla.replication.replica_manager.loading import HostedPartition
     from ottla.server.cluster.session import Session
     from ottla.server.settings.coordination_config import CoordinationConfig
 

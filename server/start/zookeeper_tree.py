@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.replication.cluster.state import NO_TOPIC_ID
-from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
 from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside

@@ -31,8 +31,8 @@ from ottla.replication.cluster.state import (
     TopicState,
 )
 from ottla.replication.config import LogConfig
-from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topic_planner import TopicPlan, TopicPlanner
+from ottla.replication.controller.elect_leaders import ElectionType
+from ottla.replication.controller.topic_planner import TopicPlan, TopicPlanner
 from ottla.server.cluster.administration import Administration
 from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.broker import Broker
 from ottla.server.serving import serve
 from ottla.server.settings.broker_config import load_config

@@ -17,7 +17,7 @@ from ottla.replication.cluster.coordination import Create, Delete, NoNode, SetDa
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
-from ottla.replication.control.control_batch import TopicPartition
+from ottla.replication.controller.control_batch import TopicPartition
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.shell import ControllerElection
 from ottla.server.coordination.memory import Link, MemoryCoordination, MemoryService

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.gate import access
 from ottla.server.gate.authorized_operations import (
     OPERATIONS,

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.dispatch import all_routes

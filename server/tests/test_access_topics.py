@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.auth.acls import Permission
 from ottla.server.cluster import settings_administration
 from ottla.server.gate.access import CLUSTER_NAME

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.config import LogConfig
-from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.tests.held_threads import Held
 from ottla.server.cluster import administration as administration_module

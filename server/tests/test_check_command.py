@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.checkpoints import encode_offsets
 from ottla.replication.log.storage import OsStorage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.commands import check
 from ottla.server.commands.cli import main
 from ottla.server.inspection.overlay import OverlayStorage

@@ -11,7 +11,7 @@ import trio.testing
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
 from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
-from ottla.replication.control.topic_planner import NewTopic, TopicPlan
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.server.cluster.administration import TOPICS_PER_TURN
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError

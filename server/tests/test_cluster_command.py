@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottla.replication.hosting.directories import LogDirectoryProblem
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.commands.cli import main
 from ottla.server.commands.given_settings import given_texts

@@ -10,8 +10,8 @@ import trio.testing
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
 from ottla.replication.cluster.state import PartitionState, TopicState
-from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.elect_leaders import ElectionType
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import all_routes, served_routes

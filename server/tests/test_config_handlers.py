@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers import incremental_alter_configs as incremental_handler
 from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.describe_configs import describe_configs

@@ -17,7 +17,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.state import PartitionState, TopicState
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.notices import EXPIRATION_MS
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
-from ottla.replication.control.elect_leaders import ElectionType
+from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState

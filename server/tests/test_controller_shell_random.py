@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Create, Delete, NodeExists, NoNode, SetData
-from ottla.replication.control.elect_leaders import ElectionType
+from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.server.tests.test_controller_shell import proposal
 from ottla.wire.errors import KafkaError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.broker import Broker
 from ottla.server.console.asking import ask
 from ottla.server.settings.broker_config import ConfigError, load_config

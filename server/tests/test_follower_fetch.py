@@ -17,7 +17,7 @@ from ottla.replication.cluster.state import (
     TopicState,
 )
 from ottla.replication.config import RACK_AWARE, ReplicationConfig
-from ottla.replication.following.throttle import Limit, ReplicationThrottle
+from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.replication.partition.partition import Partition

@@ -17,10 +17,10 @@ from ottla.replication.cluster.kraft_metadata import (
     PartitionImage,
     TopicImage,
 )
-from ottla.replication.hosting.directories import LogDirectoryProblem, hold_directories
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
+from ottla.replication.replica_manager.directories import LogDirectoryProblem, hold_directories
 from ottla.server.start import from_kafka
 from ottla.server.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
 from ottla.server.tests.administered import opened

@@ -8,7 +8,7 @@ import trio.testing
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import SetData
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers import describe_configs as describe_handler
 from ottla.server.handlers.alter_configs import alter_configs
 from ottla.server.handlers.list_config_resources import list_config_resources

@@ -18,7 +18,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks

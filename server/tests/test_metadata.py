@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers import metadata as module
 from ottla.server.net.long_answers import ANSWERS_MAX, LongAnswers
 from ottla.server.tests.administered import AdministeredBroker, opened

@@ -11,8 +11,8 @@ import trio.testing
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Check, CoordinationUnavailable, Create, Delete, Operation, SetData
-from ottla.replication.control.partition_states import FIRST_STATES_PER_WRITE
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import WRITES
 from ottla.server.cluster import administration, member

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import BrokerEndpoint, PartitionState
-from ottla.replication.control.control_batch import ControlBatch, Sender
-from ottla.replication.control.steps import at_once
+from ottla.replication.controller.control_batch import ControlBatch, Sender
+from ottla.replication.controller.steps import at_once
 from ottla.replication.system import IS_LINUX
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.peers import connection as peer_connection

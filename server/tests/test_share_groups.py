@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.gate.dispatch import all_routes
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode

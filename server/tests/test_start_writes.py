@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination

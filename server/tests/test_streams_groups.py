@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.streams_topics import StreamsTopics
 from ottla.server.gate.dispatch import all_routes
 from ottla.server.tests.administered import AdministeredBroker, opened

@@ -17,8 +17,8 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
-from ottla.replication.control import partition_states
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller import partition_states
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import (
     ERRNOS,

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
-from ottla.replication.control.topic_planner import NewTopic
+from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
 from ottla.server.handlers.delete_topics import delete_topics

@@ -23,8 +23,8 @@ from ottla.replication.cluster.coordination import (
     WriteRefused,
 )
 from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
-from ottla.replication.control.partition_states import FIRST_STATES_PER_WRITE
-from ottla.replication.control.topic_planner import TopicPlan
+from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
+from ottla.replication.controller.topic_planner import TopicPlan
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -15,9 +15,9 @@ import pytest
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, SessionExpired, WriteRefused
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import OsFile
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination import serving
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import JOURNAL_NAME, TEMPORARY_NAME

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.storage import OsStorage
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination.local_sockets import listening
 from ottla.server.settings.worker_places import tree_socket
 from ottla.server.start import looking_again, worker_folders

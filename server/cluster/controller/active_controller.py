@@ -31,10 +31,10 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import BrokerRegistration, PartitionState, TopicState
-from ottla.replication.control.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
-from ottla.replication.control.topic_planner import TopicPlan
+from ottla.replication.controller.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
+from ottla.replication.controller.topic_planner import TopicPlan
 from ottla.replication.slices import Slices
 from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels, deleted_replicas
@@ -50,8 +50,8 @@ from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
 
 if TYPE_CHECKING:
-    from ottla.replication.control.elect_leaders import ElectionType
-    from ottla.replication.control.reassignment import Targets
+    from ottla.replication.controller.elect_leaders import ElectionType
+    from ottla.replication.controller.reassignment import Targets
     from ottla.server.cluster.features import Update
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -308,7 +308,9 @@ class ActiveController:
             await trio.sleep(self._config().replication.leader_imbalance_check_interval_seconds)
 
     async def _balance(self) -> None:
-        from ottla.replication.control.elect_leaders import balance_leaders  # here, because it is not needed to start
+        from ottla.replication.controller.elect_leaders import (
+            balance_leaders,
+        )  # here, because it is not needed to start
 
         percentage = self._config().replication.leader_imbalance_per_broker_percentage
         await self._carry_out(lambda: balance_leaders(self.states, percentage))
@@ -516,7 +518,7 @@ class ActiveController:
     async def _look_at_preferred_elections(self) -> None:
         partitions = await self._reader.preferred_elections()
         if partitions is not None:
-            from ottla.replication.control.elect_leaders import ElectionType
+            from ottla.replication.controller.elect_leaders import ElectionType
 
             await self._elect_leaders(ElectionType.PREFERRED, partitions)
             await self._tree.delete([znodes.PREFERRED_ELECTION])
@@ -540,7 +542,7 @@ class ActiveController:
         return await self._writer.carry_out(decide)
 
     async def _alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        from ottla.replication.control.alter_partition import judge, respond
+        from ottla.replication.controller.alter_partition import judge, respond
 
         outcome = await self._carry_out(lambda: judge(self.states, request, version))
         return respond(self.states, request, outcome.decision)
@@ -554,7 +556,7 @@ class ActiveController:
     async def _elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> Outcomes:
-        from ottla.replication.control.elect_leaders import elect_leaders
+        from ottla.replication.controller.elect_leaders import elect_leaders
 
         wanted = [name for name, _ in self.states.partitions()] if partitions is None else list(partitions)
         outcomes: Outcomes = {}
@@ -571,7 +573,7 @@ class ActiveController:
         return outcomes
 
     async def _reassign(self, targets: Targets, allow_replication_factor_change: bool) -> Outcomes:
-        from ottla.replication.control.reassignment import plan_reassignments
+        from ottla.replication.controller.reassignment import plan_reassignments
 
         outcomes: Outcomes = {}
         for part in _parts(list(targets)):

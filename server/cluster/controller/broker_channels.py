@@ -15,7 +15,7 @@ import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.cluster.state import BrokerRegistration
-from ottla.replication.control.control_batch import ControlRequest, TopicPartition
+from ottla.replication.controller.control_batch import ControlRequest, TopicPartition
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest

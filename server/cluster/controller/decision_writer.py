@@ -28,11 +28,11 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TOPICS
-from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import Change, Decision, NodeRemoval, StateChange
-from ottla.replication.control.partition_states import PartitionStates
-from ottla.replication.control.partition_table import ControlledTopic
-from ottla.replication.control.steps import Steps
+from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
+from ottla.replication.controller.decisions import Change, Decision, NodeRemoval, StateChange
+from ottla.replication.controller.partition_states import PartitionStates
+from ottla.replication.controller.partition_table import ControlledTopic
+from ottla.replication.controller.steps import Steps
 from ottla.replication.slices import Slices
 from ottla.server.cluster.controller.tree import ControllerTree
 from ottla.server.cluster.controller.tree_reader import TreeReader

@@ -37,7 +37,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Node
     from ottla.replication.cluster.state import BrokerRegistration
-    from ottla.replication.control.partition_states import PartitionStates
+    from ottla.replication.controller.partition_states import PartitionStates
     from ottla.server.cluster.controller.tree import ControllerTree
 
 logger = logging.getLogger("ottla.controller")

@@ -37,7 +37,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.cluster.state import NO_CONTROLLER, BrokerRegistration
-from ottla.replication.control.partition_states import Leads, leads_nothing
+from ottla.replication.controller.partition_states import Leads, leads_nothing
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed
 

@@ -17,13 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.replication.cluster.coordination import TooLarge, WriteRefused
-from ottla.replication.control.decisions import Decision
-from ottla.replication.control.partition_states import FIRST_STATES_PER_WRITE, PartitionStates
+from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE, PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.state import TopicState
-    from ottla.replication.control.topic_planner import TopicPlan
+    from ottla.replication.controller.topic_planner import TopicPlan
     from ottla.server.cluster.controller.decision_writer import DecisionWriter
     from ottla.server.cluster.controller.events import Action
 

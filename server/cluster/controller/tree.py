@@ -28,7 +28,7 @@ from ottla.replication.cluster.coordination import (
     SetData,
     WriteRefused,
 )
-from ottla.replication.control.decisions import OPERATIONS_PER_MULTI
+from ottla.replication.controller.decisions import OPERATIONS_PER_MULTI
 
 T = TypeVar("T")
 

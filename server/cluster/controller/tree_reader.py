@@ -16,7 +16,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Node, NoNode, SetData
 from ottla.replication.cluster.state import BrokerRegistration
 from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
-from ottla.replication.control.control_batch import TopicPartition
+from ottla.replication.controller.control_batch import TopicPartition
 from ottla.server.cluster.controller.tree import ControllerTree
 
 logger = logging.getLogger("ottla.controller")

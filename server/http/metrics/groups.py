@@ -17,7 +17,7 @@ from ottla.server.http.metrics.exposition import GAUGE, Exposition, Family, esca
 if TYPE_CHECKING:
     from ottla.groupcoord.groups.offsets.committed import TopicOffsets
     from ottla.groupcoord.service import GroupCoordinator
-    from ottla.replication.hosting.manager import ReplicaManager
+    from ottla.replication.replica_manager.manager import ReplicaManager
 
     class Port(Protocol):
         """What is needed of the broker here."""

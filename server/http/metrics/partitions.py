@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family
 
 if TYPE_CHECKING:
-    from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
 
     class Port(Protocol):

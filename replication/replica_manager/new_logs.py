@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import trio
 
 from ottla.replication.cluster.state import NO_TOPIC_ID
-from ottla.replication.hosting.loading import HostedPartition, has_records
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.names import (
     DELETE_MARK,
@@ -27,6 +26,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory
+from ottla.replication.replica_manager.loading import HostedPartition, has_records
 from ottla.wire.errors import KafkaError, bare
 
 logger = logging.getLogger("ottla.replication")

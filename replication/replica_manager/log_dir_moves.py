@@ -27,8 +27,7 @@ from typing import Any
 
 import trio
 
-from ottla.replication.following.throttle import ReplicationThrottle
-from ottla.replication.hosting.future_replica import FutureReplica
+from ottla.replication.fetcher.throttle import ReplicationThrottle
 from ottla.replication.log.names import (
     DELETE_MARK,
     DIRECTORY_NAME_LENGTH_MAX,
@@ -40,6 +39,7 @@ from ottla.replication.log.names import (
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.future_replica import FutureReplica
 from ottla.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.replication")

@@ -35,18 +35,7 @@ import trio
 from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster.state import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.following.throttle import ReplicationThrottle
-from ottla.replication.hosting.catalogue import Catalogue
-from ottla.replication.hosting.checkpointing import CheckpointWriter, NotedLog
-from ottla.replication.hosting.directories import HeldDirectory, OffsetCheckpoints
-from ottla.replication.hosting.flusher import Flusher
-from ottla.replication.hosting.held_directories import HeldDirectories
-from ottla.replication.hosting.housekeeping import Housekeeping
-from ottla.replication.hosting.loading import HostedPartition, LoadPlan, load_logs, plan_loads
-from ottla.replication.hosting.log_dir_moves import LogDirMoves
-from ottla.replication.hosting.new_logs import MadeLog, NewLogs
-from ottla.replication.hosting.removals import Removals
-from ottla.replication.hosting.repairing import Repairer
+from ottla.replication.fetcher.throttle import ReplicationThrottle
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
@@ -57,6 +46,17 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
+from ottla.replication.replica_manager.catalogue import Catalogue
+from ottla.replication.replica_manager.checkpointing import CheckpointWriter, NotedLog
+from ottla.replication.replica_manager.directories import HeldDirectory, OffsetCheckpoints
+from ottla.replication.replica_manager.flusher import Flusher
+from ottla.replication.replica_manager.held_directories import HeldDirectories
+from ottla.replication.replica_manager.housekeeping import Housekeeping
+from ottla.replication.replica_manager.loading import HostedPartition, LoadPlan, load_logs, plan_loads
+from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
+from ottla.replication.replica_manager.new_logs import MadeLog, NewLogs
+from ottla.replication.replica_manager.removals import Removals
+from ottla.replication.replica_manager.repairing import Repairer
 from ottla.replication.slices import Slices
 from ottla.replication.turns_by_name import TurnsByName
 from ottla.wire.errors import ErrorCode, KafkaError

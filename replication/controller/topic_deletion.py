@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ottla.replication.cluster.state import PartitionState
-from ottla.replication.control.control_batch import (
+from ottla.replication.controller.control_batch import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     ControlBatch,
     TopicPartition,
 )
-from ottla.replication.control.decisions import OPERATIONS_PER_MULTI, NodeRemoval
+from ottla.replication.controller.decisions import OPERATIONS_PER_MULTI, NodeRemoval
 
 
 class TopicDeletions:

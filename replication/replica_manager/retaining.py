@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from ottla.replication.hosting.repairing import Repairer
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.partition.partition import Partition
+from ottla.replication.replica_manager.repairing import Repairer
 from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
 

@@ -39,7 +39,7 @@ from ottla.replication.cluster.znodes import MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode
 from ottla.wire.schema import ZERO_UUID
 
-logger = logging.getLogger("ottla.replication.control")
+logger = logging.getLogger("ottla.replication.controller")
 
 T = TypeVar("T")
 

@@ -49,8 +49,8 @@ from ottla.replication.cluster.state import (
     is_internal_topic,
 )
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import (
+from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
+from ottla.replication.controller.decisions import (
     Change,
     Decision,
     NodeRemoval,
@@ -58,7 +58,7 @@ from ottla.replication.control.decisions import (
     TopicCreation,
     TopicExtension,
 )
-from ottla.replication.control.election import (
+from ottla.replication.controller.election import (
     after_loss,
     controlled_shutdown_election,
     is_complete,
@@ -67,8 +67,8 @@ from ottla.replication.control.election import (
     succeed,
     without_replica,
 )
-from ottla.replication.control.partition_table import PartitionTable, assigned_all
-from ottla.replication.control.steps import Steps
+from ottla.replication.controller.partition_table import PartitionTable, assigned_all
+from ottla.replication.controller.steps import Steps
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DELETIONS_PER_DECISION = 1_000  # topics

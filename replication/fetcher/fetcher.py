@@ -34,7 +34,7 @@ from zlib import crc32
 import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.following.replica_fetch import Following, ReplicaFetch, Throttle
+from ottla.replication.fetcher.replica_fetch import Following, ReplicaFetch, Throttle
 from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

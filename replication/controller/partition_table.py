@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
-from ottla.replication.control.control_batch import ControlBatch, TopicPartition
-from ottla.replication.control.decisions import (
+from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
+from ottla.replication.controller.decisions import (
     Change,
     Decision,
     StateChange,
@@ -19,7 +19,7 @@ from ottla.replication.control.decisions import (
     TopicCreation,
     TopicExtension,
 )
-from ottla.replication.control.topic_deletion import TopicDeletions
+from ottla.replication.controller.topic_deletion import TopicDeletions
 from ottla.wire.schema import ZERO_UUID
 
 

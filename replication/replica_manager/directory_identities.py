@@ -26,8 +26,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.replication.cluster.znodes import KnownDirectory
-from ottla.replication.hosting.directories import LogDirectoryProblem
 from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
 
 Known = Mapping[bytes, KnownDirectory]
 

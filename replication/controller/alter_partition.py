@@ -23,9 +23,9 @@ from collections.abc import Container
 from dataclasses import replace
 
 from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_PARTITION_EPOCH, RECOVERED, RECOVERING, PartitionState
-from ottla.replication.control.control_batch import TopicPartition
-from ottla.replication.control.decisions import Answer, Decision, StateChange
-from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.controller.control_batch import TopicPartition
+from ottla.replication.controller.decisions import Answer, Decision, StateChange
+from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, LogDirectoryProblem, OffsetCheckpoints
 from ottla.replication.log.names import (
     DELETE_MARK,
     FUTURE_MARK,
@@ -27,6 +26,12 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
+from ottla.replication.replica_manager.directories import (
+    FoundPartition,
+    HeldDirectory,
+    LogDirectoryProblem,
+    OffsetCheckpoints,
+)
 from ottla.wire.errors import bare
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
-from ottla.replication.control.control_batch import TopicPartition
-from ottla.replication.control.decisions import Answer, Decision, StateChange
-from ottla.replication.control.election import offline_election, preferred_election
-from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.controller.control_batch import TopicPartition
+from ottla.replication.controller.decisions import Answer, Decision, StateChange
+from ottla.replication.controller.election import offline_election, preferred_election
+from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
-from ottla.replication.control.control_batch import TopicPartition
-from ottla.replication.control.decisions import Answer, Change, Decision, StateChange
-from ottla.replication.control.election import offline_election, succeed
-from ottla.replication.control.partition_states import PartitionStates
+from ottla.replication.controller.control_batch import TopicPartition
+from ottla.replication.controller.decisions import Answer, Change, Decision, StateChange
+from ottla.replication.controller.election import offline_election, succeed
+from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]

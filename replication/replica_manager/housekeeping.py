@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.hosting.retaining import apply_retention
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from ottla.replication.replica_manager.retaining import apply_retention
 from ottla.replication.slices import Slices
 from ottla.wire.settings import DOUBLE_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
-    from ottla.replication.hosting.catalogue import Catalogue
-    from ottla.replication.hosting.checkpointing import CheckpointWriter
-    from ottla.replication.hosting.held_directories import HeldDirectories
-    from ottla.replication.hosting.log_dir_moves import LogDirMoves
-    from ottla.replication.hosting.repairing import Repairer
     from ottla.replication.log.cleaner import Cleanable, LogCleaner
     from ottla.replication.log.compaction import Limits
     from ottla.replication.log.storage import LogDirectory
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.catalogue import Catalogue
+    from ottla.replication.replica_manager.checkpointing import CheckpointWriter
+    from ottla.replication.replica_manager.held_directories import HeldDirectories
+    from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
+    from ottla.replication.replica_manager.repairing import Repairer
 
 logger = logging.getLogger("ottla.replication")
 

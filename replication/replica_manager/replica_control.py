@@ -46,11 +46,11 @@ from ottla.replication.cluster.state import (
     TopicState,
     is_internal_topic,
 )
-from ottla.replication.control.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
-from ottla.replication.hosting.controller_claims import Claim, ControllerClaims, KnownTopic
-from ottla.replication.hosting.loading import HostedPartition
+from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
+from ottla.replication.replica_manager.controller_claims import Claim, ControllerClaims, KnownTopic
+from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
@@ -72,10 +72,10 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
-    from ottla.replication.hosting.manager import ReplicaManager
     from ottla.replication.partition.partition import Partition
+    from ottla.replication.replica_manager.manager import ReplicaManager
 
-logger = logging.getLogger("ottla.replication.control")
+logger = logging.getLogger("ottla.replication.controller")
 
 NO_BROKER_EPOCH = -1
 NO_LEADER_EPOCH = -1

@@ -6,8 +6,8 @@ The checks and words are those of Apache Kafka's single node (its class Replicat
 from collections.abc import Sequence
 
 from ottla.replication.cluster.state import NO_LEADER, ClusterState
-from ottla.replication.control.elect_leaders import ElectionType
-from ottla.replication.control.topic_planner import TopicPlanner
+from ottla.replication.controller.elect_leaders import ElectionType
+from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import trio
 
-from ottla.replication.hosting.directories import CHECKPOINTS, HeldDirectory
 from ottla.replication.log.flush import EpochsJob, write_epochs
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -23,6 +22,7 @@ from ottla.replication.log.names import (
 )
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.reminders import Reminder
+from ottla.replication.replica_manager.directories import CHECKPOINTS, HeldDirectory
 from ottla.replication.slices import Slices
 
 logger = logging.getLogger("ottla.replication")

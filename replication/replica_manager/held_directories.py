@@ -7,9 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.hosting.directories import FoundPartition, HeldDirectory, hold_directories
-from ottla.replication.hosting.directory_identities import SeenDirectory
 from ottla.replication.log.names import FUTURE_MARK
+from ottla.replication.replica_manager.directories import FoundPartition, HeldDirectory, hold_directories
+from ottla.replication.replica_manager.directory_identities import SeenDirectory
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors

@@ -14,7 +14,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Check, Create, Delete, Operation, SetData
 from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.control.control_batch import ControlBatch, TopicPartition
+from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.wire.errors import KafkaError
 
 # ZooKeeper refuses a multi beyond jute.maxbuffer, 1 MB by default. The `DecisionWriter` halves a part that it refuses.
