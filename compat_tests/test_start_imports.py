@@ -36,7 +36,7 @@ NOT_ASKED_FOR = (
     "ottla.groupcoord.transactions.service",
     "ottla.groupcoord.transactions.shard",
     "ottla.server.cluster.streams_topics",
-    "ottla.server.asking.",
+    "ottla.server.client.",
     "ottla.server.auth.kerberos",
     "ottla.server.auth.oauth",
     "ottla.server.coordination.zookeeper",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.escaping import shown_text
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import reach
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.escaping import shown_text
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.options import reach
 from ottla.server.commands.outcome import EXIT_FAILED, EXIT_USAGE, fail
 
 EXIT_INTERRUPTED = 130

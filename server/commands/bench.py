@@ -6,15 +6,15 @@ import argparse
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.options import add_connection, add_json, count, wants_json
-from ottla.server.asking.tables import print_json, print_pairs
+from ottla.server.client.options import add_connection, add_json, count, wants_json
+from ottla.server.client.tables import print_json, print_pairs
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 from ottla.server.commands.produce import ACKS, CODECS
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
-    from ottla.server.asking.measuring import Load, Rate
+    from ottla.server.client.cluster import Cluster
+    from ottla.server.client.measuring import Load, Rate
 
 SIZE_MAX = 900_000
 
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
-    from ottla.server.asking.measuring import Load
-    from ottla.server.asking.topics import create_topic, delete_topic
+    from ottla.server.client.measuring import Load
+    from ottla.server.client.topics import create_topic, delete_topic
     from ottla.wire.compression import Compression
 
     load = Load(
@@ -80,9 +80,9 @@ def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _measured(cluster: Cluster, topic: str, load: Load, options: argparse.Namespace) -> dict[str, Any]:
-    from ottla.server.asking.measuring import measure_reading, measure_round_trips, measure_writing, percentile
-    from ottla.server.asking.progress import Progress
-    from ottla.server.asking.releases import release_of
+    from ottla.server.client.measuring import measure_reading, measure_round_trips, measure_writing, percentile
+    from ottla.server.client.progress import Progress
+    from ottla.server.client.releases import release_of
 
     [described] = cluster.topics([topic])
     begins = {(topic, each.partition_index): 0 for each in described.partitions}

@@ -7,16 +7,16 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import add_connection, count
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.options import add_connection, count
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
-    from ottla.server.asking.fetching import AtEnd, Fetching
-    from ottla.server.asking.offsets import Partition
-    from ottla.server.asking.printing import Printing
+    from ottla.server.client.cluster import Cluster
+    from ottla.server.client.fetching import AtEnd, Fetching
+    from ottla.server.client.offsets import Partition
+    from ottla.server.client.printing import Printing
 
 DESCRIPTION = """\
 Prints the records of topics, and goes on with new ones until Ctrl-C. Options are kcat's. On a terminal control characters in
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.asking.fetching import Batch, Fetching
-    from ottla.server.asking.offsets import READ_COMMITTED
-    from ottla.server.asking.places import begin_and_end, parse_bounds
-    from ottla.server.asking.progress import Progress
+    from ottla.server.client.fetching import Batch, Fetching
+    from ottla.server.client.offsets import READ_COMMITTED
+    from ottla.server.client.places import begin_and_end, parse_bounds
+    from ottla.server.client.progress import Progress
 
     isolation = READ_COMMITTED if options.isolation_level == "read_committed" else 0
     printing = _printing(options)
@@ -133,8 +133,8 @@ def _at_end(fetching: Fetching, at_end: AtEnd, ends: dict[Partition, int], optio
 
 
 def _printing(options: argparse.Namespace) -> Printing:
-    from ottla.server.asking.batch_printers import batch_printer
-    from ottla.server.asking.formats import (
+    from ottla.server.client.batch_printers import batch_printer
+    from ottla.server.client.formats import (
         json_printer,
         parse_format,
         raw_printer,
@@ -142,7 +142,7 @@ def _printing(options: argparse.Namespace) -> Printing:
         unescaped,
         usual_format,
     )
-    from ottla.server.asking.printing import Printing
+    from ottla.server.client.printing import Printing
 
     delimiter = unescaped(options.delimiter, "-D")
     if options.json:

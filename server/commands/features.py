@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.asking.failures import WrongUse
-from ottla.server.asking.options import add_connection, add_json, wants_json
-from ottla.server.asking.tables import print_json, print_line, print_table
+from ottla.server.client.failures import WrongUse
+from ottla.server.client.options import add_connection, add_json, wants_json
+from ottla.server.client.tables import print_json, print_line, print_table
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 from ottla.wire.messages.api_versions import ApiVersionsRequest
@@ -18,7 +18,7 @@ from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeatures
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
     from ottla.wire.messages.api_versions import ApiVersionsResponse
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

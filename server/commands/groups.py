@@ -6,9 +6,9 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.group_members import Member, members_of
-from ottla.server.asking.groups import (
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.group_members import Member, members_of
+from ottla.server.client.groups import (
     SHARE,
     WITHOUT_MEMBERS,
     commit,
@@ -18,9 +18,9 @@ from ottla.server.asking.groups import (
     list_groups,
     starts_of,
 )
-from ottla.server.asking.offsets import EARLIEST, LATEST, Partition, by_topic, offsets_at
-from ottla.server.asking.options import add_connection, add_json, wants_json
-from ottla.server.asking.tables import print_json, print_line, print_pairs, print_table
+from ottla.server.client.offsets import EARLIEST, LATEST, Partition, by_topic, offsets_at
+from ottla.server.client.options import add_connection, add_json, wants_json
+from ottla.server.client.tables import print_json, print_line, print_pairs, print_table
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 from ottla.wire.settings import parse_integer
@@ -28,7 +28,7 @@ from ottla.wire.settings import parse_integer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
 
 DESCRIPTION = """\
 Lists the groups of a cluster, tells how far one is behind, or resets what it has committed.

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import add_connection, client_settings, count
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.options import add_connection, client_settings, count
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
-    from ottla.server.asking.producing import Producing
+    from ottla.server.client.cluster import Cluster
+    from ottla.server.client.producing import Producing
     from ottla.wire.compression import Compression
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -85,9 +85,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.asking.idempotence import begun
-    from ottla.server.asking.producing import Producing
-    from ottla.server.asking.progress import Progress
+    from ottla.server.client.idempotence import begun
+    from ottla.server.client.producing import Producing
+    from ottla.server.client.progress import Progress
 
     topic, files = _topic_and_files(options)
     making = _Making(options)
@@ -123,8 +123,8 @@ def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
 
 def _source(files: list[str], options: argparse.Namespace, producing: Producing) -> Iterator[list[bytes]]:
     """Lists of records, each for one batch."""
-    from ottla.server.asking.formats import unescaped
-    from ottla.server.asking.records_in import RECORD_BYTES_MAX, records_in
+    from ottla.server.client.formats import unescaped
+    from ottla.server.client.records_in import RECORD_BYTES_MAX, records_in
 
     if files:
         for path in files:
@@ -164,7 +164,7 @@ def _limited(source: Iterator[list[bytes]], count_max: int | None) -> Iterator[l
 
 
 def _print(records: list[bytes], delimiter: bytes) -> None:
-    from ottla.server.asking.escaping import shown_bytes
+    from ottla.server.client.escaping import shown_bytes
 
     if sys.stdout.isatty():
         records = [shown_bytes(each).encode() for each in records]
@@ -176,8 +176,8 @@ class _Making:
     """Makes batches of records as the options say."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ottla.server.asking.encoding import header_block, nullable
-        from ottla.server.asking.formats import unescaped
+        from ottla.server.client.encoding import header_block, nullable
+        from ottla.server.client.formats import unescaped
         from ottla.wire.compression import Compression
 
         self.delimiter = _not_empty(unescaped(options.delimiter, "-D"), "-D")
@@ -193,8 +193,8 @@ class _Making:
 
     def choose(self, producing: Producing) -> None:
         """Which partitions records may go to. AskingFailed if the one that is wanted is not there."""
-        from ottla.server.asking.partitioning import partition_of
-        from ottla.server.asking.producing import Spread
+        from ottla.server.client.partitioning import partition_of
+        from ottla.server.client.producing import Spread
 
         self._partitions = producing.partitions
         if self._partition >= 0:
@@ -208,7 +208,7 @@ class _Making:
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
         """A batch for each partition that gets some of these records, with their number."""
-        from ottla.server.asking.encoding import pairs_area, values_area
+        from ottla.server.client.encoding import pairs_area, values_area
 
         if self._key_delimiter is None and not (self._null and b"" in records):
             partition = self._spread.next()
@@ -220,13 +220,13 @@ class _Making:
         }
 
     def _batch(self, partition: int, area: bytes, count: int) -> tuple[bytes, int]:
-        from ottla.server.asking.encoding import NOBODY, batch_of
+        from ottla.server.client.encoding import NOBODY, batch_of
 
         producer = NOBODY if self._sequences is None else self._sequences.take(partition, count)
         return batch_of(area, count, time.time_ns() // 1_000_000, self._codec, producer), count
 
     def _by_partition(self, records: list[bytes]) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-        from ottla.server.asking.partitioning import partition_of
+        from ottla.server.client.partitioning import partition_of
 
         found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
         any_partition = self._spread.next()

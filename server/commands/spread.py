@@ -7,16 +7,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import add_connection, add_json, count, wants_json
-from ottla.server.asking.spread_plan import Impossible, Placed, plan_spread
-from ottla.server.asking.spreading import live_brokers, move, moving, placed_partitions
-from ottla.server.asking.tables import ids, print_json, print_line, print_table
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.options import add_connection, add_json, count, wants_json
+from ottla.server.client.spread_plan import Impossible, Placed, plan_spread
+from ottla.server.client.spreading import live_brokers, move, moving, placed_partitions
+from ottla.server.client.tables import ids, print_json, print_line, print_table
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
 
 AT_ONCE = 50
 SHOWN_MAX = 3

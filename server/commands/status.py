@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.options import add_connection, add_json, wants_json
-from ottla.server.asking.releases import release_of
-from ottla.server.asking.tables import print_json, print_line, print_pairs, print_table
+from ottla.server.client.options import add_connection, add_json, wants_json
+from ottla.server.client.releases import release_of
+from ottla.server.client.tables import print_json, print_line, print_pairs, print_table
 from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 from ottla.server.settings.endpoint import host_and_port
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
     from ottla.wire.messages.metadata import MetadataResponse
 
 NAMED_MAX = 20

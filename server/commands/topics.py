@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.options import add_connection, add_json, count, wants_json
-from ottla.server.asking.tables import ids, print_json, print_line, print_pairs, print_table
-from ottla.server.asking.topics import (
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.options import add_connection, add_json, count, wants_json
+from ottla.server.client.tables import ids, print_json, print_line, print_pairs, print_table
+from ottla.server.client.topics import (
     SERVERS_DEFAULT,
     create_topic,
     delete_topic,
@@ -20,7 +20,7 @@ from ottla.server.commands.asked import run_asking
 from ottla.server.commands.outcome import EXIT_OK
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
 
 DESCRIPTION = """\
 Lists the topics of a cluster, creates and deletes some, or tells all of some.

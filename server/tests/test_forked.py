@@ -34,7 +34,7 @@ def test_two_workers_give_different_topics_different_ids():
 
 # Who may use numbers that somebody can foretell, and for what.
 FORETOLD = {
-    "server/asking/cluster.py": "commands ask the brokers in any order",
+    "server/client/cluster.py": "commands ask the brokers in any order",
     "server/auth/oauth/login_tokens.py": "logins are renewed not all at the same moment",
     "server/commands/produce.py": "records without keys begin at any partition",
     "server/coordination/memory.py": "a simulation's seed",

@@ -1,6 +1,6 @@
 """What is said to a server that gives out tokens, and what its answer holds (RFC 6749, section 4.4); tokens that nobody signs. Sans-IO.
 
-For whoever asks in his own way: a broker (`retrieving.py`), or a command (`server/asking/oauth.py`). Neither secret nor token
+For whoever asks in his own way: a broker (`retrieving.py`), or a command (`server/client/oauth.py`). Neither secret nor token
 is ever in an error.
 """
 

@@ -8,9 +8,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.cluster import NotNow
-from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.spread_plan import Placed
+from ottla.server.client.cluster import NotNow
+from ottla.server.client.failures import AskingFailed
+from ottla.server.client.spread_plan import Placed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,7 +24,7 @@ from ottla.wire.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from ottla.server.asking.cluster import Cluster
+    from ottla.server.client.cluster import Cluster
 
 PREFERRED = 0  # ElectLeaders' type
 LOOK_AGAIN_S = 0.2

@@ -10,8 +10,8 @@ import os
 import select
 from collections.abc import Callable, Iterator
 
-from ottla.server.asking.encoding import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from ottla.server.asking.failures import AskingFailed
+from ottla.server.client.encoding import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from ottla.server.client.failures import AskingFailed
 
 PIECE_BYTES = 512 * 1024
 """Read at once where so much is there."""

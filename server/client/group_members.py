@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from ottla.server.asking.cluster import Cluster, only
-from ottla.server.asking.groups import Listed
-from ottla.server.asking.offsets import Partition
+from ottla.server.client.cluster import Cluster, only
+from ottla.server.client.groups import Listed
+from ottla.server.client.offsets import Partition
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment

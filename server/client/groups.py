@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.server.asking.cluster import Cluster, only
-from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.offsets import LATEST, Partition, by_topic, offsets_at
+from ottla.server.client.cluster import Cluster, only
+from ottla.server.client.failures import AskingFailed
+from ottla.server.client.offsets import LATEST, Partition, by_topic, offsets_at
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,

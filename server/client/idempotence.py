@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.connection import BrokerConnection
-from ottla.server.asking.failures import WrongUse
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.connection import BrokerConnection
+from ottla.server.client.failures import WrongUse
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

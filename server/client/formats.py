@@ -15,8 +15,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.server.asking.escaping import shown_bytes, shown_text
-from ottla.server.asking.failures import WrongUse
+from ottla.server.client.escaping import shown_bytes, shown_text
+from ottla.server.client.failures import WrongUse
 from ottla.wire.records import Record
 
 FIELDS = "sSRkKTtpoh"

@@ -12,17 +12,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.cluster import Cluster, NotNow, failed
-from ottla.server.asking.connection import ANSWER_TIMEOUT_S
-from ottla.server.asking.failures import AskingFailed, HungUp
+from ottla.server.client.cluster import Cluster, NotNow, failed
+from ottla.server.client.connection import ANSWER_TIMEOUT_S
+from ottla.server.client.failures import AskingFailed, HungUp
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.server.asking.connection import BrokerConnection
-    from ottla.server.asking.idempotence import Sequences
+    from ottla.server.client.connection import BrokerConnection
+    from ottla.server.client.idempotence import Sequences
 
 IN_FLIGHT_MAX = 5
 MAY_BE_WRITTEN = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)

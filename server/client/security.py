@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.asking.failures import WrongUse
+from ottla.server.client.failures import WrongUse
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.asking.oauth import TokenLogin
+    from ottla.server.client.oauth import TokenLogin
     from ottla.server.settings.jaas import JaasEntry
     from ottla.server.settings.sasl_config import PeerLoginConfig
     from ottla.server.settings.tls_config import TlsConfig
@@ -103,7 +103,7 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
         raise WrongUse(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
     jaas = _jaas(texts)
     if mechanism == OAUTHBEARER:
-        from ottla.server.asking.oauth import token_login
+        from ottla.server.client.oauth import token_login
 
         return token_login(texts, jaas, _context)
     # kcat's and rpk's names, which are shorter than Java's line.

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.asking.cluster import Cluster, parse_bootstrap
-from ottla.server.asking.connection import FIRST_BYTES_MAX, Address, BrokerConnection, connect
-from ottla.server.asking.failures import AskingFailed, HungUp, WrongUse
-from ottla.server.asking.releases import release_of
-from ottla.server.asking.security import Security, read_properties, security_of
+from ottla.server.client.cluster import Cluster, parse_bootstrap
+from ottla.server.client.connection import FIRST_BYTES_MAX, Address, BrokerConnection, connect
+from ottla.server.client.failures import AskingFailed, HungUp, WrongUse
+from ottla.server.client.releases import release_of
+from ottla.server.client.security import Security, read_properties, security_of
 from ottla.server.commands.cli import main
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.asking.cluster import Cluster, NotNow, failed
-from ottla.server.asking.connection import ANSWER_TIMEOUT_S, BrokerConnection
-from ottla.server.asking.escaping import say
-from ottla.server.asking.failures import AskingFailed, HungUp
-from ottla.server.asking.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, leaders_of, offsets_at
+from ottla.server.client.cluster import Cluster, NotNow, failed
+from ottla.server.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
+from ottla.server.client.escaping import say
+from ottla.server.client.failures import AskingFailed, HungUp
+from ottla.server.client.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, leaders_of, offsets_at
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

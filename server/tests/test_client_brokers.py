@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from ottla.server.asking import cluster as cluster_module
-from ottla.server.asking import fetching
-from ottla.server.asking import producing as producing_module
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.connection import Address
-from ottla.server.asking.encoding import batch_of, header_block, nullable, values_area
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.fetching import AtEnd, Batch, Fetching
-from ottla.server.asking.idempotence import Sequences, begun
-from ottla.server.asking.producing import Producing
-from ottla.server.asking.security import Security
+from ottla.server.client import cluster as cluster_module
+from ottla.server.client import fetching
+from ottla.server.client import producing as producing_module
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.connection import Address
+from ottla.server.client.encoding import batch_of, header_block, nullable, values_area
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.fetching import AtEnd, Batch, Fetching
+from ottla.server.client.idempotence import Sequences, begun
+from ottla.server.client.producing import Producing
+from ottla.server.client.security import Security
 from ottla.server.commands.cli import main
 from ottla.server.commands.status import status_of
 from ottla.wire.compression import Compression

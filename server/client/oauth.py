@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ottla.server.asking.failures import AskingFailed, WrongUse
 from ottla.server.auth.oauth.client import OAuthBearerClient
 from ottla.server.auth.oauth.token_files import read_token_file
 from ottla.server.auth.oauth.token_requests import (
@@ -30,6 +29,7 @@ from ottla.server.auth.oauth.token_requests import (
     token_of_answer,
     unsecured_token,
 )
+from ottla.server.client.failures import AskingFailed, WrongUse
 from ottla.server.settings.jaas import JaasEntry
 from ottla.server.settings.login_rules import ENDPOINT_NAME, HANDLERS, UNSECURED_OPTION, oauth_login
 from ottla.server.settings.oauth_config import OAUTHBEARER

@@ -6,9 +6,9 @@ import pytest
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.server.asking.cluster import Cluster, parse_bootstrap
-from ottla.server.asking.group_members import described
-from ottla.server.asking.security import Security
+from ottla.server.client.cluster import Cluster, parse_bootstrap
+from ottla.server.client.group_members import described
+from ottla.server.client.security import Security
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

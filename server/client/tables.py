@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.server.asking.escaping import shown_text
+from ottla.server.client.escaping import shown_text
 
 Cell = str | int | None
 

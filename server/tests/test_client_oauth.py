@@ -21,15 +21,15 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.asking import oauth
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.oauth import TokenLogin, checked
-from ottla.server.asking.security import security_of
 from ottla.server.auth.oauth.client import OAuthBearerClient
 from ottla.server.auth.oauth.client_first import decode_client_first
 from ottla.server.auth.oauth.token_requests import unsecured_token
 from ottla.server.auth.oauth.tokens import take_apart
 from ottla.server.auth.refusals import LoginFailed
+from ottla.server.client import oauth
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.oauth import TokenLogin, checked
+from ottla.server.client.security import security_of
 from ottla.server.commands.cli import main
 from ottla.server.settings.oauth_logins import UnsecuredLogin
 from ottla.server.tests.console_asking import running
@@ -232,7 +232,7 @@ def test_a_command_needs_no_package_and_for_a_file_no_http(monkeypatch: pytest.M
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     of_issuer("http://host/")
     program = (
-        "import sys; from ottla.server.asking.security import security_of\n"
+        "import sys; from ottla.server.client.security import security_of\n"
         "texts = dict(each.split('=', 1) for each in sys.argv[1:])\n"
         "assert security_of(texts).login.client(60).step(b'')\n"
         "print(*sorted({'trio', 'h11', 'ssl', 'http.client'} & sys.modules.keys()))"

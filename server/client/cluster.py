@@ -11,21 +11,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.server.asking.connection import (
+from ottla.server.client.connection import (
     ANSWER_TIMEOUT_S,
     PATIENCE_S,
     Address,
     BrokerConnection,
     connect,
 )
-from ottla.server.asking.escaping import say
-from ottla.server.asking.failures import AskingFailed, HungUp, WrongUse
+from ottla.server.client.escaping import say
+from ottla.server.client.failures import AskingFailed, HungUp, WrongUse
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from ottla.server.asking.security import Security
+    from ottla.server.client.security import Security
     from ottla.wire.messages.metadata import MetadataResponseTopic
     from ottla.wire.schema import Message
 

@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.asking.cluster import Cluster, NotNow, failed, only
-from ottla.server.asking.offsets import EARLIEST, LATEST, offsets_at
+from ottla.server.client.cluster import Cluster, NotNow, failed, only
+from ottla.server.client.offsets import EARLIEST, LATEST, offsets_at
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.encoding import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, batch_of, values_area
-from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.fetching import AtEnd, Batch, Fetching
-from ottla.server.asking.offsets import LATEST, Partition, by_topic, offsets_at
-from ottla.server.asking.producing import Producing
-from ottla.server.asking.progress import Progress
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.encoding import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, batch_of, values_area
+from ottla.server.client.failures import AskingFailed
+from ottla.server.client.fetching import AtEnd, Batch, Fetching
+from ottla.server.client.offsets import LATEST, Partition, by_topic, offsets_at
+from ottla.server.client.producing import Producing
+from ottla.server.client.progress import Progress
 from ottla.wire.compression import Compression
 
 PREPARED_MAX = 8

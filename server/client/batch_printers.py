@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from ottla.server.asking.formats import Format
+from ottla.server.client.formats import Format
 from ottla.wire.record_walk import read_varint, read_varlong
 from ottla.wire.records import RecordsSummary, wrap_int64
 

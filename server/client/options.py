@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from ottla.server.asking.cluster import Cluster, parse_bootstrap
-from ottla.server.asking.security import read_properties, security_of
+from ottla.server.client.cluster import Cluster, parse_bootstrap
+from ottla.server.client.security import read_properties, security_of
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"

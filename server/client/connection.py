@@ -19,8 +19,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.asking.escaping import say
-from ottla.server.asking.failures import AskingFailed, HungUp, NoAnswer, WrongUse
+from ottla.server.client.escaping import say
+from ottla.server.client.failures import AskingFailed, HungUp, NoAnswer, WrongUse
 from ottla.server.gate.dispatch import response_class_of
 from ottla.server.settings.endpoint import host_and_port
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -38,9 +38,9 @@ from ottla.wire.schema import Message, VersionRange
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.asking.oauth import TokenLogin
-    from ottla.server.asking.security import Security
     from ottla.server.auth.mechanism import ClientMechanism
+    from ottla.server.client.oauth import TokenLogin
+    from ottla.server.client.security import Security
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 CLIENT_ID = "ottla"

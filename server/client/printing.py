@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.server.asking.batch_printers import PADDING, BatchPrinter
-from ottla.server.asking.fetching import Batch, corrupt
-from ottla.server.asking.formats import Place, PrintRecord
+from ottla.server.client.batch_printers import PADDING, BatchPrinter
+from ottla.server.client.fetching import Batch, corrupt
+from ottla.server.client.formats import Place, PrintRecord
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, check_records, decode_records, records_area
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.failures import WrongUse
-from ottla.server.asking.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, offsets_at
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.failures import WrongUse
+from ottla.server.client.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, offsets_at
 from ottla.wire.settings import parse_integer
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.asking.cluster import Cluster
-from ottla.server.asking.failures import AskingFailed
-from ottla.server.asking.group_members import Member, Members, Task, assigned
-from ottla.server.asking.groups import commit, committed_of
+from ottla.server.client.cluster import Cluster
+from ottla.server.client.failures import AskingFailed
+from ottla.server.client.group_members import Member, Members, Task, assigned
+from ottla.server.client.groups import commit, committed_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned

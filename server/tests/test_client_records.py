@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.asking.batch_printers import batch_printer
-from ottla.server.asking.encoding import (
+from ottla.server.client.batch_printers import batch_printer
+from ottla.server.client.encoding import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
     batch_of,
@@ -20,10 +20,10 @@ from ottla.server.asking.encoding import (
     pairs_area,
     values_area,
 )
-from ottla.server.asking.escaping import SHOWN_BYTES_MAX, shown_bytes, shown_text
-from ottla.server.asking.failures import AskingFailed, WrongUse
-from ottla.server.asking.fetching import Batch, Fetching
-from ottla.server.asking.formats import (
+from ottla.server.client.escaping import SHOWN_BYTES_MAX, shown_bytes, shown_text
+from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.fetching import Batch, Fetching
+from ottla.server.client.formats import (
     FIELDS,
     Place,
     json_printer,
@@ -33,11 +33,11 @@ from ottla.server.asking.formats import (
     unescaped,
     usual_format,
 )
-from ottla.server.asking.partitioning import murmur2
-from ottla.server.asking.places import Bounds, parse_bounds
-from ottla.server.asking.printing import Printing
-from ottla.server.asking.progress import Progress
-from ottla.server.asking.records_in import batches, records_in
+from ottla.server.client.partitioning import murmur2
+from ottla.server.client.places import Bounds, parse_bounds
+from ottla.server.client.printing import Printing
+from ottla.server.client.progress import Progress
+from ottla.server.client.records_in import batches, records_in
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
@@ -165,7 +165,7 @@ def test_huge_values_are_cut_with_their_size():
 
 
 def test_progress_is_one_line_of_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("ottla.server.asking.progress.INTERVAL_S", 0.0)
+    monkeypatch.setattr("ottla.server.client.progress.INTERVAL_S", 0.0)
     quiet = Progress()  # stderr is no terminal
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     shown = Progress()
