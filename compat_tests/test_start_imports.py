@@ -25,14 +25,14 @@ NOT_ASKED_FOR = (
     "kazoo",
     "ottla.groupcoord.groups.consumer.",
     "ottla.groupcoord.groups.modern.",
-    "ottla.groupcoord.groups.share.",
-    "ottla.groupcoord.groups.streams.",
     "ottla.groupcoord.services.consumer",
-    "ottla.groupcoord.services.share",
-    "ottla.groupcoord.services.streams",
-    "ottla.groupcoord.share_state.service",
-    "ottla.groupcoord.share_state.shard",
-    "ottla.groupcoord.sharing.",
+    "ottla.groupcoord.share.coordinator.service",
+    "ottla.groupcoord.share.coordinator.shard",
+    "ottla.groupcoord.share.heartbeat",
+    "ottla.groupcoord.share.offset",
+    "ottla.groupcoord.share.part",
+    "ottla.groupcoord.share.service",
+    "ottla.groupcoord.streams.",
     "ottla.groupcoord.transactions.service",
     "ottla.groupcoord.transactions.shard",
     "ottla.server.cluster.streams_topics",
@@ -153,4 +153,4 @@ def test_a_restart_loads_what_its_records_need_and_no_more(telling):
     assert committed.offset == 1
     imported = telling.imported()
     assert {"ottla.groupcoord.groups.consumer.part", "ottla.groupcoord.transactions.shard"} <= imported
-    assert not any(each.startswith("ottla.groupcoord.groups.streams.") for each in imported)
+    assert not any(each.startswith("ottla.groupcoord.streams.") for each in imported)

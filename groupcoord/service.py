@@ -34,10 +34,10 @@ from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.groupcoord.services.consumer import ConsumerService
-    from ottla.groupcoord.services.share import ShareService
-    from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
-    from ottla.groupcoord.services.streams import StreamsService
     from ottla.groupcoord.services.transactional_offsets import TransactionalOffsetService
+    from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
+    from ottla.groupcoord.share.service import ShareService
+    from ottla.groupcoord.streams.service import StreamsService
 
 
 class GroupCoordinator:
@@ -94,14 +94,14 @@ class GroupCoordinator:
 
     @cached_property
     def share(self) -> ShareService:
-        from ottla.groupcoord.services.share import ShareService
+        from ottla.groupcoord.share.service import ShareService
 
         self._kinds.need(SHARE)
         return ShareService(self._shards, self._images, *self._share_ports())
 
     @cached_property
     def streams(self) -> StreamsService:
-        from ottla.groupcoord.services.streams import StreamsService
+        from ottla.groupcoord.streams.service import StreamsService
 
         self._kinds.need(STREAMS)
         return StreamsService(self._shards)

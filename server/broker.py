@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from ottla.groupcoord.runtime.ports import CommitVerifier
     from ottla.groupcoord.service import GroupCoordinator
-    from ottla.groupcoord.services.share_offsets import EndOffsets, SharePersister
-    from ottla.groupcoord.share_state.service import ShareCoordinator
+    from ottla.groupcoord.share.coordinator.service import ShareCoordinator
+    from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.log.storage import DirectoryLock, Storage
@@ -252,7 +252,7 @@ class Broker:
 
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
-        from ottla.groupcoord.share_state.service import ShareCoordinator
+        from ottla.groupcoord.share.coordinator.service import ShareCoordinator
         from ottla.server.coordinators.coordinator_log import share_state_topic
 
         config = self.configs.started_with.share_coordinator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
-    from ottla.groupcoord.share_state.service import ShareCoordinator
+    from ottla.groupcoord.share.coordinator.service import ShareCoordinator
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.cluster.state import ClusterState

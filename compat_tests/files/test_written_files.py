@@ -11,7 +11,12 @@ from compat_tests.files.conftest import DUMP
 from compat_tests.files.filling import CODECS, GROUPS, TOPICS
 
 from ottla.groupcoord.groups.kinds import every_kind
-from ottla.groupcoord.share_state.records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
+from ottla.groupcoord.share.coordinator.records import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
 from ottla.groupcoord.transactions.records import TransactionLogKey, TransactionLogValue
 from ottla.server.commands.cli import main
 from ottla.wire.compression import Compression

@@ -24,10 +24,10 @@ from ottla.groupcoord.groups.consumer.state import ConsumerState
 from ottla.groupcoord.groups.offsets.table import Offsets
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
-from ottla.groupcoord.sharing import acknowledging
-from ottla.groupcoord.sharing.in_flight import RecordState, Run
-from ottla.groupcoord.sharing.share_partition import SharePartition
-from ottla.groupcoord.sharing.share_state import ShareState
+from ottla.groupcoord.share.partition import acknowledging
+from ottla.groupcoord.share.partition.in_flight import RecordState, Run
+from ottla.groupcoord.share.partition.share_partition import SharePartition
+from ottla.groupcoord.share.partition.share_state import ShareState
 from ottla.replication.controller import election
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager

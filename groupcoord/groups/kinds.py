@@ -21,7 +21,7 @@ from ottla.wire.light_dataclass import light_dataclass
 
 @light_dataclass(frozen=True)
 class LateKind:
-    """A kind of groups whose code is loaded late: the folder of that name, whose part is `KIND`."""
+    """A kind of groups whose code is loaded late: the folder of that name in groupcoord/, whose part is `KIND`."""
 
     folder: str
     key_types: frozenset[int]
@@ -29,7 +29,7 @@ class LateKind:
 
     def kind(self) -> PartKind:
         """What it registers, once its code is loaded."""
-        kind: PartKind = import_module(f"ottla.groupcoord.groups.{self.folder}.part").KIND
+        kind: PartKind = import_module(f"ottla.groupcoord.{self.folder}.part").KIND
         return kind
 
     def load(self) -> None:
@@ -38,7 +38,7 @@ class LateKind:
 
 
 ALWAYS = (OFFSETS, CLASSIC)
-CONSUMER = LateKind("consumer", frozenset({3, 4, 5, 6, 7, 8, 16}))
+CONSUMER = LateKind("groups.consumer", frozenset({3, 4, 5, 6, 7, 8, 16}))
 SHARE = LateKind("share", frozenset({10, 11, 12, 13, 14, 15}))
 STREAMS = LateKind("streams", frozenset({17, 19, 20, 21, 22, 23}))
 LATE = (CONSUMER, SHARE, STREAMS)

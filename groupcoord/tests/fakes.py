@@ -14,7 +14,7 @@ from ottla.groupcoord.groups.metadata import TopicImage
 from ottla.groupcoord.groups.records import GroupRecord
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import GroupCoordinator
-from ottla.groupcoord.services.share_offsets import EndOffset
+from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import (
     delete_share_group_state,

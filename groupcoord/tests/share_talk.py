@@ -7,9 +7,9 @@ from typing import Any
 
 from ottla.groupcoord.group_settings import GroupSettings, settings_in_force
 from ottla.groupcoord.groups.shard import Shard
-from ottla.groupcoord.groups.share.group import ShareGroup
-from ottla.groupcoord.groups.share.initialization import PartitionsByTopic
-from ottla.groupcoord.groups.share.requests import (
+from ottla.groupcoord.share.group import ShareGroup
+from ottla.groupcoord.share.initialization import PartitionsByTopic
+from ottla.groupcoord.share.requests import (
     ConfirmDeletion,
     ConfirmPartitions,
     DescribeShareGroup,

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.acknowledging import AcknowledgementBatch
-from ottla.groupcoord.sharing.acquiring import Wish
-from ottla.groupcoord.sharing.fetched import AbortedTransaction, FetchedBatch
-from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
-from ottla.groupcoord.sharing.in_flight import NOBODY, Change, RecordState, StateBatch
-from ottla.groupcoord.sharing.share_partition import SharePartition, StateWrite
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.acknowledging import AcknowledgementBatch
+from ottla.groupcoord.share.partition.acquiring import Wish
+from ottla.groupcoord.share.partition.fetched import AbortedTransaction, FetchedBatch
+from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+from ottla.groupcoord.share.partition.in_flight import NOBODY, Change, RecordState, StateBatch
+from ottla.groupcoord.share.partition.share_partition import SharePartition, StateWrite
 from ottla.wire.errors import ErrorCode
 
 KEY = SharePartitionKey("group", b"t" * 16, 0)

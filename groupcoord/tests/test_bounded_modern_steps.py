@@ -8,14 +8,14 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.groups.records import KeyedRecord
-from ottla.groupcoord.groups.share import records as share_records
-from ottla.groupcoord.groups.share.part import ShareGroups
-from ottla.groupcoord.groups.share.requests import AskInitialized
-from ottla.groupcoord.groups.streams import records as streams_records
-from ottla.groupcoord.groups.streams import values
-from ottla.groupcoord.groups.streams.members import Member
-from ottla.groupcoord.groups.streams.part import StreamsGroups
-from ottla.groupcoord.groups.streams.tasks import AssignedTasks, Task, Tasks
+from ottla.groupcoord.share import records as share_records
+from ottla.groupcoord.share.part import ShareGroups
+from ottla.groupcoord.share.requests import AskInitialized
+from ottla.groupcoord.streams import records as streams_records
+from ottla.groupcoord.streams import values
+from ottla.groupcoord.streams.members import Member
+from ottla.groupcoord.streams.part import StreamsGroups
+from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, LargeGroups, Measured, names_of
 from ottla.groupcoord.tests.test_streams_groups import word_count

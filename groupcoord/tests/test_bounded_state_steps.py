@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share_state.service import BATCHES_MAX
+from ottla.groupcoord.share.coordinator.service import BATCHES_MAX
 from ottla.groupcoord.tests.fakes import FakeTopics
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, Measured
 from ottla.groupcoord.tests.test_share_coordinator import ShareCoordination

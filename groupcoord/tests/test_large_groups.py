@@ -29,10 +29,10 @@ from ottla.groupcoord.groups.consumer import rebalancing
 from ottla.groupcoord.groups.consumer.records import ConsumerGroupMemberMetadataKey
 from ottla.groupcoord.groups.limits import PIECE
 from ottla.groupcoord.groups.records import KeyedRecord
-from ottla.groupcoord.groups.share.records import ShareGroupMemberMetadataKey
-from ottla.groupcoord.groups.streams.values import StreamsGroupMemberMetadataKey
 from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
+from ottla.groupcoord.share.records import ShareGroupMemberMetadataKey
+from ottla.groupcoord.streams.values import StreamsGroupMemberMetadataKey
 from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, ConsumerConversation, all_partitions, snapshot
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination

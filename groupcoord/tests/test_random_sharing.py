@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.groupcoord.sharing.acknowledging import ACCEPT, GAP, REJECT, RELEASE, RENEW
-from ottla.groupcoord.sharing.in_flight import RecordState
+from ottla.groupcoord.share.partition.acknowledging import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.groupcoord.tests.sharing import MANY, Sharing, check
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -13,7 +13,7 @@ from ottla.groupcoord.groups.classic.records import (
 )
 from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
 from ottla.groupcoord.groups.records import RecordFormats
-from ottla.groupcoord.groups.share.records import FORMATS as SHARE_FORMATS
+from ottla.groupcoord.share.records import FORMATS as SHARE_FORMATS
 from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation

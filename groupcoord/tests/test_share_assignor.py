@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.groupcoord.groups.share.assignor import Assignment, assign
+from ottla.groupcoord.share.assignor import Assignment, assign
 
 A, B = b"a" * 16, b"b" * 16
 

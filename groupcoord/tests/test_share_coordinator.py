@@ -11,10 +11,10 @@ import trio.testing
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.turns import Turn
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.share_state.records import decode_record
-from ottla.groupcoord.share_state.service import BATCHES_MAX, ELEMENTS_PER_TURN, ShareCoordinator
-from ottla.groupcoord.share_state.shard import ShareStateShard
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import decode_record
+from ottla.groupcoord.share.coordinator.service import BATCHES_MAX, ELEMENTS_PER_TURN, ShareCoordinator
+from ottla.groupcoord.share.coordinator.shard import ShareStateShard
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.wire.answers import PendingAnswer

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.share import heartbeat
-from ottla.groupcoord.groups.share.initialization import KnownTopic
-from ottla.groupcoord.groups.share.records import (
+from ottla.groupcoord.share import heartbeat
+from ottla.groupcoord.share.initialization import KnownTopic
+from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
     ShareGroupMetadataKey,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.groupcoord.groups.share.requests import AskInitialized, ForgetShareTopics
+from ottla.groupcoord.share.requests import AskInitialized, ForgetShareTopics
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.share_talk import INTERVAL_MS, OTHER, TOPIC, ShareTalk, partitions_in
 from ottla.wire.errors import ErrorCode

@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.groupcoord.sharing import acknowledging
-from ottla.groupcoord.sharing.acknowledging import ACCEPT, GAP, REJECT, RELEASE, RENEW, RUNS_MAX, RUNS_SPARE
-from ottla.groupcoord.sharing.in_flight import DeadLetter, RecordState, StateBatch
-from ottla.groupcoord.sharing.share_partition import Phase, SharePartition
+from ottla.groupcoord.share.partition import acknowledging
+from ottla.groupcoord.share.partition.acknowledging import ACCEPT, GAP, REJECT, RELEASE, RENEW, RUNS_MAX, RUNS_SPARE
+from ottla.groupcoord.share.partition.in_flight import DeadLetter, RecordState, StateBatch
+from ottla.groupcoord.share.partition.share_partition import Phase, SharePartition
 from ottla.groupcoord.tests.sharing import KEY, Sharing, check
 from ottla.wire.errors import ErrorCode, KafkaError
 

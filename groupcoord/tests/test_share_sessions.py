@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.groupcoord.sharing import sessions as module
-from ottla.groupcoord.sharing.sessions import SessionKey, ShareSession, ShareSessions, TopicPartition
+from ottla.groupcoord.share.partition import sessions as module
+from ottla.groupcoord.share.partition.sessions import SessionKey, ShareSession, ShareSessions, TopicPartition
 from ottla.wire.errors import ErrorCode, KafkaError
 
 A, B = SessionKey("g", "a", "User:a"), SessionKey("g", "b", "User:b")

@@ -10,9 +10,9 @@ import pytest
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller, Outcome, Reply
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.share_state.records import SnapshotRecord, UpdateRecord, decode_record, encode_record
-from ottla.groupcoord.share_state.requests import (
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SnapshotRecord, UpdateRecord, decode_record, encode_record
+from ottla.groupcoord.share.coordinator.requests import (
     DeleteState,
     ForgetTopics,
     InitializeState,
@@ -21,8 +21,8 @@ from ottla.groupcoord.share_state.requests import (
     Request,
     WriteState,
 )
-from ottla.groupcoord.share_state.shard import RECORDS_PER_CALL, ShareStateShard
-from ottla.groupcoord.share_state.state import initial_snapshot
+from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareStateShard
+from ottla.groupcoord.share.coordinator.state import initial_snapshot
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_share_group_state import PartitionData, StateBatch
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.groupcoord.java_hashing import absolute_joined_hash, absolute_string_hash
-from ottla.groupcoord.share_state.keys import SharePartitionKey, parse_coordinator_key
-from ottla.groupcoord.share_state.records import (
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey, parse_coordinator_key
+from ottla.groupcoord.share.coordinator.records import (
     RecordedBatch,
     ShareSnapshotValue,
     ShareUpdateValue,

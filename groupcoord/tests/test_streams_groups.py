@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.groups.modern import describing as modern_describing
-from ottla.groupcoord.groups.streams import targets
-from ottla.groupcoord.groups.streams.group import StreamsGroup
-from ottla.groupcoord.groups.streams.heartbeat import Answered
-from ottla.groupcoord.groups.streams.part import DescribeStreamsGroup
-from ottla.groupcoord.groups.streams.status import Status
-from ottla.groupcoord.groups.streams.values import StreamsGroupMetadataKey, StreamsGroupTopologyKey
+from ottla.groupcoord.streams import targets
+from ottla.groupcoord.streams.group import StreamsGroup
+from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.part import DescribeStreamsGroup
+from ottla.groupcoord.streams.status import Status
+from ottla.groupcoord.streams.values import StreamsGroupMetadataKey, StreamsGroupTopologyKey
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.streams_group_heartbeat import (

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from ottla.groupcoord.groups.streams.internal_topics import ConfiguredTopology, configure
-from ottla.groupcoord.groups.streams.status import Status
-from ottla.groupcoord.groups.streams.topology import Topology
-from ottla.groupcoord.groups.streams.values import (
+from ottla.groupcoord.streams.internal_topics import ConfiguredTopology, configure
+from ottla.groupcoord.streams.status import Status
+from ottla.groupcoord.streams.topology import Topology
+from ottla.groupcoord.streams.values import (
     CopartitionGroup,
     StreamsGroupTopologyValue,
     Subtopology,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.groupcoord.groups.streams.members import Member, MemberState, member_state
-from ottla.groupcoord.groups.streams.reconciliation import reconcile
-from ottla.groupcoord.groups.streams.tasks import AssignedTasks, Task, Tasks
+from ottla.groupcoord.streams.members import Member, MemberState, member_state
+from ottla.groupcoord.streams.reconciliation import reconcile
+from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks
 from ottla.wire.errors import ErrorCode, KafkaError
 
 KAFKA = (Path(__file__).parent / "reconciliations_of_kafka.txt").read_text().splitlines()

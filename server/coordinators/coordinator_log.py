@@ -153,7 +153,9 @@ def offsets_topic(broker: Port, load_codecs: Callable[[], None]) -> InternalTopi
 
 def share_state_topic(broker: Port) -> InternalTopicLog:
     """`__share_group_state`, the log of the share coordinator."""
-    from ottla.groupcoord.share_state.records import load_codecs  # here, because most brokers have no share groups
+    from ottla.groupcoord.share.coordinator.records import (
+        load_codecs,  # here, because most brokers have no share groups
+    )
 
     return InternalTopicLog(
         broker,

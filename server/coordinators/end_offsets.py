@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.groupcoord.services.share_offsets import EndOffset, TopicPartition
+from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.log.time_search import TimestampedOffset

@@ -16,7 +16,7 @@ GROUPS_CODE: Final = (
 )
 
 
-SHARE_STATE_CODE: Final = ("ottla.groupcoord.share_state.service", "ottla.server.coordinators.coordinator_log")
+SHARE_STATE_CODE: Final = ("ottla.groupcoord.share.coordinator.service", "ottla.server.coordinators.coordinator_log")
 TRANSACTIONS_CODE: Final = (
     "ottla.groupcoord.transactions.service",
     "ottla.server.coordinators.coordinator_log",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.share_state.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, SHARE_GROUP_STATE_TOPIC
 from ottla.replication.slices import Slices

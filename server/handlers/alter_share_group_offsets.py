@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ottla.groupcoord.groups.kinds import SHARE
 from ottla.groupcoord.groups.limits import NAMED_MAX
-from ottla.groupcoord.groups.share.part import refused_alteration
+from ottla.groupcoord.share.part import refused_alteration
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may

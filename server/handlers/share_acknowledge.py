@@ -2,7 +2,7 @@
 
 Behaviour
 * The request goes on with the member's share session, or ends it with epoch -1: then what the member still holds is
-  released, after what it said here. It does not begin one (`groupcoord/sharing/sessions.py`).
+  released, after what it said here. It does not begin one (`groupcoord/share/partition/sessions.py`).
 * Each partition is acknowledged as a whole or not at all (`server/share/acknowledging.py`). The answer goes out when all is
   stored at the share coordinators.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.groupcoord.sharing.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.groupcoord.share.partition.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
@@ -36,7 +36,7 @@ from ottla.wire.messages.share_acknowledge import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.groupcoord.sharing.sessions import SessionKey
+    from ottla.groupcoord.share.partition.sessions import SessionKey
 
 RENEWAL_SINCE = 2
 

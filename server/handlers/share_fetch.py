@@ -1,9 +1,9 @@
 """ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
 
 Behaviour
-* A member has a session with each leader (`groupcoord/sharing/sessions.py`). Records come from the partitions of the
+* A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the partitions of the
   session, in an order that turns with every request. They belong to the member until it acknowledges or releases them,
-  or until its lock ends (`groupcoord/sharing/share_partition.py`).
+  or until its lock ends (`groupcoord/share/partition/share_partition.py`).
 * The request waits for records like a Fetch (`server/share/fetching.py`). MaxRecords and MaxBytes are for all partitions
   together; each may give its part of MaxBytes, and the first one batch more.
 * Acknowledgements count first, and their results come with the records (`server/share/acknowledging.py`). The first
@@ -23,8 +23,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, TopicPartition
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SessionKey,
+    ShareSession,
+    TopicPartition,
+)
 from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext

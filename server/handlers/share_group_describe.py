@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ottla.groupcoord.groups.kinds import SHARE
-from ottla.groupcoord.groups.share.describing import undescribed
+from ottla.groupcoord.share.describing import undescribed
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext

@@ -4,15 +4,15 @@ Behaviour
 * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.
 * Assignments are told when a member joins, names its topics, or its partitions have changed.
 * The client has to have the right to read the group and to describe all topics that it names.
-* What a heartbeat does to the group: `ottla.groupcoord.groups.share.heartbeat`.
+* What a heartbeat does to the group: `ottla.groupcoord.share.heartbeat`.
 """
 
 from collections.abc import Collection
 from functools import partial
 
 from ottla.groupcoord.groups.kinds import SHARE
-from ottla.groupcoord.groups.share.part import refused_heartbeat
-from ottla.groupcoord.services.share import MEMBER_ID_LENGTH_MAX
+from ottla.groupcoord.share.part import refused_heartbeat
+from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require

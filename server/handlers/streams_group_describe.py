@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ottla.groupcoord.groups.kinds import STREAMS
-from ottla.groupcoord.groups.streams.describing import undescribed
+from ottla.groupcoord.streams.describing import undescribed
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext

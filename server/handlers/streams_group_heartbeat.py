@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat: join, stay in or leave a streams group, whose tasks the broker assigns.
 
 Behaviour
-* What the group makes of a heartbeat: `ottla.groupcoord.groups.streams.heartbeat`.
+* What the group makes of a heartbeat: `ottla.groupcoord.streams.heartbeat`.
 * A topology that names Kafka's own topics, or names that no topic can have, is STREAMS_INVALID_TOPOLOGY.
 * The client has to have the rights to read the group and to describe all topics of the topology.
 * Internal topics that are missing are created after the answer (`ottla.server.cluster.streams_topics`). If one cannot be,
@@ -17,10 +17,10 @@ from itertools import islice
 from typing import Protocol
 
 from ottla.groupcoord.groups.kinds import STREAMS
-from ottla.groupcoord.groups.streams.heartbeat import Answered
-from ottla.groupcoord.groups.streams.requests import check_size, refused_heartbeat
-from ottla.groupcoord.groups.streams.status import Status
 from ottla.groupcoord.runtime.answers import then
+from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
+from ottla.groupcoord.streams.status import Status
 from ottla.replication.cluster.state import is_internal_topic, topic_name_problem
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups

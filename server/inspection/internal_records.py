@@ -39,7 +39,7 @@ def transactions_decoder(key: bytes | None, value: bytes | None) -> Shown:
 
 def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
     """Records of `__share_group_state`."""
-    from ottla.groupcoord.share_state import records
+    from ottla.groupcoord.share.coordinator import records
 
     formats: Formats = {
         records.SNAPSHOT_KEY: (records.ShareSnapshotKey, records.ShareSnapshotValue),

@@ -16,10 +16,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.acknowledging import REJECT, RENEW, RUNS_MAX, AcknowledgementBatch
-from ottla.groupcoord.sharing.in_flight import Change
-from ottla.groupcoord.sharing.sessions import TopicPartition
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.acknowledging import REJECT, RENEW, RUNS_MAX, AcknowledgementBatch
+from ottla.groupcoord.share.partition.in_flight import Change
+from ottla.groupcoord.share.partition.sessions import TopicPartition
 from ottla.server.share.leader_share import locks_now_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -13,7 +13,7 @@ from ottla.wire.messages.share_acknowledge import ShareAcknowledgeResponse
 from ottla.wire.messages.share_fetch import ShareFetchResponse
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.sharing.sessions import ShareSession, TopicPartition
+    from ottla.groupcoord.share.partition.sessions import ShareSession, TopicPartition
     from ottla.server.share.acknowledging import Result
     from ottla.server.share.fetching import Found
 

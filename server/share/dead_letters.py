@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
-from ottla.groupcoord.sharing.in_flight import DeadLetter
+from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.replication.reminders import Reminders
@@ -38,7 +38,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.records import Record, decode_records, encode_batch, encode_record, iter_batches
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
+    from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
     from ottla.replication.partition.partition import Partition
     from ottla.server.share.leader_share import LeaderShare
     from ottla.server.share.routed_persister import Background

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.groupcoord.sharing.acquiring import Wish
-from ottla.groupcoord.sharing.share_partition import Phase
+from ottla.groupcoord.share.partition.acquiring import Wish
+from ottla.groupcoord.share.partition.share_partition import Phase
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.slices import Slices
 from ottla.server.share.leader_share import LeaderShare, locks_now_ms
@@ -41,8 +41,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.groupcoord.sharing.fetched import AcquiredRecords
-    from ottla.groupcoord.sharing.sessions import TopicPartition
+    from ottla.groupcoord.share.partition.fetched import AcquiredRecords
+    from ottla.groupcoord.share.partition.sessions import TopicPartition
     from ottla.replication.log.storage import FileRegion
     from ottla.server.net.deadlines import Deadline
     from ottla.server.share.service import ShareGroups

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.share_partition import Phase, SharePartition, StateWrite
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.share_partition import Phase, SharePartition, StateWrite
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.replication.reminders import Reminders
 from ottla.replication.slices import Slices
@@ -36,8 +36,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
-    from ottla.groupcoord.sharing.in_flight import DeadLetter
+    from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+    from ottla.groupcoord.share.partition.in_flight import DeadLetter
     from ottla.replication.partition.partition import Partition
     from ottla.server.net.deadlines import Deadline, Deadlines
     from ottla.wire.messages.read_share_group_state import ReadShareGroupStateResponse

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groupcoord.sharing.fetched import AbortedTransaction, AcquiredRecords, FetchedBatch
+from ottla.groupcoord.share.partition.fetched import AbortedTransaction, AcquiredRecords, FetchedBatch
 from ottla.replication.log.storage import FileRegion
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
 from ottla.wire.control_batches import ControlType, control_type_id

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from ottla.groupcoord.sharing.in_flight import RecordState, StateBatch
-from ottla.groupcoord.sharing.share_partition import SharePartition, StateWrite
+from ottla.groupcoord.share.partition.in_flight import RecordState, StateBatch
+from ottla.groupcoord.share.partition.share_partition import SharePartition, StateWrite
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import read_share_group_state as reading

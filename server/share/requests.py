@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, Protocol
 
-from ottla.groupcoord.sharing.sessions import SessionKey, TopicPartition
+from ottla.groupcoord.share.partition.sessions import SessionKey, TopicPartition
 from ottla.server.fetch.rights import FetchRights
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

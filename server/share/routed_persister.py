@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share_state.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import SHARE_GROUP_STATE_TOPIC
 from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
-from ottla.groupcoord.sharing.in_flight import DeadLetter
-from ottla.groupcoord.sharing.sessions import ShareSession, ShareSessions
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+from ottla.groupcoord.share.partition.in_flight import DeadLetter
+from ottla.groupcoord.share.partition.sessions import ShareSession, ShareSessions
 from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.ports import HasDeadlines, HasPartitions, HasReplicas, HasSurroundings

@@ -11,8 +11,8 @@ import trio
 
 from ottla.groupcoord.config import SharePartitionConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.in_flight import RecordState
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.replication.cluster.state import (
     BrokerEndpoint,
     BrokerRegistration,

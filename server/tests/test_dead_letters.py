@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ottla.groupcoord.config import DeadLetterConfig
-from ottla.groupcoord.sharing.acknowledging import REJECT, RELEASE
+from ottla.groupcoord.share.partition.acknowledging import REJECT, RELEASE
 from ottla.replication.cluster.state import PartitionState, TopicState
 from ottla.replication.config import LogConfig
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log

@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.services.share_offsets import EndOffset
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.share_state.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.log.time_search import TimestampedOffset

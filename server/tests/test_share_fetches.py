@@ -9,12 +9,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
-from ottla.groupcoord.sharing.acknowledging import ACCEPT, RELEASE, RENEW
-from ottla.groupcoord.sharing.acquiring import Wish
-from ottla.groupcoord.sharing.fetched import FetchedBatch
-from ottla.groupcoord.sharing.sessions import SESSION_PARTITIONS_MAX, SessionKey, TopicPartition
-from ottla.groupcoord.sharing.share_partition import SharePartition
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.acknowledging import ACCEPT, RELEASE, RENEW
+from ottla.groupcoord.share.partition.acquiring import Wish
+from ottla.groupcoord.share.partition.fetched import FetchedBatch
+from ottla.groupcoord.share.partition.sessions import SESSION_PARTITIONS_MAX, SessionKey, TopicPartition
+from ottla.groupcoord.share.partition.share_partition import SharePartition
 from ottla.groupcoord.tests.steps import counted
 from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, idempotent, marker

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.groupcoord.share_state.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import (
     SHARE_GROUP_STATE_TOPIC,

@@ -1,7 +1,7 @@
 """Where a group begins, by share.auto.offset.reset; a group's settings by Kafka's names."""
 
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.sharing.group_settings import ShareGroupSettings
+from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
 from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.server.share.start_offsets import timestamp_of
 

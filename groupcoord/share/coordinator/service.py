@@ -1,0 +1,379 @@
+"""The share coordinator: what the leaders of share partitions, and the group coordinator, ask about their state.
+
+Each request of the wire speaks of many share partitions. Each of these is asked of the shard that its key falls to, and the
+answers are put together again. A share partition that comes twice is asked for twice, and the second answer counts.
+
+In the background redundant records are cut off, every share.coordinator.state.topic.prune.interval.ms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import trio
+
+from ottla.groupcoord.config import ShareCoordinatorConfig
+from ottla.groupcoord.java_hashing import absolute_joined_hash
+from ottla.groupcoord.runtime.answers import finished, gathered
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.forgetting import Forgetting
+from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.groupcoord.runtime.turns import Turn
+from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, in_parts
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import decode_record, encode_records
+from ottla.groupcoord.share.coordinator.requests import (
+    DeleteState,
+    ForgetTopics,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    WriteState,
+)
+from ottla.groupcoord.share.coordinator.shard import ShareStateShard, Topics
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+)
+from ottla.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateResult,
+)
+from ottla.wire.messages.read_share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+)
+from ottla.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryResult,
+)
+from ottla.wire.messages.write_share_group_state import (
+    PartitionData,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+)
+
+logger = logging.getLogger("ottla.groupcoord")
+
+ELEMENTS_PER_TURN = 500
+"""Of a request about very many topics, share partitions and batches so many are asked for together."""
+
+ELEMENTS_AT_ONCE = 50
+"""A request about more topics and share partitions gives others a turn in between: each may be an append of its own."""
+
+BATCHES_MAX = 10_000
+"""A share partition has at most so many records under way (group.share.max.partition.max.record.locks)."""
+
+BATCHES_PER_WRITE = 500
+"""What is more is written in parts."""
+
+SMALL_WRITE_BATCHES, SMALL_WRITE_NAME = 50, 255
+"""Writes of so much may share an append: as many as go into one then fit into a batch of the log."""
+
+SNAPSHOTS_ARE_RARE = 50
+
+
+class ShareStateLog(CoordinatorLog, Protocol):
+    """The partitions of the share state topic."""
+
+    def delete_records(self, partition: int, offset: int) -> None:
+        """Let a partition begin at an offset. Raises KafkaError where that cannot be done now."""
+
+
+class Api(NamedTuple):
+    """How a request of the wire is split, and its answer put together."""
+
+    verb: str
+    ask: Callable[[SharePartitionKey, Any], Any]
+    result: Callable[..., Any]
+    response: Callable[..., Any]
+    empty_topics_allowed: bool = False
+
+
+INITIALIZE = Api(
+    "initialize",
+    lambda key, data: InitializeState(key, data.state_epoch, data.start_offset),
+    InitializeStateResult,
+    InitializeShareGroupStateResponse,
+    empty_topics_allowed=True,
+)
+READ = Api("read", lambda key, data: ReadState(key, data.leader_epoch), ReadStateResult, ReadShareGroupStateResponse)
+WRITE = Api("write", WriteState, WriteStateResult, WriteShareGroupStateResponse)
+DELETE = Api("delete", lambda key, data: DeleteState(key), DeleteStateResult, DeleteShareGroupStateResponse)
+READ_SUMMARY = Api(
+    "read", lambda key, data: ReadSummary(key), ReadStateSummaryResult, ReadShareGroupStateSummaryResponse
+)
+
+
+APIS: Mapping[type, Api] = {
+    InitializeShareGroupStateRequest: INITIALIZE,
+    ReadShareGroupStateRequest: READ,
+    WriteShareGroupStateRequest: WRITE,
+    DeleteShareGroupStateRequest: DELETE,
+    ReadShareGroupStateSummaryRequest: READ_SUMMARY,
+}
+
+
+class ShareCoordinator:
+    """The share partitions of this broker's partitions of `__share_group_state`."""
+
+    def __init__(
+        self,
+        config: ShareCoordinatorConfig,
+        log: ShareStateLog,
+        topics: Topics,
+        *,
+        wall_clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._pruned: dict[PartitionRuntime[ShareStateShard], int] = {}
+        kind = ShardKind(
+            topic="the share state topic",
+            make=partial(ShareStateShard, config, topics),
+            encode=encode_records,
+            decode=decode_record,
+            may_overlap=self._is_small_write,
+            may_share_append=self._is_small_write,
+        )
+        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
+        self._forgetting = Forgetting(self._runtime, ForgetTopics)
+
+    def _is_small_write(self, request: object) -> bool:
+        """Whether a request only adds to what is known, and its record is short, too."""
+        return (
+            isinstance(request, WriteState)
+            and len(request.written.state_batches) <= SMALL_WRITE_BATCHES
+            and len(request.key.group_id) <= SMALL_WRITE_NAME
+            # Where every write is a snapshot, records are as long as what is known.
+            and self._config.share_coordinator_snapshot_update_records_per_snapshot >= SNAPSHOTS_ARE_RARE
+        )
+
+    def start_in(self, nursery: trio.Nursery) -> None:
+        """Load, answer and prune as long as the nursery lives. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        self._runtime.start_in(nursery)
+        nursery.start_soon(self._prune_regularly)
+
+    def on_election(self, partition: int) -> None:
+        """This broker leads a partition of the share state topic from now on."""
+        self._runtime.on_election(partition)
+
+    def on_resignation(self, partition: int) -> None:
+        """This broker no longer leads a partition of the share state topic."""
+        self._runtime.on_resignation(partition)
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """The partition of the share state topic whose leader coordinates the share partition."""
+        # Kafka's own formula, because brokers of both makes in one cluster have to agree on the coordinator.
+        # A request may name thousands of partitions for one long group.
+        return absolute_joined_hash(key.group_id, key.coordinator_key_end()) % self._log.partition_count()
+
+    # ------------------------------------------------------------------ requests
+
+    def initialize(
+        self, request: InitializeShareGroupStateRequest, *, api_version: int
+    ) -> Worked[Given[InitializeShareGroupStateResponse]]:
+        """Begin share partitions."""
+        return self._answer(INITIALIZE, request)
+
+    def read(
+        self, request: ReadShareGroupStateRequest, *, api_version: int
+    ) -> Worked[Given[ReadShareGroupStateResponse]]:
+        """All that is known of share partitions, for their new leaders."""
+        return self._answer(READ, request)
+
+    def write(
+        self, request: WriteShareGroupStateRequest, *, api_version: int
+    ) -> Worked[Given[WriteShareGroupStateResponse]]:
+        """Keep what has changed."""
+        return self._answer(WRITE, request)
+
+    def delete(
+        self, request: DeleteShareGroupStateRequest, *, api_version: int
+    ) -> Worked[Given[DeleteShareGroupStateResponse]]:
+        """Forget share partitions."""
+        return self._answer(DELETE, request)
+
+    def read_summary(
+        self, request: ReadShareGroupStateSummaryRequest, *, api_version: int
+    ) -> Worked[Given[ReadShareGroupStateSummaryResponse]]:
+        """Where share partitions start."""
+        return self._answer(READ_SUMMARY, request)
+
+    def refused(self, request: Any, error: ErrorCode) -> Worked[Any]:
+        """The answer to any of these requests that gives the same error to all share partitions."""
+        api = APIS[type(request)]
+        if _is_long(request.topics):
+            return self._refused_in_turns(api, request, error)
+        (asked,) = _parts(api, request)
+        return _response(api, [(each.key, each.refused(error)) for each in asked])
+
+    async def _refused_in_turns(self, api: Api, request: Any, error: ErrorCode) -> Any:
+        refused: list[tuple[SharePartitionKey, Any]] = []
+        for part in _parts(api, request):
+            refused += [(each.key, each.refused(error)) for each in part]
+            await trio.lowlevel.checkpoint()
+        return _response(api, refused)
+
+    def _answer(self, api: Api, request: Any) -> Worked[Given[Any]]:
+        if not request.group_id:
+            return api.response(results=[])
+        if _is_long(request.topics):
+            return self._answer_in_turns(api, request)
+        if not api.empty_topics_allowed and not all(topic.partitions for topic in request.topics):
+            return api.response(results=[])
+        (asked,) = _parts(api, request)
+
+        def respond(answers: list[Any]) -> Any:
+            return _response(api, zip([each.key for each in asked], answers, strict=True))
+
+        return gathered([self._ask(api, each) for each in asked], respond)
+
+    async def _answer_in_turns(self, api: Api, request: Any) -> Any:
+        if not api.empty_topics_allowed:
+            for start in range(0, len(request.topics), ELEMENTS_PER_TURN):
+                if not all(topic.partitions for topic in request.topics[start : start + ELEMENTS_PER_TURN]):
+                    return api.response(results=[])
+                await trio.lowlevel.checkpoint()
+        answered: list[tuple[SharePartitionKey, Any]] = []
+        turn = Turn()
+        for part in _parts(api, request):
+            # All of them are asked before one is awaited, so that their commits are waited for together.
+            answers = []
+            for each in part:
+                answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._ask(api, each))
+                await turn.give_way()
+            answered += zip([each.key for each in part], await finished(gathered(answers, list)), strict=True)
+            await trio.lowlevel.checkpoint()
+        return _response(api, answered)
+
+    async def _write_in_parts(self, write: WriteState) -> Any:
+        """A write of very many batches as several writes, which come to the same: of each offset the highest count is right.
+
+        The last one moves the start and the count of what is done with, so that these never say more than the batches do.
+        """
+        written = write.written
+        if len(written.state_batches) > BATCHES_MAX:
+            return write.refused(ErrorCode.INVALID_REQUEST, f"More than {BATCHES_MAX} state batches.")
+        *parts, last = in_parts(written.state_batches, BATCHES_PER_WRITE)
+        for batches in parts:
+            part = PartitionData(
+                partition=written.partition,
+                state_epoch=written.state_epoch,
+                leader_epoch=written.leader_epoch,
+                start_offset=NO_START_OFFSET,
+                state_batches=batches,
+            )
+            answer = await finished(self._ask(WRITE, WriteState(write.key, part)))
+            if answer.error_code:
+                return answer
+            await trio.lowlevel.checkpoint()
+        written.state_batches = last
+        return await finished(self._ask(WRITE, write))
+
+    def _ask(self, api: Api, asked: Any) -> Given[Any]:
+        """Ask the shard of one share partition."""
+
+        def refuse(error: ErrorCode) -> Any:
+            return asked.refused(error, f"Unable to {api.verb} share group state: {error.message}")
+
+        try:
+            return self._partition_of(asked.key).submit(asked, WaitingCaller(refuse))
+        except KafkaError as error:
+            return refuse(error.code)
+
+    def _partition_of(self, key: SharePartitionKey) -> PartitionRuntime[ShareStateShard]:
+        if not self._runtime.is_running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        found = self._runtime.partition(self.partition_for(key))
+        if found is None or self._runtime.is_suspended:
+            # A fenced broker may have been replaced without knowing it, so it says nothing.
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return found
+
+    # ------------------------------------------------------------------ deleted topics
+
+    async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        """Forget the share partitions of deleted topics: name -> topic id."""
+        await self._forgetting.forget(frozenset(topics.values()))
+
+    # ------------------------------------------------------------------ pruning
+
+    async def _prune_regularly(self) -> None:
+        while True:
+            await trio.sleep(self._config.share_coordinator_state_topic_prune_interval_ms / 1000)
+            led = self._runtime.partitions()
+            self._pruned = {each: offset for each, offset in self._pruned.items() if each in led}
+            for partition in led:
+                self._prune(partition)
+                await trio.lowlevel.checkpoint()
+
+    def _prune(self, partition: PartitionRuntime[ShareStateShard]) -> None:
+        """Cut off what is redundant in a partition. What cannot be cut off now is cut off another time."""
+        if partition.absent or self._runtime.is_suspended:
+            return
+        try:
+            offset = partition.shard(self._runtime.now_ms()).redundant_end_offset()
+            if offset is not None and offset != self._pruned.get(partition):
+                self._log.delete_records(partition.partition, offset)
+                self._pruned[partition] = offset
+        except KafkaError as error:
+            logger.warning("partition %d of the share state topic is not pruned: %s", partition.partition, error)
+
+
+def _is_long(topics: Iterable[Any]) -> bool:
+    """Whether there is more to do than may be done at once."""
+    count = work = 0
+    for topic in topics:
+        count += 1
+        for partition in topic.partitions:
+            count += 1
+            work += _work_of(partition)
+            if work > ELEMENTS_PER_TURN:
+                return True
+    return count > ELEMENTS_AT_ONCE
+
+
+def _is_long_write(asked: Any) -> bool:
+    return isinstance(asked, WriteState) and len(asked.written.state_batches) > BATCHES_PER_WRITE
+
+
+def _work_of(partition: Any) -> int:
+    return 1 + len(getattr(partition, "state_batches", ()))
+
+
+def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
+    """What is asked of each share partition, in lists that may be worked on at once; one list if the request is short."""
+    part: list[Any] = []
+    work = 0
+    for topic in request.topics:
+        for data in topic.partitions:
+            part.append(api.ask(SharePartitionKey(request.group_id, topic.topic_id, data.partition), data))
+            work += _work_of(data)
+            if work >= ELEMENTS_PER_TURN:
+                yield part
+                part, work = [], 0
+    yield part
+
+
+def _response(api: Api, answered: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
+    """The answers by topic, each share partition once."""
+    topics: dict[bytes, dict[int, Any]] = {}
+    for key, result in answered:
+        topics.setdefault(key.topic_id, {})[key.partition] = result
+    results = [
+        api.result(topic_id=topic_id, partitions=list(partitions.values())) for topic_id, partitions in topics.items()
+    ]
+    return api.response(results=results)

@@ -1,0 +1,245 @@
+"""DescribeShareGroupOffsets: where the share partitions of groups start, and how much of them is left to be read.
+
+The share coordinator knows the starts, whoever coordinates the group. What it does not know, or does not say, has no start:
+that is no error. What is left (the lag) counts from the end of the partition, which its leader knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import trio
+
+from ottla.groupcoord.groups.limits import NAMED_MAX
+from ottla.groupcoord.groups.metadata import TopicImages
+from ottla.groupcoord.services.rights import OffsetRights
+from ottla.groupcoord.services.shards import GroupShards
+from ottla.groupcoord.share.offsets import NO_TOPIC_ID
+from ottla.groupcoord.share.requests import AskInitialized
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
+from ottla.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from ottla.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
+from ottla.wire.messages.read_share_group_state_summary import (
+    PartitionData,
+    PartitionResult,
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    ReadStateSummaryData,
+)
+
+NO_START = NO_COUNT = NO_LAG = -1
+NO_EPOCH = 0
+NAMES_PER_TURN = 200
+
+TopicPartition = tuple[str, int]
+
+
+class EndOffset(NamedTuple):
+    """Where a partition ends for readers, or why nobody can say."""
+
+    offset: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+class SharePersister(Protocol):
+    """The way to the share coordinators. They answer for every partition, in the end with an error."""
+
+    async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse: ...
+
+    async def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse: ...
+
+    async def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse: ...
+
+
+class EndOffsets(Protocol):
+    """The way to the leaders of partitions."""
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
+        """Where these end; those of which nothing is known may be missing."""
+
+
+class ShareOffsets:
+    """See the module's docstring."""
+
+    def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
+        self._shards = shards
+        self._images = images
+        self._persister = persister
+        self._ends = ends
+
+    async def describe(
+        self, request: DescribeShareGroupOffsetsRequest, rights: OffsetRights | None = None
+    ) -> DescribeShareGroupOffsetsResponse:
+        groups = []
+        for group in request.groups:
+            if rights is not None and not rights.may_describe(group.group_id):
+                groups.append(_group(group.group_id, [], ErrorCode.GROUP_AUTHORIZATION_FAILED, is_told=False))
+            else:
+                groups.append(await self._describe(group, rights))
+            # A group about which nothing is asked takes no wait.
+            await trio.lowlevel.checkpoint()
+        return DescribeShareGroupOffsetsResponse(groups=groups)
+
+    async def _describe(
+        self, group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None
+    ) -> DescribeShareGroupOffsetsResponseGroup:
+        unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
+        if sum([1 + len(topic.partitions) for topic in group.topics or ()]) > NAMED_MAX:
+            return _group(group.group_id, [], ErrorCode.INVALID_REQUEST)
+        denied = await _denied_in(group, rights)
+        try:
+            if group.topics is None:
+                topics = self._all_of(group.group_id)
+            else:
+                topics, unknown = self._named([each for each in group.topics if each.topic_name not in denied])
+            described = await self._described(group.group_id, topics) if topics else []
+        except KafkaError as error:
+            return _group(group.group_id, [], error.code)
+        if rights is not None and group.topics is None:
+            hidden = rights.denied([each.topic_name for each in described])
+            described = [each for each in described if each.topic_name not in hidden]
+        refused = [_refused(each) for each in group.topics or () if each.topic_name in denied]
+        return _group(group.group_id, [*described, *unknown, *refused])
+
+    def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
+        """What the group has read. Raises KafkaError if this broker does not coordinate it."""
+        found: Mapping[bytes, Sequence[int]] = self._shards.read(group_id, AskInitialized(group_id))
+        return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
+
+    def _named(
+        self, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
+    ) -> tuple[dict[bytes, Sequence[int]], list[DescribeShareGroupOffsetsResponseTopic]]:
+        """The partitions of topics that exist, and the answers about others."""
+        found: dict[bytes, Sequence[int]] = {}
+        unknown = []
+        for topic in topics:
+            image = self._images.image(topic.topic_name)
+            if image is None:
+                nothing = [_started(partition) for partition in topic.partitions]
+                unknown.append(_topic(topic.topic_name, NO_TOPIC_ID, nothing))
+            else:
+                found[image.topic_id] = list(dict.fromkeys([*found.get(image.topic_id, ()), *topic.partitions]))
+        return found, unknown
+
+    async def _described(
+        self, group_id: str, topics: Mapping[bytes, Sequence[int]]
+    ) -> list[DescribeShareGroupOffsetsResponseTopic]:
+        # Kafka does not ask a share coordinator for what cannot be.
+        if not group_id or any(not partitions or min(partitions) < 0 for partitions in topics.values()):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        names = {each: image.name for each in topics if (image := self._images.image_by_id(each)) is not None}
+        response = await self._persister.read_summary(_question(group_id, topics))
+        found = {(result.topic_id, each.partition): each for result in response.results for each in result.partitions}
+        wanted = [(names[topic_id], index) for (topic_id, index), each in found.items() if _has_lag(each)]
+        ends = await self._ends.end_offsets(wanted) if wanted else {}
+        return [
+            _topic(
+                names[topic_id],
+                topic_id,
+                [
+                    _answer(index, found.get((topic_id, index)), ends.get((names[topic_id], index)))
+                    for index in partitions
+                ],
+            )
+            for topic_id, partitions in topics.items()
+        ]
+
+
+async def _denied_in(group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None) -> Collection[str]:
+    """What of the topics that are asked for the client may not see."""
+    denied: set[str] = set()
+    names = [] if rights is None else [topic.topic_name for topic in group.topics or ()]
+    for start in range(0, len(names), NAMES_PER_TURN):
+        assert rights is not None
+        denied.update(rights.denied(names[start : start + NAMES_PER_TURN]))
+        await trio.lowlevel.checkpoint()
+    return denied
+
+
+def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    partitions = [_started(each) for each in topic.partitions]
+    for each in partitions:
+        each.error_code, each.error_message = code, code.message
+    return _topic(topic.topic_name, NO_TOPIC_ID, partitions)
+
+
+def _question(group_id: str, topics: Mapping[bytes, Sequence[int]]) -> ReadShareGroupStateSummaryRequest:
+    data = [
+        ReadStateSummaryData(
+            topic_id=topic_id,
+            partitions=[PartitionData(partition=partition, leader_epoch=NO_EPOCH) for partition in partitions],
+        )
+        for topic_id, partitions in topics.items()
+    ]
+    return ReadShareGroupStateSummaryRequest(group_id=group_id, topics=data)
+
+
+def _has_lag(result: PartitionResult) -> bool:
+    return not result.error_code and result.start_offset != NO_START and result.delivery_complete_count != NO_COUNT
+
+
+def _answer(
+    partition: int, result: PartitionResult | None, end: EndOffset | None
+) -> DescribeShareGroupOffsetsResponsePartition:
+    if result is None or result.error_code:
+        return _started(partition)
+    if not _has_lag(result):
+        return _started(partition, result.start_offset, result.leader_epoch)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if end is None else end.error
+    if end is None or error:
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=partition,
+            start_offset=0,
+            leader_epoch=NO_EPOCH,
+            error_code=error,
+            error_message=error.message,
+        )
+    lag = end.offset - result.start_offset - result.delivery_complete_count
+    return _started(partition, result.start_offset, result.leader_epoch, lag)
+
+
+def _started(
+    partition: int, start_offset: int = NO_START, leader_epoch: int = NO_EPOCH, lag: int = NO_LAG
+) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=partition,
+        start_offset=start_offset,
+        leader_epoch=leader_epoch,
+        lag=lag,
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _topic(
+    name: str, topic_id: bytes, partitions: list[DescribeShareGroupOffsetsResponsePartition]
+) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions)
+
+
+def _group(
+    group_id: str,
+    topics: list[DescribeShareGroupOffsetsResponseTopic],
+    error: ErrorCode = ErrorCode.NONE,
+    *,
+    is_told: bool = True,
+) -> DescribeShareGroupOffsetsResponseGroup:
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=group_id, topics=topics, error_code=error, error_message=error.message if error and is_told else None
+    )

@@ -1,0 +1,206 @@
+"""The offsets of a share group, as an administrator alters and deletes them, and what has to go before the group goes.
+
+The offsets are with the share coordinator. Here is written down what is asked of it, before it is asked: so that whoever
+coordinates the group next knows what may be half done. Only a group without members is touched.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+
+from ottla.groupcoord.groups.effects import Effects
+from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
+from ottla.groupcoord.share.group import ShareGroup
+from ottla.groupcoord.share.initialization import KnownTopic, StatePartitions, Topics
+from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey
+from ottla.groupcoord.share.requests import AlteredOffsets, BegunDeletion
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from ottla.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+)
+from ottla.wire.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+)
+from ottla.wire.messages.delete_share_group_state import PartitionData as DeletedPartition
+from ottla.wire.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+    PartitionData,
+)
+
+NO_TOPIC_ID = bytes(16)
+NOTHING_TO_DELETE = "There is no offset information to delete."
+
+
+class OffsetAdministration:
+    """See the module's docstring."""
+
+    def __init__(self, effects: Effects, images: TopicImages) -> None:
+        self._effects = effects
+        self._images = images
+
+    # ------------------------------------------------------------------ alter
+
+    def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
+        """Begin partitions anew at other offsets. A group that does not exist begins with them. Raises KafkaError."""
+        begun: dict[bytes, KnownTopic] = {}
+        responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
+        data = []
+        # Topics that do not exist come first in Kafka's answer.
+        for topic in sorted(request.topics, key=lambda each: self._images.image(each.topic_name) is not None):
+            image = self._images.image(topic.topic_name)
+            offsets = _offsets_of(topic, image)
+            if image is not None and offsets:
+                begun[image.topic_id] = KnownTopic(image.name, frozenset(offsets))
+                data.append(_initialization(image.topic_id, offsets, group.group_epoch))
+            if (
+                image is not None or topic.partitions
+            ):  # of a topic that does not exist Kafka answers for the partitions only
+                _answer(responses, topic, image, offsets)
+        if begun:
+            self._put(group, group.share_partitions.begin(begun))
+        self._check_partitions(group, request)
+        response = AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=list(responses.values()))
+        to_initialize = InitializeShareGroupStateRequest(group_id=group.group_id, topics=data) if data else None
+        return AlteredOffsets(response, to_initialize)
+
+    def _check_partitions(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> None:
+        """Raise KafkaError if a partition has a negative number: Kafka notices that when all else is written down."""
+        for topic in request.topics:
+            image = self._images.image(topic.topic_name)
+            for each in [each for each in topic.partitions if each.partition_index < 0]:
+                if image is not None:
+                    topic_id = base64.urlsafe_b64encode(image.topic_id).decode().rstrip("=")
+                    found = f"{group.group_id} {topic_id} {each.partition_index}"
+                    problem = f"Initialize share group parameters has invalid partitionId - {found}"
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, problem)
+
+    # ------------------------------------------------------------------ delete
+
+    def delete(self, group: ShareGroup, request: DeleteShareGroupOffsetsRequest) -> BegunDeletion:
+        """Begin to delete the offsets of topics, or go on where an earlier deletion has not ended."""
+        if group.state_partitions is None:
+            return BegunDeletion(_deletion_response([]))
+        known = group.share_partitions
+        doomed: dict[bytes, KnownTopic] = {}
+        refused = []
+        for topic in request.topics:
+            image = self._images.image(topic.topic_name)
+            if image is None:
+                refused.append(_refused(topic.topic_name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message))
+            elif image.topic_id in known.initialized:
+                doomed[image.topic_id] = known.initialized[image.topic_id]
+            elif image.topic_id in known.deleting:
+                doomed[image.topic_id] = _whole(image)
+            else:
+                refused.append(_refused(topic.topic_name, NOTHING_TO_DELETE))
+        self._put(group, known.delete(doomed.keys()))
+        names = {topic_id: known.name for topic_id, known in doomed.items()}
+        to_delete = deletion_of(group.group_id, doomed) if doomed else None
+        return BegunDeletion(_deletion_response(refused), names, to_delete)
+
+    def prepare_end(self, group: ShareGroup) -> DeleteShareGroupStateRequest | None:
+        """The group is to be deleted: everything that the share coordinator knows has to go first."""
+        if group.state_partitions is None:
+            return None
+        images = [self._images.image_by_id(topic_id) for topic_id in group.share_partitions.deleting]
+        again = {image.topic_id: _whole(image) for image in images if image is not None}
+        deleting, doomed = group.share_partitions.delete_all(again)
+        self._put(group, deleting)
+        return deletion_of(group.group_id, doomed) if doomed else None
+
+    # ------------------------------------------------------------------ what the share coordinator said
+
+    def confirm(self, group: ShareGroup, partitions: Mapping[bytes, Iterable[int]]) -> None:
+        """These partitions are initialized, unless their topic is gone by now."""
+        existing = {each: set(indexes) for each, indexes in partitions.items() if self._images.image_by_id(each)}
+        self._put(group, group.share_partitions.confirm(existing))
+
+    def give_up(self, group: ShareGroup, partitions: Mapping[bytes, Iterable[int]]) -> None:
+        given_up = {each: set(indexes) for each, indexes in partitions.items()}
+        self._put(group, group.share_partitions.give_up(given_up))
+
+    def confirm_deletion(self, group: ShareGroup, topic_ids: Iterable[bytes]) -> None:
+        self._put(group, group.share_partitions.forget_deleted(set(topic_ids)))
+
+    def forget_topics(self, group: ShareGroup, topic_ids: Iterable[bytes]) -> None:
+        self._put(group, group.share_partitions.forget_topics(set(topic_ids)))
+
+    def _put(self, group: ShareGroup, after: StatePartitions) -> None:
+        if after != group.share_partitions:
+            group.put(ShareGroupStatePartitionMetadataKey(group_id=group.group_id), after.record())
+
+
+def _offsets_of(topic: AlterShareGroupOffsetsRequestTopic, image: TopicImage | None) -> dict[int, int]:
+    """The offsets of partitions that exist."""
+    count = 0 if image is None else image.partition_count
+    return {each.partition_index: each.start_offset for each in topic.partitions if 0 <= each.partition_index < count}
+
+
+def _initialization(topic_id: bytes, offsets: Mapping[int, int], epoch: int) -> InitializeStateData:
+    partitions = [
+        PartitionData(partition=partition, state_epoch=epoch, start_offset=offset)
+        for partition, offset in offsets.items()
+    ]
+    return InitializeStateData(topic_id=topic_id, partitions=partitions)
+
+
+def _answer(
+    responses: dict[str, AlterShareGroupOffsetsResponseTopic],
+    topic: AlterShareGroupOffsetsRequestTopic,
+    image: TopicImage | None,
+    offsets: Mapping[int, int],
+) -> None:
+    """Put the answer about a topic to what there is about it already, if it was named twice."""
+    name = topic.topic_name
+    if name not in responses:
+        topic_id = NO_TOPIC_ID if image is None else image.topic_id
+        responses[name] = AlterShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=[])
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    responses[name].partitions += [
+        AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=ErrorCode.NONE)
+        if index in offsets
+        else AlterShareGroupOffsetsResponsePartition(
+            partition_index=index, error_code=missing, error_message=missing.message
+        )
+        for index in [each.partition_index for each in topic.partitions]
+    ]
+
+
+def deletion_of(group_id: str, topics: Topics) -> DeleteShareGroupStateRequest:
+    """The request to forget these partitions."""
+    data = [
+        DeleteStateData(
+            topic_id=topic_id, partitions=[DeletedPartition(partition=each) for each in sorted(topic.partitions)]
+        )
+        for topic_id, topic in topics.items()
+    ]
+    return DeleteShareGroupStateRequest(group_id=group_id, topics=data)
+
+
+def _deletion_response(topics: list[DeleteShareGroupOffsetsResponseTopic]) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=topics)
+
+
+def _refused(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=NO_TOPIC_ID,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=message,
+    )
+
+
+def _whole(image: TopicImage) -> KnownTopic:
+    return KnownTopic(image.name, frozenset(range(image.partition_count)))

@@ -1,0 +1,246 @@
+"""The part of a shard that looks after streams groups: which of them a request means, and the records that it takes.
+
+`heartbeat.py` and `leaving.py` say what becomes of a request. Everything that they write is put in force at once, and taken
+back if the log refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.groupcoord.groups.effects import Steps
+from ottla.groupcoord.groups.group import Group
+from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.groups.modern.part import ModernGroups, gives_way
+from ottla.groupcoord.groups.part import Host, PartKind
+from ottla.groupcoord.groups.rebalance_log import HAS_LEFT, WAS_SILENT, member_reason, note_rebalance
+from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord
+from ottla.groupcoord.groups.timers import TimerKey
+from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.streams import describing, values
+from ottla.groupcoord.streams.group import (
+    FIRST_ASSIGNMENT,
+    GROUP_TYPE,
+    REVOCATION,
+    SESSION,
+    StreamsGroup,
+)
+from ottla.groupcoord.streams.heartbeat import Answered, Heartbeat
+from ottla.groupcoord.streams.leaving import (
+    goes_for_a_while,
+    leaving_member,
+    left,
+    records_of_end,
+    records_of_pause,
+)
+from ottla.groupcoord.streams.members import Member, MemberState
+from ottla.groupcoord.streams.records import (
+    FORMATS,
+    assignment_epoch_record,
+    assignment_epoch_tombstone,
+    metadata_record,
+    topology_record,
+)
+from ottla.groupcoord.streams.requests import refused_heartbeat
+from ottla.groupcoord.streams.state import EMPTY
+from ottla.groupcoord.streams.targets import (
+    StreamsAssignmentComputed,
+    compute,
+    put_computed,
+    question,
+    target_records,
+)
+from ottla.groupcoord.streams.tasks import Tasks
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+
+class DescribeStreamsGroup:
+    """The question about one group: a StreamsGroupDescribe request is split into these."""
+
+    __slots__ = ("group_id",)
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
+
+class StreamsGroups(ModernGroups[StreamsGroup]):
+    """See the module's docstring."""
+
+    group_type = GROUP_TYPE
+    group_class = StreamsGroup
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.requests = {
+            StreamsGroupHeartbeatRequest: self._heartbeat,
+            DescribeStreamsGroup: self._describe,
+            StreamsAssignmentComputed: self._take_computed,
+        }
+        self.loads = dict.fromkeys((each.key for each in FORMATS), self.load)
+        self.timers = {
+            SESSION: self._at(self._fence),
+            REVOCATION: self._at(self._end_revocation),
+            FIRST_ASSIGNMENT: self._assign_first,
+        }
+
+    # ------------------------------------------------------------------ records
+
+    def replay(self, record: GroupRecord) -> None:
+        """Put a record in force. Any record but a tombstone brings its group to life."""
+        group_id = record.key.group_id
+        group = self._group(group_id)
+        if group is None:
+            if record.value is None or not gives_way(self._groups.get(group_id)):
+                return
+            group = self._groups[group_id] = self._new_group(group_id)
+        if record.value is None and isinstance(record.key, values.StreamsGroupMetadataKey):
+            del self._groups[group_id]
+        else:
+            group.replay(record)
+
+    def _put(self, written: Iterable[KeyedRecord]) -> None:
+        for record in written:
+            self._effects.put(self, record)
+
+    def _new_group(self, group_id: str) -> StreamsGroup:
+        return StreamsGroup(group_id, self._effects, self._settings_of, self._end)
+
+    # ------------------------------------------------------------------ requests
+
+    def _heartbeat(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> None:
+        try:
+            if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+                answered = self._leave(request)
+            else:
+                answered = self._stay(request, caller)
+        except KafkaError as error:
+            self._effects.reply(caller, Answered(refused_heartbeat(error.code, error.message), [], ()))
+            return
+        self._effects.answer(caller, answered, lambda error: Answered(refused_heartbeat(error), [], ()))
+
+    def _stay(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> Answered:
+        known = self._groups.get(request.group_id)
+        is_new = request.member_epoch == JOIN_EPOCH and gives_way(known)
+        group = self._new_group(request.group_id) if is_new else self._existing(request.group_id, "Streams group")
+        answered = Heartbeat(
+            group,
+            request,
+            caller,
+            is_new_group=is_new,
+            topics=self._topics,
+            effects=self._effects,
+        ).answer()
+        if is_new:
+            self._make_room(request.group_id, known)
+        self._put(answered.written)
+        if answered.written:
+            # Its first record has made a new group anew.
+            made = self._existing(request.group_id)
+            made.computation, made.last_rebalance = group.computation, group.last_rebalance
+            self._effects.undo_if_refused(made.forget_refused_epoch)
+        return answered
+
+    def _make_room(self, group_id: str, known: Group | None) -> None:
+        """Let the group begin with its first record, in the place of an empty classic group if there is one."""
+        if known is not None:
+            # Its tombstone is appended before the first record of the new group.
+            known.delete()
+            known.cancel_timers()
+            del self._groups[group_id]
+
+        def restore() -> None:
+            self._groups.pop(group_id, None)
+            if known is not None:
+                self._groups[group_id] = known
+
+        self._effects.undo_if_refused(restore)
+
+    def _leave(self, request: StreamsGroupHeartbeatRequest) -> Answered:
+        group = self._existing(request.group_id)
+        if request.shutdown_application and group.shutdown_member_id is None:
+            group.shutdown_member_id = request.member_id
+        member = leaving_member(group, request)
+        if goes_for_a_while(request):
+            self._put(list(records_of_pause(group, member)))
+        else:
+            self._fence(group, member, HAS_LEFT)
+        return Answered(left(request), [], ())
+
+    def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
+        """Take a member out of its group."""
+        group.cancel_member(member.member_id)
+        # If the log refuses this the member is still in, and its session and its revocation have to end some time.
+        self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))
+        self._put(list(records_of_end(group, member)))
+        note_rebalance(self._effects, group, group.group_epoch, member_reason(member.member_id, reason))
+
+    def _end(self, group: StreamsGroup) -> None:
+        """Delete an empty group."""
+        group_id = group.group_id
+        group.cancel_timers()
+        # The metadata come last, because their tombstone ends the group.
+        self._put(
+            [
+                assignment_epoch_tombstone(group_id),
+                topology_record(group_id, None),
+                metadata_record(group_id, None),
+            ]
+        )
+
+    def _describe(self, asked: DescribeStreamsGroup, caller: Caller) -> None:
+        """Not a read: the answer goes out when all is committed that it tells of."""
+        description: object
+        try:
+            description = describing.described(self._existing(asked.group_id))
+        except KafkaError as error:
+            description = describing.undescribed(asked.group_id, error.code, error.message)
+        self._effects.reply(caller, description)
+
+    # ------------------------------------------------------------------ deadlines
+
+    def _end_revocation(self, group: StreamsGroup, member: Member) -> None:
+        """A member had to give up tasks, and its rebalance timeout is over."""
+        epoch = group.rebalance_epochs.pop(member.member_id, None)
+        # A step whose record the log refused has begun the wait as well, and may have left the epoch as it was.
+        if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
+            self._fence(group, member, "did not give up its tasks in time")
+
+    def _assign_first(self, key: TimerKey) -> None:
+        """The wait for the first members is over. Without a topology held against the topics, the next heartbeat does it."""
+        group = self._group(key.group_id)
+        if group is None or group.state_name == EMPTY or group.configured is None:
+            return
+        interval_ms, timestamp_ms = group.settings.streams_assignment_interval_ms, self._effects.timestamp_ms
+        if group.group_epoch > group.assignment_epoch and group.may_assign(interval_ms, timestamp_ms):
+            if group.computation is not None:
+                return
+            asked = question(group, None, group.configured, group.settings)
+            targets = compute(group, asked, group.group_epoch, self._effects)
+            if targets is not None:
+                self._put(list(target_records(group, None, targets, group.group_epoch, timestamp_ms)))
+
+    # ------------------------------------------------------------------ assignments that were computed beside the loop
+
+    def _take_computed(self, computed: StreamsAssignmentComputed, caller: Caller) -> None:
+        group = self._group(computed.group_id)
+        # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
+        if group is not None and group.computation is computed.computation:
+            group.computation = None
+            if computed.targets is not None and group.assignment_epoch < computed.epoch <= group.group_epoch:
+                self._effects.carry_on(self._put_computed(group, computed, computed.targets))
+        self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
+
+    def _put_computed(
+        self, group: StreamsGroup, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks]
+    ) -> Steps:
+        yield from put_computed(group, computed, targets, self._effects)
+        self._put([assignment_epoch_record(group.group_id, computed.epoch, self._effects.timestamp_ms)])
+
+
+KIND = PartKind(
+    make=StreamsGroups,
+    formats=FORMATS,
+    # They look at members alone.
+    overlapping=frozenset({StreamsGroupHeartbeatRequest, DescribeStreamsGroup, StreamsAssignmentComputed}),
+)

@@ -1,0 +1,236 @@
+"""The records of a streams group: how they are made of a group's state, and how that is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ottla.groupcoord.groups.records import KeyedRecord, RecordFormat
+from ottla.groupcoord.streams import values
+from ottla.groupcoord.streams.members import Endpoint, Member, member_state
+from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks, by_subtopology, tasks_of
+from ottla.groupcoord.streams.values import (
+    ClientTag,
+    CurrentTaskIds,
+    LastAssignmentConfig,
+    MemberEndpoint,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+    TargetTaskIds,
+)
+
+FORMATS = (
+    RecordFormat(values.METADATA_KEY, StreamsGroupMetadataKey, StreamsGroupMetadataValue),
+    RecordFormat(values.MEMBER_METADATA_KEY, StreamsGroupMemberMetadataKey, StreamsGroupMemberMetadataValue),
+    RecordFormat(
+        values.TARGET_ASSIGNMENT_METADATA_KEY,
+        StreamsGroupTargetAssignmentMetadataKey,
+        StreamsGroupTargetAssignmentMetadataValue,
+    ),
+    RecordFormat(
+        values.TARGET_ASSIGNMENT_MEMBER_KEY,
+        StreamsGroupTargetAssignmentMemberKey,
+        StreamsGroupTargetAssignmentMemberValue,
+    ),
+    RecordFormat(
+        values.CURRENT_MEMBER_ASSIGNMENT_KEY,
+        StreamsGroupCurrentMemberAssignmentKey,
+        StreamsGroupCurrentMemberAssignmentValue,
+    ),
+    RecordFormat(values.TOPOLOGY_KEY, StreamsGroupTopologyKey, StreamsGroupTopologyValue),
+)
+
+
+# ---------------------------------------------------------------------- the group
+
+
+def metadata_value(
+    epoch: int,
+    metadata_hash: int,
+    validated_topology_epoch: int,
+    assignment_configs: Mapping[str, str],
+    stored_description_epoch: int,
+    failed_description_epoch: int,
+) -> StreamsGroupMetadataValue:
+    return StreamsGroupMetadataValue(
+        epoch=epoch,
+        metadata_hash=metadata_hash,
+        validated_topology_epoch=validated_topology_epoch,
+        last_assignment_configs=[
+            LastAssignmentConfig(key=key, value=value) for key, value in sorted(assignment_configs.items())
+        ],
+        stored_description_topology_epoch=stored_description_epoch,
+        failed_description_topology_epoch=failed_description_epoch,
+    )
+
+
+def metadata_record(group_id: str, value: StreamsGroupMetadataValue | None) -> KeyedRecord:
+    return KeyedRecord(StreamsGroupMetadataKey(group_id=group_id), value)
+
+
+def topology_record(group_id: str, value: StreamsGroupTopologyValue | None) -> KeyedRecord:
+    return KeyedRecord(StreamsGroupTopologyKey(group_id=group_id), value)
+
+
+def assignment_epoch_record(group_id: str, epoch: int, timestamp_ms: int) -> KeyedRecord:
+    value = StreamsGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms)
+    return KeyedRecord(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def assignment_epoch_tombstone(group_id: str) -> KeyedRecord:
+    return KeyedRecord(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id), None)
+
+
+# ---------------------------------------------------------------------- members
+
+
+def member_record(group_id: str, member: Member) -> KeyedRecord:
+    return KeyedRecord(
+        StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), member_value(member)
+    )
+
+
+def member_value(member: Member) -> StreamsGroupMemberMetadataValue:
+    endpoint = member.user_endpoint
+    return StreamsGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else MemberEndpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[ClientTag(key=key, value=value) for key, value in sorted(member.client_tags.items())],
+    )
+
+
+def with_metadata(member: Member, value: StreamsGroupMemberMetadataValue) -> Member:
+    """The member as this record describes it; its epoch and its tasks are in another one."""
+    endpoint = value.user_endpoint
+    return replace(
+        member,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        topology_epoch=value.topology_epoch,
+        process_id=value.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+        client_tags={tag.key: tag.value for tag in value.client_tags},
+    )
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[KeyedRecord]:
+    """The end of a member, in the order of Kafka."""
+    keys = (
+        StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+        StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
+    )
+    return [KeyedRecord(key, None) for key in keys]
+
+
+# ---------------------------------------------------------------------- assignments
+
+
+def target_record(group_id: str, member_id: str, tasks: Tasks) -> KeyedRecord:
+    return KeyedRecord(
+        StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), target_value(tasks)
+    )
+
+
+def target_value(tasks: Tasks) -> StreamsGroupTargetAssignmentMemberValue:
+    return StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=_target_ids(tasks.active),
+        standby_tasks=_target_ids(tasks.standby),
+        warmup_tasks=_target_ids(tasks.warmup),
+    )
+
+
+def target_of(value: StreamsGroupTargetAssignmentMemberValue) -> Tasks:
+    return Tasks(tasks_of(value.active_tasks), tasks_of(value.standby_tasks), tasks_of(value.warmup_tasks))
+
+
+def current_record(group_id: str, member: Member) -> KeyedRecord:
+    return KeyedRecord(
+        StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), current_value(member)
+    )
+
+
+def current_value(member: Member) -> StreamsGroupCurrentMemberAssignmentValue:
+    has, gives_up = member.assigned, member.pending_revocation
+    return StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=member.member_epoch,
+        previous_member_epoch=member.previous_member_epoch,
+        state=int(member.state),
+        active_tasks=_ids_with_epochs(has.active),
+        standby_tasks=_current_ids(has.standby),
+        warmup_tasks=_current_ids(has.warmup),
+        active_tasks_pending_revocation=_ids_with_epochs(gives_up.active),
+        standby_tasks_pending_revocation=_current_ids(gives_up.standby),
+        warmup_tasks_pending_revocation=_current_ids(gives_up.warmup),
+    )
+
+
+def with_current(member: Member, value: StreamsGroupCurrentMemberAssignmentValue) -> Member:
+    """The member with the epoch and the tasks of this record."""
+    epoch = value.member_epoch
+    return replace(
+        member,
+        member_epoch=epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=member_state(value.state),
+        assigned=AssignedTasks(
+            _tasks_with_epochs(value.active_tasks, epoch),
+            tasks_of(value.standby_tasks),
+            tasks_of(value.warmup_tasks),
+        ),
+        pending_revocation=AssignedTasks(
+            _tasks_with_epochs(value.active_tasks_pending_revocation, epoch),
+            tasks_of(value.standby_tasks_pending_revocation),
+            tasks_of(value.warmup_tasks_pending_revocation),
+        ),
+    )
+
+
+def _target_ids(tasks: Iterable[Task]) -> list[TargetTaskIds]:
+    return [TargetTaskIds(subtopology_id=name, partitions=numbers) for name, numbers in by_subtopology(tasks)]
+
+
+def _current_ids(tasks: Iterable[Task]) -> list[CurrentTaskIds]:
+    return [CurrentTaskIds(subtopology_id=name, partitions=numbers) for name, numbers in by_subtopology(tasks)]
+
+
+def _ids_with_epochs(tasks: Mapping[Task, int]) -> list[CurrentTaskIds]:
+    return [
+        CurrentTaskIds(
+            subtopology_id=name,
+            partitions=numbers,
+            assignment_epochs=[tasks[Task(name, number)] for number in numbers],
+        )
+        for name, numbers in by_subtopology(tasks)
+    ]
+
+
+def _tasks_with_epochs(parts: Iterable[CurrentTaskIds], member_epoch: int) -> dict[Task, int]:
+    """Records of brokers before 4.2 have no epochs of tasks; the member's is good for them."""
+    found: dict[Task, int] = {}
+    for part in parts:
+        epochs = part.assignment_epochs
+        if epochs is None or len(epochs) != len(part.partitions):
+            epochs = [member_epoch] * len(part.partitions)
+        for number, epoch in zip(part.partitions, epochs, strict=True):
+            found[Task(part.subtopology_id, number)] = epoch
+    return found

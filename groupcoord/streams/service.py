@@ -1,0 +1,64 @@
+"""The requests about streams groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.services.descriptions import Descriptions
+from ottla.groupcoord.services.shards import GroupShards
+from ottla.groupcoord.streams.describing import undescribed
+from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.part import DescribeStreamsGroup
+from ottla.groupcoord.streams.requests import check_heartbeat, refused_heartbeat
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+NOT_STORED = 1
+"""The status of a description of a topology that nobody has."""
+
+
+class StreamsService:
+    """See the module's docstring."""
+
+    def __init__(self, shards: GroupShards) -> None:
+        self._shards = shards
+        self._descriptions = Descriptions(shards, DescribeStreamsGroup, undescribed)
+
+    def heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, *, api_version: int, client_id: str, client_host: str
+    ) -> Given[Answered]:
+        """The answer, and the topics that the application lacks."""
+        try:
+            check_heartbeat(request)
+        except KafkaError as error:
+            return _refused(error.code, error.message)
+        caller = WaitingCaller(_refused, api_version=api_version, client_id=client_id, client_host=client_host)
+        return self._shards.submit(request.group_id, request, caller)
+
+    def describe(
+        self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]
+    ) -> Worked[Given[StreamsGroupDescribeResponse]]:
+        """Each group once, however often it is named. `operations` tells what may be done with a group."""
+
+        def response(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
+            for group in groups:
+                if request.include_topology_description and not group.error_code:
+                    group.topology_description_status = NOT_STORED
+            return StreamsGroupDescribeResponse(groups=groups)
+
+        return self._descriptions.of(
+            list(dict.fromkeys(request.group_ids)),
+            response,
+            operations=operations if request.include_authorized_operations else None,
+        )
+
+
+def _refused(error: ErrorCode, message: str | None = None) -> Answered:
+    return Answered(refused_heartbeat(error, message), [], ())

@@ -1,0 +1,266 @@
+"""Kafka's sticky assignor: tasks stay where they are, or go where their state is, as far as the load allows.
+
+Active tasks, in three rounds:
+1. A task stays with the member that runs it.
+2. A task goes to a member that has a copy of its state: a standby task, or a state on disk that the member told of.
+3. What is left goes to the process with the least load, and there to the member with the least tasks.
+
+A member takes part in the first two rounds until it has its share, which is the tasks to be given divided by the members
+that may still take some, rounded up. A member that is full leaves with its tasks, and the shares are computed anew.
+
+Standby tasks are given in the same manner, with shares of all tasks. No process has a task twice. If there are fewer
+processes than copies wanted, there are fewer copies.
+
+Where loads are equal the order of Java's collections decides, so that the answer is Kafka's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.groupcoord.java_hashing import hash_map_slot, table_slot
+from ottla.groupcoord.streams.assignment import AssignableMember, AssignableSubtopology
+from ottla.groupcoord.streams.java_queue import JavaQueue
+from ottla.groupcoord.streams.tasks import Task, Tasks
+
+
+class StickyAssignor:
+    """The assignor by the name `sticky`."""
+
+    name = "sticky"
+
+    def assign(
+        self,
+        members: Mapping[str, AssignableMember],
+        subtopologies: Sequence[AssignableSubtopology],
+        standby_replicas: int,
+    ) -> dict[str, Tasks]:
+        """Tasks of every member; without members no task is given."""
+        run = _Run(members, subtopologies, standby_replicas)
+        if members:
+            run.assign_active([task for each in subtopologies for task in each.tasks])
+            if standby_replicas > 0:
+                run.assign_standby([task for each in subtopologies if each.is_stateful for task in each.tasks])
+        return run.result()
+
+
+class _Candidate(NamedTuple):
+    """A member that has the state of a task."""
+
+    member_id: str
+    is_standby: bool
+    offset: int
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        return not self.is_standby, -self.offset
+
+
+class _Share:
+    """How many tasks a member may have, while members with their whole share drop out."""
+
+    def __init__(self, tasks: int, members: int) -> None:
+        self._tasks = tasks
+        self._members = members
+        self.size = self._divide()
+
+    def count(self, tasks_of_member: int) -> None:
+        """A member was given a task, and has so many now."""
+        if tasks_of_member == self.size:
+            self._tasks -= tasks_of_member
+            self._members -= 1
+            self.size = self._divide()
+
+    def _divide(self) -> int:
+        return -(-self._tasks // self._members) if self._members else 0
+
+
+class _Process:
+    """One instance of the application, whose members are its threads."""
+
+    __slots__ = ("_by_load", "_total", "active", "counts", "load", "standby", "tasks")
+
+    def __init__(self, member_ids: Iterable[str]) -> None:
+        self.counts = dict.fromkeys(member_ids, 0)
+        self.active: dict[str, set[Task]] = {}
+        self.standby: dict[str, set[Task]] = {}
+        self.tasks: set[Task] = set()
+        self._total = 0
+        self.load = 0.0
+        self._by_load: JavaQueue[str] | None = None
+
+    def add(self, member_id: str, task: Task, *, is_active: bool) -> int:
+        """Give the task to this member, and return how many it has now."""
+        # The queue cannot follow a member that changes its place.
+        self._by_load = None
+        return self._give(member_id, task, is_active)
+
+    def add_to_least_loaded(self, task: Task, *, is_active: bool) -> int:
+        if self._by_load is None:
+            ordered = sorted(self.counts, key=lambda each: hash_map_slot(each, len(self.counts)))
+            self._by_load = JavaQueue(ordered, self.counts.__getitem__)
+        member_id = self._by_load.take()
+        count = self._give(member_id, task, is_active)
+        self._by_load.add(member_id)
+        return count
+
+    def _give(self, member_id: str, task: Task, is_active: bool) -> int:
+        role = self.active if is_active else self.standby
+        role.setdefault(member_id, set()).add(task)
+        self.tasks.add(task)
+        self.counts[member_id] += 1
+        self._total += 1
+        self.load = self._total / len(self.counts)
+        return self.counts[member_id]
+
+
+class _Run:
+    """One computation."""
+
+    def __init__(
+        self,
+        members: Mapping[str, AssignableMember],
+        subtopologies: Sequence[AssignableSubtopology],
+        standby_replicas: int,
+    ) -> None:
+        ordered = sorted(members, key=lambda each: hash_map_slot(each, len(members)))
+        self._members = members
+        self._replicas = standby_replicas
+        active = sum(each.task_count for each in subtopologies)
+        standby = sum(each.task_count for each in subtopologies if each.is_stateful) * standby_replicas
+        self._active_share = _Share(active, len(members))
+        self._share = _Share(active + standby, len(members))
+        self._processes = self._processes_of(ordered)
+        self._owner = {task: member_id for member_id in ordered for task in members[member_id].active}
+        self._copies = self._copies_of(ordered)
+
+    def _processes_of(self, ordered: list[str]) -> dict[str, _Process]:
+        ids: dict[str, list[str]] = {}
+        for member_id in ordered:
+            ids.setdefault(self._members[member_id].process_id, []).append(member_id)
+        # Java's computeIfAbsent puts a newcomer before the others of its slot. It grows the table before it looks for the
+        # key, so what the last call adds does not count.
+        size = len(ids) - (len(ids[self._members[ordered[-1]].process_id]) == 1) if ordered else 0
+        newest_first = list(ids)[::-1]
+        newest_first.sort(key=lambda each: table_slot(each, size, len(ordered)))
+        return {process_id: _Process(ids[process_id]) for process_id in newest_first}
+
+    def _copies_of(self, ordered: list[str]) -> dict[Task, list[str]]:
+        """Task -> the members that have its state, best first."""
+        candidates: dict[Task, list[_Candidate]] = {}
+        for member_id in ordered:
+            member = self._members[member_id]
+            for task in member.standby:
+                candidates.setdefault(task, []).append(_Candidate(member_id, True, member.offsets.get(task, 0)))
+            for task, offset in member.offsets.items():
+                if task not in member.standby:
+                    candidates.setdefault(task, []).append(_Candidate(member_id, False, offset))
+        for ranked in candidates.values():
+            ranked.sort(key=lambda each: each.rank)
+        return {task: [each.member_id for each in ranked] for task, ranked in candidates.items()}
+
+    def _process_of(self, member_id: str) -> _Process:
+        return self._processes[self._members[member_id].process_id]
+
+    def _queue(self) -> JavaQueue[_Process]:
+        return JavaQueue(self._processes.values(), lambda each: each.load)
+
+    # ------------------------------------------------------------------ active tasks
+
+    def assign_active(self, tasks: list[Task]) -> None:
+        tasks.sort(key=lambda task: (task.partition, task.subtopology_id))
+        tasks = [task for task in tasks if not self._stays_active(task, self._owner.get(task))]
+        tasks = [task for task in tasks if not self._stays_active(task, self._least_loaded_copy(task))]
+        tasks.sort()
+        queue = self._queue()
+        for task in tasks:
+            process = queue.take()
+            self._count_active(process.add_to_least_loaded(task, is_active=True))
+            queue.add(process)
+
+    def _stays_active(self, task: Task, member_id: str | None) -> bool:
+        if member_id is None:
+            return False
+        process = self._process_of(member_id)
+        if process.counts[member_id] >= self._active_share.size:
+            return False
+        self._count_active(process.add(member_id, task, is_active=True))
+        return True
+
+    def _count_active(self, tasks_of_member: int) -> None:
+        self._active_share.count(tasks_of_member)
+        self._share.count(tasks_of_member)
+
+    def _least_loaded_copy(self, task: Task, *, elsewhere: bool = False) -> str | None:
+        """A member with the state of the task; with `elsewhere` in a process that was not given the task yet."""
+        found: str | None = None
+        least_process = least_member = 0.0
+        for member_id in self._copies.get(task, ()):
+            process = self._process_of(member_id)
+            if elsewhere and task in process.tasks:
+                continue
+            load, count = process.load, process.counts[member_id]
+            # As in Kafka a later one must have less of both.
+            if found is None or (load < least_process and count < least_member):
+                found, least_process, least_member = member_id, load, count
+        return found
+
+    # ------------------------------------------------------------------ standby tasks
+
+    def assign_standby(self, tasks: list[Task]) -> None:
+        tasks.sort(key=lambda task: (task.partition, task.subtopology_id), reverse=True)
+        open_copies: list[tuple[Task, int]] = []
+        for task in tasks:
+            for number in range(self._replicas):
+                if not (self._stays_standby(task, self._former_owner(task)) or self._stays_where_copied(task)):
+                    open_copies.append((task, self._replicas - number))
+                    break
+        open_copies.sort(key=lambda each: each[0], reverse=True)
+        queue = self._queue()
+        for task, copies in open_copies:
+            for _ in range(copies):
+                if not self._add_standby(queue, task):
+                    break
+
+    def _former_owner(self, task: Task) -> str | None:
+        """Who ran the task, if its process does not have it now."""
+        member_id = self._owner.get(task)
+        return None if member_id is None or task in self._process_of(member_id).tasks else member_id
+
+    def _stays_where_copied(self, task: Task) -> bool:
+        return self._stays_standby(task, self._least_loaded_copy(task, elsewhere=True))
+
+    def _stays_standby(self, task: Task, member_id: str | None) -> bool:
+        if member_id is None:
+            return False
+        process = self._process_of(member_id)
+        if process.counts[member_id] >= self._share.size:
+            return False
+        self._share.count(process.add(member_id, task, is_active=False))
+        return True
+
+    def _add_standby(self, queue: JavaQueue[_Process], task: Task) -> bool:
+        """Give a copy to the least loaded process that does not have the task."""
+        passed: list[_Process] = []
+        is_given = False
+        while queue and not is_given:
+            process = queue.take()
+            passed.append(process)
+            if task not in process.tasks:
+                self._share.count(process.add_to_least_loaded(task, is_active=False))
+                is_given = True
+        # The last one taken goes back first, which decides between equal loads.
+        for process in reversed(passed):
+            queue.add(process)
+        return is_given
+
+    # ------------------------------------------------------------------ result
+
+    def result(self) -> dict[str, Tasks]:
+        assigned = {}
+        for member_id in self._members:
+            process = self._process_of(member_id)
+            active, standby = process.active.get(member_id, ()), process.standby.get(member_id, ())
+            assigned[member_id] = Tasks(frozenset(active), frozenset(standby))
+        return assigned
