@@ -18,24 +18,24 @@ from typing import Any, cast
 
 import trio
 
-from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.groups.metadata import TopicImage
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.batches import whole_batch
 from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
+from ottla.groupcoord.shard import Shard
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.control_batch import Sender

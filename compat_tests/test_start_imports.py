@@ -23,9 +23,8 @@ NOT_ASKED_FOR = (
     "h11",
     "joserfc",
     "kazoo",
-    "ottla.groupcoord.groups.consumer.",
-    "ottla.groupcoord.groups.modern.",
-    "ottla.groupcoord.services.consumer",
+    "ottla.groupcoord.consumer.",
+    "ottla.groupcoord.modern.",
     "ottla.groupcoord.share.coordinator.service",
     "ottla.groupcoord.share.coordinator.shard",
     "ottla.groupcoord.share.heartbeat",
@@ -128,7 +127,13 @@ def late(imported):
 def test_a_first_record_needs_no_code_of_groups(telling):
     write_one(telling.bootstrap)
     imported = telling.imported()
-    of_groups = ("ottla.groupcoord.groups.", "ottla.groupcoord.service", "ottla.wire.messages.join_group", "uuid")
+    of_groups = (
+        "ottla.groupcoord.classic.",
+        "ottla.groupcoord.offsets.",
+        "ottla.groupcoord.service",
+        "ottla.wire.messages.join_group",
+        "uuid",
+    )
     assert "ottla.server.handlers.produce" in imported
     assert sorted(each for each in imported if each.startswith(of_groups)) == []
 
@@ -138,7 +143,7 @@ def test_records_and_classic_groups_need_no_code_of_transactions_and_newer_group
     write_one(telling.bootstrap)
     read_one(telling.bootstrap, **{"group.id": "classic"})
     imported = telling.imported()
-    assert "ottla.groupcoord.groups.classic.part" in imported
+    assert "ottla.groupcoord.classic.part" in imported
     assert late(imported) == []
 
 
@@ -152,5 +157,5 @@ def test_a_restart_loads_what_its_records_need_and_no_more(telling):
     consumer.close()
     assert committed.offset == 1
     imported = telling.imported()
-    assert {"ottla.groupcoord.groups.consumer.part", "ottla.groupcoord.transactions.shard"} <= imported
+    assert {"ottla.groupcoord.consumer.part", "ottla.groupcoord.transactions.shard"} <= imported
     assert not any(each.startswith("ottla.groupcoord.streams.") for each in imported)

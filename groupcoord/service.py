@@ -1,6 +1,6 @@
 """The group coordinator: puts together the service's parts and the runtime of the shards that they ask.
 
-The parts are in `services/`, one for each kind of groups and one for what all kinds share. Their methods take the wire
+The parts are the `service.py` of each kind of groups, and `administration.py` for all of them. Their methods take the wire
 request and return the wire response, or a `PendingAnswer` where others must be waited for: the other members, or a commit.
 A coroutine works off a request about very many things, part by part. Heartbeats and plain fetches of offsets never wait.
 Checks that need no group come there, before the question whether this broker is the coordinator at all, as in Kafka's
@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.groupcoord.administration import GroupAdministration, Preparation
+from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.groups.kinds import CONSUMER, SHARE, STREAMS, Kinds
-from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.offsets.topics import Topics
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.group_shards import GroupShards
+from ottla.groupcoord.group_types import CONSUMER, SHARE, STREAMS, Kinds
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.offsets.service import OffsetService
+from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.ports import CommitVerifier, CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.services.administration import GroupAdministration, Preparation
-from ottla.groupcoord.services.classic import ClassicService
-from ottla.groupcoord.services.offsets import OffsetService
-from ottla.groupcoord.services.shards import GroupShards
+from ottla.groupcoord.shard import Shard
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.services.consumer import ConsumerService
-    from ottla.groupcoord.services.transactional_offsets import TransactionalOffsetService
+    from ottla.groupcoord.consumer.service import ConsumerService
+    from ottla.groupcoord.offsets.transactional import TransactionalOffsetService
     from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
     from ottla.groupcoord.share.service import ShareService
     from ottla.groupcoord.streams.service import StreamsService
@@ -81,13 +81,13 @@ class GroupCoordinator:
 
     @cached_property
     def transactional_offsets(self) -> TransactionalOffsetService:
-        from ottla.groupcoord.services.transactional_offsets import TransactionalOffsetService
+        from ottla.groupcoord.offsets.transactional import TransactionalOffsetService
 
         return TransactionalOffsetService(self._shards, self._topics, self._verifier())
 
     @cached_property
     def consumer(self) -> ConsumerService:
-        from ottla.groupcoord.services.consumer import ConsumerService
+        from ottla.groupcoord.consumer.service import ConsumerService
 
         self._kinds.need(CONSUMER)
         return ConsumerService(self._shards, self._config)

@@ -180,7 +180,7 @@ class Broker:
 
     @cached_property
     def groups(self) -> GroupCoordinator:
-        from ottla.groupcoord.groups.kinds import Kinds
+        from ottla.groupcoord.group_types import Kinds
         from ottla.groupcoord.service import GroupCoordinator
         from ottla.server.coordinators.coordinator_log import offsets_topic
         from ottla.server.coordinators.topic_images import ClusterTopicImages

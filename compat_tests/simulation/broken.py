@@ -19,9 +19,9 @@ from compat_tests.simulation.cluster import Outcome, Plan, Simulation
 from compat_tests.simulation.groups import LOCK_MS
 from compat_tests.simulation.run import with_fixed_hashes
 
-from ottla.groupcoord.groups.classic import rebalancing
-from ottla.groupcoord.groups.consumer.state import ConsumerState
-from ottla.groupcoord.groups.offsets.table import Offsets
+from ottla.groupcoord.classic import rebalancing
+from ottla.groupcoord.consumer.state import ConsumerState
+from ottla.groupcoord.offsets.table import Offsets
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.share.partition import acknowledging

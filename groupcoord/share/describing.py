@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.modern.describing import Large, described_partitions, with_members
-from ottla.groupcoord.groups.modern.describing import undescribed as undescribed_as
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
+from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.share.group import ShareGroup
 from ottla.groupcoord.share.state import Member as Words
 from ottla.groupcoord.share.state import Position

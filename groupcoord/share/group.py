@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.groupcoord.effects import Effects, KeyedState, Steps, in_pieces
+from ottla.groupcoord.group import PartitionCheck
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.groups.effects import Effects, KeyedState, Steps, in_pieces
-from ottla.groupcoord.groups.group import PartitionCheck
-from ottla.groupcoord.groups.modern.hosted import HostedGroup
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.modern.hosted import HostedGroup
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,

@@ -24,11 +24,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from ottla.groupcoord.groups.effects import Effects, Steps
-from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
-from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, read_assignment
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, put_targets
-from ottla.groupcoord.groups.rebalance_log import (
+from ottla.groupcoord.effects import Effects, Steps
+from ottla.groupcoord.metadata import TopicImage, TopicImages
+from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
+from ottla.groupcoord.rebalance_log import (
     HAS_LEFT,
     IS_NEW,
     READS_OTHER_TOPICS,
@@ -36,7 +36,7 @@ from ottla.groupcoord.groups.rebalance_log import (
     member_reason,
     note_rebalance,
 )
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.share.assignor import assign
 from ottla.groupcoord.share.group import SESSION, ShareGroup

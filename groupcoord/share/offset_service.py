@@ -11,10 +11,9 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from ottla.groupcoord.groups.limits import NAMED_MAX
-from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.services.rights import OffsetRights
-from ottla.groupcoord.services.shards import GroupShards
+from ottla.groupcoord.group_shards import GroupShards, OffsetRights
+from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.share.offsets import NO_TOPIC_ID
 from ottla.groupcoord.share.requests import AskInitialized
 from ottla.wire.errors import ErrorCode, KafkaError

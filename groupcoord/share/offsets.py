@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 
-from ottla.groupcoord.groups.effects import Effects
-from ottla.groupcoord.groups.metadata import TopicImage, TopicImages
+from ottla.groupcoord.effects import Effects
+from ottla.groupcoord.metadata import TopicImage, TopicImages
 from ottla.groupcoord.share.group import ShareGroup
 from ottla.groupcoord.share.initialization import KnownTopic, StatePartitions, Topics
 from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.groupcoord.groups.limits import RECORDS_PER_CALL, TEXT_LENGTH_MAX
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.groupcoord.groups.modern.part import ModernGroups
-from ottla.groupcoord.groups.part import Host, PartKind
-from ottla.groupcoord.groups.rebalance_log import WAS_SILENT
-from ottla.groupcoord.groups.records import GroupRecord
-from ottla.groupcoord.groups.timers import TimerKey
+from ottla.groupcoord.limits import RECORDS_PER_CALL, TEXT_LENGTH_MAX
+from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.groupcoord.modern.part import ModernGroups
+from ottla.groupcoord.part import Host, PartKind
+from ottla.groupcoord.rebalance_log import WAS_SILENT
+from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.share import describing
 from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, ShareGroup
@@ -33,6 +32,7 @@ from ottla.groupcoord.share.requests import (
     PreparedDeletion,
     PrepareDeletion,
 )
+from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

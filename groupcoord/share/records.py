@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from ottla.groupcoord.groups.records import RecordFormat
+from ottla.groupcoord.records import RecordFormat
 from ottla.wire.schema import Array, Int8, Int32, Int64, String, Struct, Uuid, field
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.groups.limits import NAMED_MAX
-from ottla.groupcoord.groups.metadata import TopicImages
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, LEAVE_EPOCH
+from ottla.groupcoord.group_shards import GroupShards
+from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.modern.descriptions import Descriptions
+from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.forgetting import Forgetting
-from ottla.groupcoord.services.descriptions import Descriptions
-from ottla.groupcoord.services.shards import GroupShards
 from ottla.groupcoord.share.describing import undescribed
 from ottla.groupcoord.share.heartbeat import Heartbeaten
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ottla.groupcoord.groups.modern.assignments import NOTHING, Assignment, read_assignment
-from ottla.groupcoord.groups.modern.group import ModernGroup
-from ottla.groupcoord.groups.records import GroupRecord
+from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.group import ModernGroup
+from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.share.initialization import StatePartitions
 from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,

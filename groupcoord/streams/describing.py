@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.groupcoord.groups.modern.describing import Large, with_members
-from ottla.groupcoord.groups.modern.describing import undescribed as undescribed_as
+from ottla.groupcoord.modern.describing import Large, with_members
+from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.streams.internal_topics import ConfiguredSubtopology, InternalTopic
 from ottla.groupcoord.streams.members import Member
 from ottla.groupcoord.streams.state import StreamsState, TaskPositions

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ottla.groupcoord.groups.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.members import Member
 from ottla.groupcoord.streams.requests import owned_tasks

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ottla.groupcoord.groups.modern.group import STATIC_LEAVE_EPOCH
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.modern.group import STATIC_LEAVE_EPOCH
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.joining import known_member, known_static_member
 from ottla.groupcoord.streams.members import Member

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ottla.groupcoord.groups.records import KeyedRecord, RecordFormat
+from ottla.groupcoord.records import KeyedRecord, RecordFormat
 from ottla.groupcoord.streams import values
 from ottla.groupcoord.streams.members import Endpoint, Member, member_state
 from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks, by_subtopology, tasks_of

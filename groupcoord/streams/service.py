@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.groupcoord.group_shards import GroupShards
+from ottla.groupcoord.modern.descriptions import Descriptions
 from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.services.descriptions import Descriptions
-from ottla.groupcoord.services.shards import GroupShards
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.part import DescribeStreamsGroup

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ottla.groupcoord.groups.modern.group import FIRST_EPOCH, LEAVE_EPOCH, EpochGroup
-from ottla.groupcoord.groups.records import GroupRecord
+from ottla.groupcoord.modern.group import FIRST_EPOCH, LEAVE_EPOCH, EpochGroup
+from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.holders import TaskHolders
 from ottla.groupcoord.streams.internal_topics import ConfiguredTopology

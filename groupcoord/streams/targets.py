@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.effects import Effects, Steps
-from ottla.groupcoord.groups.modern.group import put_targets
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.modern.group import put_targets
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.streams import records
 from ottla.groupcoord.streams.assignment import AssignableMember, AssignableSubtopology, Assignor
 from ottla.groupcoord.streams.internal_topics import ConfiguredTopology

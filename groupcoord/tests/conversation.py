@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.groupcoord.classic.part import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.classic.part import DescribeGroup
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.groups.offsets.part import DeleteGroup
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from ottla.groupcoord.groups.part import PartKind
-from ottla.groupcoord.groups.records import GroupRecord
-from ottla.groupcoord.groups.shard import Shard, in_listing
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.offsets.part import DeleteGroup
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.part import PartKind
+from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply
+from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import KINDS, FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest

@@ -9,9 +9,9 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.kinds import Kinds, every_kind
-from ottla.groupcoord.groups.metadata import TopicImage
-from ottla.groupcoord.groups.records import GroupRecord
+from ottla.groupcoord.group_types import Kinds, every_kind
+from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.share.offset_service import EndOffset

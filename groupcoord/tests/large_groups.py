@@ -10,10 +10,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.part import Part
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.part import Part
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination, FakeTopics
 from ottla.groupcoord.tests.steps import Lines

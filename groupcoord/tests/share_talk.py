@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.groupcoord.group_settings import GroupSettings, settings_in_force
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.share.group import ShareGroup
 from ottla.groupcoord.share.initialization import PartitionsByTopic
 from ottla.groupcoord.share.requests import (

@@ -6,12 +6,12 @@ a member that was silent for too long loses its number.
 
 from typing import Any, NamedTuple
 
-from ottla.groupcoord.groups.effects import Effects, Steps, in_pieces
-from ottla.groupcoord.groups.group import PartitionCheck
-from ottla.groupcoord.groups.part import Host, Part, PartKind
-from ottla.groupcoord.groups.records import GroupRecord, KeyedRecord, RecordFormat
-from ottla.groupcoord.groups.timers import TimerKey
+from ottla.groupcoord.effects import Effects, Steps, in_pieces
+from ottla.groupcoord.group import PartitionCheck
+from ottla.groupcoord.part import Host, Part, PartKind
+from ottla.groupcoord.records import GroupRecord, KeyedRecord, RecordFormat
 from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.list_groups import ListedGroup

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.groupcoord.groups.consumer import mixed_assignor, range_assignor, uniform_assignor
-from ottla.groupcoord.groups.modern.assignments import Assignment, count_of
-from ottla.groupcoord.groups.modern.assignor import GroupSpec, Subscriber, in_kafkas_order
+from ottla.groupcoord.consumer import mixed_assignor, range_assignor, uniform_assignor
+from ottla.groupcoord.modern.assignments import Assignment, count_of
+from ottla.groupcoord.modern.assignor import GroupSpec, Subscriber, in_kafkas_order
 
 A, B, C = (name.encode() * 16 for name in "abc")
 

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.share import records as share_records
 from ottla.groupcoord.share.part import ShareGroups
 from ottla.groupcoord.share.requests import AskInitialized

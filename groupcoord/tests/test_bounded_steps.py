@@ -13,17 +13,17 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.classic.part import ClassicGroups
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord.classic.part import ClassicGroups
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.groups.consumer import records
-from ottla.groupcoord.groups.consumer.part import ConsumerGroups
-from ottla.groupcoord.groups.offsets.part import AskCommitted, CountOffsets, OffsetsPart
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.consumer import records
+from ottla.groupcoord.consumer.part import ConsumerGroups
+from ottla.groupcoord.offsets.part import AskCommitted, CountOffsets, OffsetsPart
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
 from ottla.groupcoord.tests.conversation import GROUP, START_MS

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.groupcoord.groups.classic.rebalancing import (
+from ottla.groupcoord.classic.rebalancing import (
     GROUP_METADATA_BYTES_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     PENDING_MEMBERS_MAX,
     PROTOCOLS_MAX,
     TEXT_LENGTH_MAX,
 )
-from ottla.groupcoord.groups.classic.records import GroupMetadataRecord
+from ottla.groupcoord.classic.records import GroupMetadataRecord
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,

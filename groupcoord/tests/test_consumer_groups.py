@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from ottla.groupcoord import shard
+from ottla.groupcoord.consumer import rebalancing
+from ottla.groupcoord.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups import shard
-from ottla.groupcoord.groups.consumer import rebalancing
-from ottla.groupcoord.groups.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
-from ottla.groupcoord.groups.metadata import TopicImage
-from ottla.groupcoord.groups.modern import group as modern_group
+from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.modern import group as modern_group
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
     REBALANCE_TIMEOUT_MS,

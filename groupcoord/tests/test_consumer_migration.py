@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.consumer.group import ConsumerGroup
+from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
     ConsumerConversation,

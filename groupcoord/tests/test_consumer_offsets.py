@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.offsets.part import RETENTION
+from ottla.groupcoord.offsets.part import RETENTION
 from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, ConsumerConversation
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.wire.errors import ErrorCode

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.consumer import patterns, rebalancing
-from ottla.groupcoord.groups.consumer.pattern_refresh import REFRESH_INTERVAL_MIN_MS
-from ottla.groupcoord.groups.consumer.patterns import resolve
-from ottla.groupcoord.groups.modern import assignor
+from ottla.groupcoord.consumer import patterns, rebalancing
+from ottla.groupcoord.consumer.pattern_refresh import REFRESH_INTERVAL_MIN_MS
+from ottla.groupcoord.consumer.patterns import resolve
+from ottla.groupcoord.modern import assignor
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
     ConsumerConversation,

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla.groupcoord.groups.consumer.group import ConsumerGroup
+from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, all_partitions, snapshot
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.test_consumer_migration import MigratingConversation, words

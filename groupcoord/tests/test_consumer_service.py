@@ -6,12 +6,12 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.consumer import rebalancing
-from ottla.groupcoord.groups.limits import NAMED_MAX
-from ottla.groupcoord.groups.modern import describing
+from ottla.groupcoord.consumer import rebalancing
+from ottla.groupcoord.consumer.service import OWNED_MAX, TOO_MANY
+from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.modern import describing
 from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.services.consumer import OWNED_MAX, TOO_MANY
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

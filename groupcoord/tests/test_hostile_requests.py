@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.limits import TEXT_LENGTH_MAX
-from ottla.groupcoord.groups.offsets.part import DeleteGroup
+from ottla.groupcoord.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.offsets.part import DeleteGroup
 from ottla.groupcoord.tests.conversation import Asked, Conversation
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

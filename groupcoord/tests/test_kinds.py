@@ -8,15 +8,15 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.consumer.records import ConsumerGroupMetadataKey
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.consumer.records import ConsumerGroupMetadataKey
-from ottla.groupcoord.groups.kinds import CONSUMER, LATE, SHARE, STREAMS, Kinds, LateKind, every_kind
-from ottla.groupcoord.groups.records import KeyedRecord
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.group_types import CONSUMER, LATE, SHARE, STREAMS, Kinds, LateKind, every_kind
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.ports import NotLoaded
 from ottla.groupcoord.runtime.replaying import replay_batches
 from ottla.groupcoord.service import shard_kind
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination, FakeImages
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest

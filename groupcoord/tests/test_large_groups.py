@@ -18,17 +18,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
-from ottla.groupcoord.groups import effects
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord import effects
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.groups.consumer import rebalancing
-from ottla.groupcoord.groups.consumer.records import ConsumerGroupMemberMetadataKey
-from ottla.groupcoord.groups.limits import PIECE
-from ottla.groupcoord.groups.records import KeyedRecord
+from ottla.groupcoord.consumer import rebalancing
+from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataKey
+from ottla.groupcoord.limits import PIECE
+from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.records import ShareGroupMemberMetadataKey

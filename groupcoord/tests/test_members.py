@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.groupcoord.groups.classic.members import Member, Members
+from ottla.groupcoord.classic.members import Member, Members
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 

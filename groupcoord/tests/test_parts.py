@@ -6,15 +6,15 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.groups.part import Host, Part, PartKind
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.batches import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import shard_kind
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.groupcoord.tests.fakes import KINDS, FakeImages, FakeLog, beside_the_loop
 from ottla.groupcoord.tests.tally import SESSION_MS, TALLY, Add, Sum, TallyGroup

@@ -9,15 +9,14 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.offsets import table
-from ottla.groupcoord.groups.offsets.committed import CommittedOffset, OffsetTable
-from ottla.groupcoord.groups.offsets.pending import PendingOffsets
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
-from ottla.groupcoord.groups.offsets.table import SETTLED_AT_ONCE, Offsets
+from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN
+from ottla.groupcoord.offsets import table, transactional
+from ottla.groupcoord.offsets.committed import CommittedOffset, OffsetTable
+from ottla.groupcoord.offsets.pending import PendingOffsets
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.offsets.table import SETTLED_AT_ONCE, Offsets
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.services import transactional_offsets
-from ottla.groupcoord.services.shards import ELEMENTS_PER_TURN
 from ottla.groupcoord.tests.fakes import Coordination, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.groupcoord.tests.test_runtime import committed as asked_for
@@ -95,7 +94,7 @@ def answers(offsets: Offsets, *, require_stable: bool, whole: bool = False) -> d
 def test_nobody_sees_whether_a_transaction_is_settled(
     seed: int, settled_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.groupcoord.groups.offsets.table.SETTLED_AT_ONCE", settled_at_once)
+    monkeypatch.setattr("ottla.groupcoord.offsets.table.SETTLED_AT_ONCE", settled_at_once)
     chance = random.Random(seed)
     offsets, plain = Offsets(metadata_max=10, retention_ms=1), Plain()
     for record_offset in range(300):
@@ -326,7 +325,7 @@ async def test_a_large_transaction_ends_at_one_moment_and_is_settled_in_its_time
     talk: Coordination, mock_clock: trio.testing.MockClock, commits: bool, offset: int, commit_seconds: float
 ) -> None:
     made = ("OffsetCommitRequestPartition", "TxnOffsetCommitResponsePartition")
-    with counted(*((transactional_offsets, name) for name in made)) as steps:
+    with counted(*((transactional, name) for name in made)) as steps:
         await commit_many(talk, 5)
     assert set(steps.all.values()) == {MANY} and max(steps.most.values()) <= ELEMENTS_PER_TURN
     await end_it(talk)

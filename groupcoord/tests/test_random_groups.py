@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ottla.groupcoord.groups.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
+from ottla.groupcoord.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from ottla.groupcoord.tests.conversation import GROUP, SESSION_MS, Asked, Conversation, subscription
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupResponse

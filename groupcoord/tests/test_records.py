@@ -2,17 +2,17 @@
 
 import pytest
 
-from ottla.groupcoord.groups import records
-from ottla.groupcoord.groups.classic.members import FORMATS as CLASSIC_FORMATS
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord import records
+from ottla.groupcoord.classic.members import FORMATS as CLASSIC_FORMATS
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
     group_tombstone,
 )
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
-from ottla.groupcoord.groups.records import RecordFormats
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.share.records import FORMATS as SHARE_FORMATS
 from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs

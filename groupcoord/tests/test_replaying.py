@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     group_tombstone,
 )
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.groups.offsets.records import (
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.offsets.records import (
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetRecord,

@@ -12,20 +12,20 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.groups.classic.records import GroupMetadataRecord
-from ottla.groupcoord.groups.consumer.rebalancing import Rebalancing
-from ottla.groupcoord.groups.limits import TIMERS_PER_CALL
-from ottla.groupcoord.groups.offsets.part import OffsetsPart
-from ottla.groupcoord.groups.offsets.records import OffsetRecord
-from ottla.groupcoord.groups.shard import Shard
+from ottla.groupcoord.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.classic.records import GroupMetadataRecord
+from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.java_hashing import absolute_string_hash
+from ottla.groupcoord.limits import TIMERS_PER_CALL
+from ottla.groupcoord.offsets.part import OffsetsPart
+from ottla.groupcoord.offsets.records import OffsetRecord
 from ottla.groupcoord.runtime import turns as runtime
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import PendingReply
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.runtime.turns import TURN_S
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ottla.groupcoord.groups.classic.part import DescribeGroup
-from ottla.groupcoord.groups.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.groups.classic.records import (
+from ottla.groupcoord.classic.part import DescribeGroup
+from ottla.groupcoord.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.groups.modern import describing as modern_describing
+from ottla.groupcoord.modern import describing as modern_describing
 from ottla.groupcoord.streams import targets
 from ottla.groupcoord.streams.group import StreamsGroup
 from ottla.groupcoord.streams.heartbeat import Answered

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination
 from ottla.groupcoord.tests.test_runtime import committed, error_of, offset_of

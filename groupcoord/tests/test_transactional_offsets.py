@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.groupcoord.offsets import transactional
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transaction_append import Transaction
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.services import transactional_offsets
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.groupcoord.tests.test_runtime import committed, offset_of
 from ottla.wire.errors import ErrorCode
@@ -302,7 +302,7 @@ async def test_topics_have_ids_since_version_6(talk: Coordination) -> None:
 async def test_a_large_commit_is_verified_once_and_taken_in_parts(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
-    monkeypatch.setattr(transactional_offsets, "ELEMENTS_PER_TURN", 2)
+    monkeypatch.setattr(transactional, "ELEMENTS_PER_TURN", 2)
     talk.verifier.error = code
     topics = [
         TxnOffsetCommitRequestTopic(name="topic", partitions=[partition(0, 5), partition(1, 6)]),

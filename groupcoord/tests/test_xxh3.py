@@ -2,10 +2,10 @@
 
 import pytest
 
-from ottla.groupcoord.groups import topic_hashes
-from ottla.groupcoord.groups.metadata import TopicImage
-from ottla.groupcoord.groups.topic_hashes import _described, hash_of_topics
-from ottla.groupcoord.groups.xxh3 import xxh3_64
+from ottla.groupcoord import topic_hashes
+from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.topic_hashes import _described, hash_of_topics
+from ottla.groupcoord.xxh3 import xxh3_64
 
 TOPIC_ID = bytes.fromhex("01020304050607081112131415161718")
 

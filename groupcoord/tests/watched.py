@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from cProfile import Profile
 from typing import Any, TypeVar
 
-from ottla.groupcoord.groups.shard import Shard
 from ottla.groupcoord.runtime.outcome import Outcome, Reply, Rest
+from ottla.groupcoord.shard import Shard
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.groups.kinds import LateKind
+    from ottla.groupcoord.group_types import LateKind
 
 GROUPS_CODE: Final = (
     "ottla.groupcoord.service",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OffsetRights:
-    """The rights of one request; see `ottla.groupcoord.services.rights`."""
+    """The rights of one request; see `ottla.groupcoord.group_shards`."""
 
     __slots__ = ("_context",)
 

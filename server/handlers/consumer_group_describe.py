@@ -9,8 +9,8 @@ Behaviour
 from collections.abc import Iterator
 from functools import partial
 
-from ottla.groupcoord.groups.consumer.describing import undescribed
-from ottla.groupcoord.groups.kinds import CONSUMER
+from ottla.groupcoord.consumer.describing import undescribed
+from ottla.groupcoord.group_types import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext

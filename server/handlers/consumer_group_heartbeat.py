@@ -4,14 +4,14 @@ Behaviour
 * The client has to have the right to read the group and to describe all topics that it names. Of topics that its pattern
   matches those are left out that it may not describe.
 * Answered at once, or when what the group has written for it is safely in the log.
-* What becomes of a member in which state: `ottla.groupcoord.groups.consumer.heartbeat`.
+* What becomes of a member in which state: `ottla.groupcoord.consumer.heartbeat`.
 """
 
 from collections.abc import Collection
 from functools import partial
 
-from ottla.groupcoord.groups.consumer.heartbeat import refused_heartbeat
-from ottla.groupcoord.groups.kinds import CONSUMER
+from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
+from ottla.groupcoord.group_types import CONSUMER
 from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import trio
 
-from ottla.groupcoord.groups.classic.part import undescribed
+from ottla.groupcoord.classic.part import undescribed
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

@@ -10,7 +10,7 @@ Behaviour
 
 from functools import partial
 
-from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.group_types import SHARE
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext

@@ -2,10 +2,10 @@
 
 Behaviour
 * The answer may take as long as the group's rebalance timeout. A peer that leaves meanwhile is forgotten.
-* What each state of the group does with a join: `ottla.groupcoord.groups.classic.rebalancing`.
+* What each state of the group does with a join: `ottla.groupcoord.classic.rebalancing`.
 """
 
-from ottla.groupcoord.groups.classic.answers import refused_join
+from ottla.groupcoord.classic.answers import refused_join
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

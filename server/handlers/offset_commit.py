@@ -14,7 +14,7 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Protocol
 
-from ottla.groupcoord.groups.offsets.topics import TOPIC_ID_VERSION, names_of
+from ottla.groupcoord.offsets.topics import TOPIC_ID_VERSION, names_of
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

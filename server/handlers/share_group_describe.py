@@ -9,7 +9,7 @@ Behaviour
 from collections.abc import Iterator
 from functools import partial
 
-from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.describing import undescribed
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups

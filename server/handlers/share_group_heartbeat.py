@@ -10,7 +10,7 @@ Behaviour
 from collections.abc import Collection
 from functools import partial
 
-from ottla.groupcoord.groups.kinds import SHARE
+from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_heartbeat
 from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
 from ottla.server.cluster.features import SHARE_VERSION

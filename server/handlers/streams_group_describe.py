@@ -10,7 +10,7 @@ Behaviour
 from collections.abc import Iterator
 from functools import partial
 
-from ottla.groupcoord.groups.kinds import STREAMS
+from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from ottla.groupcoord.groups.kinds import STREAMS
+from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.runtime.answers import then
 from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat

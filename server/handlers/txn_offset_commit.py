@@ -19,8 +19,8 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Protocol
 
-from ottla.groupcoord.groups.offsets.part import TXN_TOPIC_ID_VERSION
-from ottla.groupcoord.groups.offsets.topics import names_of
+from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION
+from ottla.groupcoord.offsets.topics import names_of
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

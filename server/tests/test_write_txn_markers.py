@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.groups.kinds import Kinds
-from ottla.groupcoord.groups.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.tests.logs import NOW_MS, idempotent
 from ottla.replication.log.validator import AppendOrigin

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.server.http.metrics.exposition import GAUGE, Exposition, Family, escaped
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.groups.offsets.committed import TopicOffsets
+    from ottla.groupcoord.offsets.committed import TopicOffsets
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.replication.replica_manager.manager import ReplicaManager
 

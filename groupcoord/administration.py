@@ -1,0 +1,132 @@
+"""The requests of administrators about groups of every kind: list them, delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol
+
+import trio
+
+from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
+from ottla.groupcoord.offsets.committed import TopicOffsets
+from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ListCommitted
+from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
+from ottla.groupcoord.runtime.answers import finished, gathered
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.shard import Shard, in_listing
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+GROUPS_PER_TURN = 4  # their names may be very long
+
+
+class Preparation(Protocol):
+    """What has to happen elsewhere before a group of some kind may go."""
+
+    def has(self, group_id: str) -> bool:
+        """Whether this is about the group. Raises KafkaError if this broker does not coordinate it."""
+
+    async def prepare_deletion(self, group_id: str) -> ErrorCode:
+        """Do it; or why the group has to stay."""
+
+
+class GroupAdministration:
+    """See the module's docstring."""
+
+    def __init__(self, shards: GroupShards, preparations: Callable[[], Sequence[Preparation]]) -> None:
+        self._shards = shards
+        self._preparations = preparations
+
+    def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
+        """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
+        try:
+            self._shards.check_running()
+            now_ms = self._shards.now_ms()
+            # A partition that could not be loaded must not keep the groups of all others from being listed.
+            led = [each for each in self._shards.partitions() if each.absent is not ErrorCode.NOT_COORDINATOR]
+            shards = [partition.shard(now_ms) for partition in led]
+        except KafkaError as error:
+            return ListGroupsResponse(error_code=error.code, groups=[])
+        is_wanted = in_listing(request.states_filter, request.types_filter)
+        parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_TURN))
+        if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_TURN:
+            return self._list_in_turns(parts)
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
+
+    def last_rebalance(self, group_id: str) -> LastRebalance | None:
+        """When and why a group rebalanced last; None if that is not known here."""
+        try:
+            found: LastRebalance | None = self._shards.read(group_id, AskLastRebalance(group_id))
+        except KafkaError:
+            return None
+        return found
+
+    async def _list_in_turns(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
+        groups: list[ListedGroup] = []
+        for part in parts:
+            groups += part
+            await trio.lowlevel.checkpoint()
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups of any kind this broker coordinates, as far as they are loaded."""
+        return sum([shard.group_count for shard in self._loaded()])
+
+    def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
+        """Each group with the offsets that it has committed, to be looked at in turns; they may change between two of them."""
+        for shard in self._loaded():
+            yield from shard.read(ListCommitted(), now_ms=self._shards.now_ms())
+
+    def committed(self, group_id: str) -> TopicOffsets:
+        """What one group has committed; nothing while this broker does not coordinate it."""
+        try:
+            found: TopicOffsets = self._shards.read(group_id, AskCommitted(group_id))
+        except KafkaError:
+            return {}
+        return found
+
+    def _loaded(self) -> list[Shard]:
+        now_ms = self._shards.now_ms()
+        led = [each for each in self._shards.partitions() if each.absent is ErrorCode.NONE]
+        return [each.shard(now_ms) for each in led]
+
+    def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
+        """Each group once, however often it is named."""
+        group_ids = list(dict.fromkeys(request.groups_names))
+        if len(group_ids) > GROUPS_PER_TURN or any(map(self._preparation_of, group_ids)):
+            return self._delete_in_turns(group_ids)
+        return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
+
+    async def _delete_in_turns(self, group_ids: list[str]) -> DeleteGroupsResponse:
+        results: list[DeletableGroupResult] = []
+        for start in range(0, len(group_ids), GROUPS_PER_TURN):
+            answers: list[Given[DeletableGroupResult]] = []
+            for group_id in group_ids[start : start + GROUPS_PER_TURN]:
+                preparation = self._preparation_of(group_id)
+                error = ErrorCode.NONE if preparation is None else await preparation.prepare_deletion(group_id)
+                # All of them are asked before one is awaited, so that their commits are waited for together.
+                answers.append(
+                    DeletableGroupResult(group_id=group_id, error_code=error) if error else self._delete(group_id)
+                )
+            results += await finished(gathered(answers, list))
+            await trio.lowlevel.checkpoint()
+        return deletion_response(results)
+
+    def _preparation_of(self, group_id: str) -> Preparation | None:
+        """What has to be done before this group may be deleted; None also if it cannot be deleted here."""
+        try:
+            return next((each for each in self._preparations() if each.has(group_id)), None)
+        except KafkaError:
+            return None
+
+    def _delete(self, group_id: str) -> Given[DeletableGroupResult]:
+        caller = WaitingCaller(lambda error: DeletableGroupResult(group_id=group_id, error_code=error))
+        return self._shards.submit(group_id, DeleteGroup(group_id), caller)
+
+
+def deletion_response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=results)

@@ -1,0 +1,368 @@
+"""The members of one classic group: who is in, which protocols all of them share, who leads.
+
+* A member is *static* when it came with a group instance id; a later member with the same instance id replaces it.
+* A *pending join* member id was handed out with MEMBER_ID_REQUIRED and has not come back with a join yet.
+* A *pending sync* member received the present generation and has not asked for its assignment yet.
+* A member is *parked* while its JoinGroup or SyncGroup waits for the others; its session does not expire then, except
+  that of a *new* member, which knows no member id to heartbeat with.
+
+Nothing here waits, replies or knows of states: that is `ottla.groupcoord.classic.rebalancing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+
+from ottla.groupcoord.classic.records import (
+    GROUP_METADATA_KEY,
+    GROUP_METADATA_VALUE_VERSION,
+    GroupMetadataKey,
+    GroupMetadataRecord,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+from ottla.groupcoord.effects import in_pieces
+from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.groupcoord.records import RecordFormat
+from ottla.groupcoord.runtime.outcome import Caller
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.describe_groups import DescribedGroupMember
+from ottla.wire.messages.join_group import JoinGroupResponseMember
+
+UNKNOWN_MEMBER_ID = ""
+NO_LEADER = ""
+
+Protocols = dict[str, bytes]
+"""Name -> metadata, in the member's order of preference."""
+
+
+class Member:
+    """One member and what it last said about itself."""
+
+    __slots__ = (
+        "answered_as",
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        self.awaiting_join: Caller | None = None
+        self.awaiting_sync: Caller | None = None
+        self.answered_as: Caller | None = None  # whom the last reply went to, until it is seen to have gone out
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_parked(self) -> bool:
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def waits_for_a_commit(self) -> bool:
+        """Whether its last reply has not gone out yet."""
+        if self.answered_as is not None and self.answered_as.is_answered:
+            self.answered_as = None
+        return self.answered_as is not None
+
+    def cannot_be_silent(self) -> bool:
+        """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+        return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
+
+    @property
+    def metadata_bytes(self) -> int:
+        return sum(map(len, self.protocols.values()))
+
+    def matches(self, protocols: Protocols) -> bool:
+        """Whether these are the same protocols with the same metadata in the same order of preference."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+    def vote(self, candidates: set[str]) -> str:
+        # All members support each candidate, so every member finds one.
+        return next(name for name in self.protocols if name in candidates)
+
+    def listed(self, protocol_name: str | None) -> JoinGroupResponseMember:
+        """As the leader of the group sees it."""
+        return JoinGroupResponseMember(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            metadata=self.protocols[protocol_name] if protocol_name is not None else b"",
+        )
+
+    def described(self, protocol_name: str | None) -> DescribedGroupMember:
+        return DescribedGroupMember(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            member_metadata=self.protocols[protocol_name] if protocol_name is not None else b"",
+            member_assignment=self.assignment,
+        )
+
+
+class Members:
+    """The members of one group, by id and by instance id, with the counts that joins are decided by."""
+
+    __slots__ = (
+        "_speakers",
+        "_static",
+        "awaiting_join_count",
+        "by_id",
+        "leader_id",
+        "metadata_bytes",
+        "pending_join",
+        "pending_sync",
+        "protocol_type",
+    )
+
+    def __init__(self, protocol_type: str | None = None, leader_id: str | None = None) -> None:
+        self.by_id: dict[str, Member] = {}
+        self.protocol_type = protocol_type
+        self.leader_id = leader_id
+        self.pending_join: set[str] = set()
+        self.pending_sync: set[str] = set()
+        # Counted as joins come and go. A walk over the members at every join would make a rebalance quadratic.
+        self.awaiting_join_count = 0
+        self.metadata_bytes = 0
+        self._static: dict[str, str] = {}  # group instance id -> member id
+        self._speakers: dict[str, int] = {}  # protocol name -> how many members support it
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.by_id.values())
+
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self.by_id
+
+    def has(self, member_id: str, group_instance_id: str | None) -> bool:
+        """Whether the member id or the instance id is taken."""
+        return member_id in self.by_id or group_instance_id in self._static
+
+    # ------------------------------------------------------------------ coming and going
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Take in a member whose protocols the group was found to support."""
+        assert member.member_id not in self.by_id
+        # The first member in decides the type. An empty group keeps its last one: descriptions and the expiry of
+        # offsets use it.
+        if not self.by_id:
+            self.protocol_type = protocol_type
+        assert self.protocol_type == protocol_type
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self._static
+            self._static[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.by_id[member.member_id] = member
+        self._count(member, 1)
+        self.pending_join.discard(member.member_id)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Let a member or a pending member go; the next in line leads if it was the leader. Parked callers stay its."""
+        member = self.by_id.pop(member_id, None)
+        if member is not None:
+            self._count(member, -1)
+            if member.awaiting_join is not None:
+                self.awaiting_join_count -= 1
+            if member.group_instance_id is not None:
+                del self._static[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.by_id), None)
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+        return member
+
+    def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
+        """Give the static member of this instance id a new member id; what it had and was stays."""
+        old_member_id = self._static[group_instance_id]
+        member = self.by_id.pop(old_member_id)
+        member.member_id = new_member_id
+        member.is_new = False
+        self.by_id[new_member_id] = member
+        self._static[group_instance_id] = new_member_id
+        self.pending_sync.discard(old_member_id)
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        return member
+
+    def update(
+        self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        # The old protocols have to be uncounted while the member still has them.
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def _count(self, member: Member, step: int) -> None:
+        self.metadata_bytes += step * member.metadata_bytes
+        for name in member.protocols:
+            count = self._speakers.get(name, 0) + step
+            if count:
+                self._speakers[name] = count
+            else:
+                del self._speakers[name]
+
+    # ------------------------------------------------------------------ parked joins
+
+    def park_join(self, member: Member, caller: Caller) -> Caller | None:
+        """Let the member's join wait. Returns the caller that waited for the same member until now, if any."""
+        displaced, member.awaiting_join = member.awaiting_join, caller
+        if displaced is None:
+            self.awaiting_join_count += 1
+        return displaced
+
+    def take_join(self, member: Member) -> Caller | None:
+        """The caller whose join was waiting, to be answered now."""
+        caller, member.awaiting_join = member.awaiting_join, None
+        if caller is not None:
+            self.awaiting_join_count -= 1
+        return caller
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.by_id) == self.awaiting_join_count and not self.pending_join
+
+    def not_rejoined(self) -> list[Member]:
+        return [member for member in self if member.awaiting_join is None]
+
+    # ------------------------------------------------------------------ questions
+
+    def static_member_id(self, group_instance_id: str) -> str | None:
+        return self._static.get(group_instance_id)
+
+    def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """NONE for a member speaking for itself; FENCED_INSTANCE_ID when its instance id is someone else's now."""
+        # The instance id comes first. A client whose place was taken must hear that it is fenced, so that it stops.
+        # If it heard that it is unknown, it would join again and fence the other one.
+        if group_instance_id is not None:
+            static_member_id = self._static.get(group_instance_id)
+            if static_member_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static_member_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols could work with everyone who is in."""
+        if self.protocol_type != protocol_type:
+            return False
+        # The counts by name answer this without a walk over all members.
+        size = len(self.by_id)
+        return any(self._speakers.get(name, 0) == size for name in names)
+
+    def select_protocol(self) -> Generator[None, None, str]:
+        """The protocol that everyone supports and most members like best; in a draw the first in Kafka's hash table."""
+        size = len(self.by_id)
+        candidates = {name for name, count in self._speakers.items() if count == size}
+        if len(candidates) == 1:
+            return next(iter(candidates))
+        votes: dict[str, int] = {}
+
+        def count(member: Member) -> None:
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+
+        yield from in_pieces(self, count)
+        return min(votes, key=lambda name: (-votes[name], hash_map_slot(name, len(votes))))
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is a member that has joined; false when there is none."""
+        if self.leader_id is None:
+            return False
+        # A leader that has not joined would never send an assignment.
+        if self.by_id[self.leader_id].awaiting_join is None:
+            joined = next((member for member in self if member.awaiting_join is not None), None)
+            if joined is None:
+                return False
+            self.leader_id = joined.member_id
+        return True
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        # A client may send a negative timeout, and an empty group has none.
+        return max(0, max((member.rebalance_timeout_ms for member in self), default=0))
+
+
+def members_of(value: GroupMetadataValue) -> Members:
+    """The members of a group's record."""
+    members = Members(value.protocol_type or None, value.leader)
+    for written in value.members:
+        # `add` asserts that both ids are free. One record that repeats an id must not keep the whole partition from
+        # loading.
+        if not members.has(written.member_id, written.group_instance_id):
+            members.add(_member_of_record(written, value.protocol or ""), value.protocol_type)
+    # The leader has to be a member, whatever the record says.
+    if members.leader_id not in members:
+        members.leader_id = next(iter(members.by_id), None)
+    return members
+
+
+def _member_of_record(written: MemberMetadata, protocol_name: str) -> Member:
+    unknown_rebalance_timeout = written.rebalance_timeout == -1  # before version 1
+    return Member(
+        written.member_id,
+        group_instance_id=written.group_instance_id,
+        client_id=written.client_id,
+        client_host=written.client_host,
+        rebalance_timeout_ms=written.session_timeout if unknown_rebalance_timeout else written.rebalance_timeout,
+        session_timeout_ms=written.session_timeout,
+        # The record has the metadata of one protocol only. The others are back when the member joins again.
+        protocols={protocol_name: written.subscription},
+        assignment=written.assignment,
+    )
+
+
+class LoadedGroup(GroupMetadataRecord):
+    """A record from the log, with its members made: of a large group a thread does that when it decodes the record."""
+
+    def __init__(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        self._members = None if value is None else members_of(value)
+
+    def take_members(self) -> Members | None:
+        """The members for the group that this becomes; None if they were taken before."""
+        members, self._members = self._members, None
+        return members
+
+
+FORMATS = (
+    RecordFormat(
+        GROUP_METADATA_KEY,
+        GroupMetadataKey,
+        GroupMetadataValue,
+        written=(GROUP_METADATA_VALUE_VERSION,),
+        make=LoadedGroup,
+        is_superseding=True,
+    ),
+)

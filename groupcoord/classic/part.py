@@ -1,0 +1,229 @@
+"""The part of a shard that looks after classic groups: which of them a request means, when they are made, and how they end.
+
+`rebalancing.py` decides what becomes of a request. Most of a rebalance is in no record, so a living group is ahead of its
+record: that is replayed at load only. The end of a group comes into force when its tombstone is committed.
+"""
+
+from __future__ import annotations
+
+from ottla.groupcoord.classic.answers import refused_join, refused_sync
+from ottla.groupcoord.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
+from ottla.groupcoord.classic.members import FORMATS, UNKNOWN_MEMBER_ID, LoadedGroup
+from ottla.groupcoord.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.classic.records import GroupMetadataKey, GroupMetadataRecord
+from ottla.groupcoord.group import Group
+from ottla.groupcoord.part import Host, Part, PartKind
+from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
+from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.timers import TimerKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.describe_groups import DescribedGroup
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ottla.wire.messages.sync_group import SyncGroupRequest
+
+STREAMS_TYPE = "streams"
+
+
+class DescribeGroup:
+    """The question about one group: a DescribeGroups request is split into these."""
+
+    __slots__ = ("api_version", "group_id")
+
+    def __init__(self, group_id: str, api_version: int) -> None:
+        self.group_id = group_id
+        self.api_version = api_version
+
+
+class ClassicGroups(Part):
+    """See the module's docstring."""
+
+    group_type = GROUP_TYPE
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+        self._effects = host.effects
+        self._groups = host.groups
+        self.requests = {JoinGroupRequest: self._join, SyncGroupRequest: self._sync, LeaveGroupRequest: self._leave}
+        self.reads = {
+            HeartbeatRequest: self._heartbeat,
+            DescribeGroup: self._describe,
+            AskLastRebalance: self._last_rebalance,
+        }
+        self.loads = {GroupMetadataKey: self._load}
+        self.commits = {GroupMetadataKey: self._end_if_ending}
+        self._oversized: dict[str, None] = {}  # found while loading, in the order of the log
+        self.timers = {SESSION: self._expire_session, JOIN: self._expire_join, SYNC: self._expire_sync}
+
+    def loaded(self) -> None:
+        # Not a look at all groups: there may be a million, and this is done in one step.
+        for group_id in self._oversized:
+            group = self._group(group_id)
+            if group is not None:
+                group.shrink_to_size()
+        self._oversized.clear()
+
+    def _group(self, group_id: str) -> ClassicGroup | None:
+        """The group, if it is a classic one."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    # ------------------------------------------------------------------ records
+
+    def _load(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
+        group_id = record.key.group
+        if record.value is None:
+            self._end(record, record_offset, producer_id)
+        else:
+            members = record.take_members() if isinstance(record, LoadedGroup) else None
+            group = self._groups[group_id] = ClassicGroup.of_record(group_id, record.value, self._effects, members)
+            if len(group.members) > self._effects.config.group_max_size:
+                self._oversized[group_id] = None
+
+    def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
+        """After the load the group in memory is ahead of its records, and only a tombstone means something."""
+        group = self._group(record.key.group)
+        # The tombstone of a classic group that was turned into another kind of group leaves that alone.
+        if record.value is None and group is not None:
+            del self._groups[group.group_id]
+            # Deadlines know a group by its id only. They would hit the next group of that name.
+            group.cancel_timers()
+
+    def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
+        """A group that has become one of another kind, and then a classic one again, is not meant by its first end."""
+        group = self._group(record.key.group)
+        if group is not None and group.is_ending:
+            self._end(record, record_offset, producer_id)
+
+    # ------------------------------------------------------------------ requests
+
+    def _join(self, request: JoinGroupRequest, caller: Caller) -> None:
+        group, other = self._group(request.group_id), self._groups.get(request.group_id)
+        if group is not None:
+            group.join(request, caller)
+        elif other is not None and not _gives_way(other):
+            # A group of a kind that cannot have classic members.
+            response = refused_join(UNKNOWN_MEMBER_ID, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, caller.api_version)
+            self._effects.reply(caller, response)
+        elif request.member_id:
+            # Nobody can be a member of a group that does not exist.
+            response = refused_join(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID, caller.api_version)
+            self._effects.reply(caller, response)
+        else:
+            if other is not None:
+                self._take_place_of(other)
+            join_new_group(self._host, request, caller)
+
+    def _take_place_of(self, other: Group) -> None:
+        """End an empty group of another kind; its offsets stay."""
+        other.delete()
+        # The last undo is the first to be called. Those before it put the group's records back, for which it has to be there.
+        self._effects.undo_if_refused(lambda: self._groups.update({other.group_id: other}))
+
+    def _sync(self, request: SyncGroupRequest, caller: Caller) -> None:
+        group = self._group(request.group_id)
+        if group is None:
+            self._effects.reply(caller, refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            group.sync(request, caller)
+
+    def _leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
+        group = self._group(request.group_id)
+        if group is not None:
+            group.leave(request, caller)
+            return
+        members = [
+            MemberResponse(
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+            for each in request.members
+        ]
+        self._effects.reply(caller, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+
+    # ------------------------------------------------------------------ reads
+
+    def _heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        group = self._group(request.group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.heartbeat(request)
+
+    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
+        group = self._group(asked.group_id)
+        return None if group is None else group.last_rebalance
+
+    def _describe(self, asked: DescribeGroup) -> DescribedGroup:
+        """Since version 6 an unknown group is an error; before it is a dead group."""
+        group_id = asked.group_id
+        group = self._group(group_id)
+        if group is not None:
+            return group.described()
+        if asked.api_version < 6:
+            return undescribed(group_id, ErrorCode.NONE, state=DEAD.value)
+        problem = (
+            f"Group {group_id} is not a classic group." if group_id in self._groups else f"Group {group_id} not found."
+        )
+        return undescribed(group_id, ErrorCode.GROUP_ID_NOT_FOUND, problem, state=DEAD.value)
+
+    # ------------------------------------------------------------------ deadlines
+
+    def _expire_session(self, key: TimerKey) -> None:
+        if (group := self._group(key.group_id)) is not None:
+            group.expire_session(key.member_id)
+
+    def _expire_join(self, key: TimerKey) -> None:
+        if (group := self._group(key.group_id)) is not None:
+            group.expire_join()
+
+    def _expire_sync(self, key: TimerKey) -> None:
+        if (group := self._group(key.group_id)) is not None:
+            group.expire_sync()
+
+
+def _gives_way(group: Group) -> bool:
+    """Whether a classic group may begin by its name: an application of Kafka Streams may go back to the classic protocol."""
+    return group.group_type == STREAMS_TYPE and group.state_name == EMPTY.value
+
+
+def join_new_group(host: Host, request: JoinGroupRequest, caller: Caller) -> None:
+    """Make a group. It exists from now on, even if this join is refused."""
+    # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
+    # because the group remembers the id that it hands out.
+    group = ClassicGroup(request.group_id, host.effects)
+    group.join(request, caller)
+
+    def settle(error: ErrorCode) -> None:
+        if error:
+            # The log has refused the group's first record, so there never was a group. Whoever is parked in it
+            # hears why.
+            group.unload(error)
+            group.cancel_timers()
+            if host.groups.get(group.group_id) is group:
+                del host.groups[group.group_id]
+
+    # Not left to the replay, which does not bring a group to life after the load.
+    host.groups[group.group_id] = group
+    host.effects.append(group.creation_record(), settle)
+
+
+def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, state: str = "") -> DescribedGroup:
+    """The description of a group about which there is nothing to say."""
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+CLASSIC = PartKind(
+    make=ClassicGroups,
+    formats=FORMATS,
+    # They look at members alone.
+    overlapping=frozenset({JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest}),
+)

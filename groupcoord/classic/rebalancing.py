@@ -1,0 +1,638 @@
+"""One group of the classic protocol (Kafka: ClassicGroup and the classic part of GroupMetadataManager).
+
+    Empty  --join-->  PreparingRebalance  --all joined, or time is up-->  CompletingRebalance  --leader syncs-->  Stable
+      ^                 |    ^     ^                                               |                                |
+      +--nobody joined--+    |     +----member comes, goes, changes; no sync-------+                                |
+                             +-------------member comes, goes, changes; leader joins again; no sync-----------------+
+    any state --unloaded--> Dead
+
+                        Empty            PreparingRebalance         CompletingRebalance       Stable
+    join, new member    starts joining   takes part                 new rebalance             new rebalance
+      static, id known  -                replaces, takes part       replaces, new rebalance   replaces; new rebalance
+                                                                                              only if the vote changes
+    join, known member  unknown member   takes part                 same answer again, or new rebalance if it changed
+                                                                                              (or if it is the leader)
+    sync                unknown member   REBALANCE_IN_PROGRESS      waits; leader's one ends  the stored assignment
+    heartbeat           unknown member   REBALANCE_IN_PROGRESS      NONE                      NONE
+    leave, session out  unknown member   may complete the joining   new rebalance             new rebalance
+    commit of offsets   by nobody's      by a member of the         REBALANCE_IN_PROGRESS     by a member
+                        name             generation
+
+* The first rebalance of an empty group ends by time alone: group.initial.rebalance.delay.ms, again as long as new
+  members keep coming, up to their rebalance timeout. Later ones end when every member has joined and no handed-out
+  member id is pending, or after the longest rebalance timeout; then dynamic members that did not come back are dropped,
+  static ones stay until their session ends. A generation that nobody joined waits on.
+* Members that got a generation and never ask for their assignment are dropped after the rebalance timeout.
+* What is written is the whole group at the end of a rebalance (or when it became empty, or when a static member was
+  replaced in Stable). It is read only when the partition is loaded; between two records the group lives in memory. What
+  depends on the record being written (Stable, and every answer that promises it) waits in a settlement; the answers then
+  wait for the record's commit.
+* Whoever waits is answered: a caller whose member is dropped, replaced or parked a second time hears so at once.
+
+Invariants: members exist in PreparingRebalance only as parked or not yet back; in CompletingRebalance and Stable nobody
+waits with a join; outside CompletingRebalance nobody waits with a sync; the leader is a member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+
+from ottla.groupcoord.classic.answers import joined, refused_join, refused_sync, synced
+from ottla.groupcoord.classic.group import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    ENTERED_FROM,
+    JOIN,
+    PREPARING_REBALANCE,
+    SESSION,
+    STABLE,
+    SYNC,
+    Group,
+)
+from ottla.groupcoord.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
+from ottla.groupcoord.effects import Effects, Steps, in_pieces
+from ottla.groupcoord.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.rebalance_log import REASON_LENGTH_MAX, LastRebalance, log_rebalance
+from ottla.groupcoord.runtime.outcome import Caller, Settlement
+from ottla.groupcoord.timers import TimerKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""
+
+PROTOCOLS_MAX = 100
+PENDING_MEMBERS_MAX = 10_000
+GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
+"""Limits on what a group keeps of its members' words; no real group comes near them."""
+
+
+def _is_storable(request: JoinGroupRequest) -> bool:
+    """Whether the names of a join fit into the group's record."""
+    names = [protocol.name for protocol in request.protocols]
+    names += [request.protocol_type, request.group_instance_id or ""]
+    return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
+
+
+class ClassicGroup(Group):
+    """A group and its rebalances; see the module's docstring. Calls collect what they owe in the shard's `Effects`."""
+
+    __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_lost_count", "_new_member_added", "_reason")
+
+    def __init__(self, group_id: str, effects: Effects) -> None:
+        super().__init__(group_id, effects)
+        self._initial_delay_ms = 0
+        self._initial_remaining_ms: int | None = None  # time left of a first rebalance; None in any other
+        self._new_member_added = False
+        self._reason, self._lost_count = "", 0  # why members join anew, and how many of them did not
+
+    # ------------------------------------------------------------------ join
+
+    def join(self, request: JoinGroupRequest, caller: Caller) -> None:
+        """Answer or park a JoinGroup request."""
+        # Version 0 has no rebalance timeout. Kafka takes the session timeout for it.
+        if caller.api_version == 0:
+            request.rebalance_timeout_ms = request.session_timeout_ms
+        protocols: Protocols = {}
+        for protocol in request.protocols:
+            protocols.setdefault(protocol.name, protocol.metadata)
+        if not self._has_room_for(request.member_id):
+            # A known member without room leaves the group. Otherwise the others would wait for a member that cannot
+            # come back.
+            self._drop(request.member_id)
+            self._maybe_complete_join()
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif not _is_storable(request):
+            self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
+        elif not self._supports(request.protocol_type, protocols):
+            self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif not self._keeps(protocols):
+            self._refuse_join(caller, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif request.member_id != UNKNOWN_MEMBER_ID:
+            self._join_known(request, caller, protocols)
+        elif request.group_instance_id is not None:
+            self._join_static(request, caller, protocols, request.group_instance_id)
+        else:
+            self._join_dynamic(request, caller, protocols)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """Whether there is room. While a rebalance gathers members, those that are first back have the room."""
+        # group.max.size is at least 1, so the first member always fits.
+        if self.state is EMPTY:
+            return True
+        member = self.members.by_id.get(member_id)
+        size_max = self._effects.config.group_max_size
+        if self.state is PREPARING_REBALANCE:
+            already_in = member is not None and member.awaiting_join is not None
+            return already_in or self.members.awaiting_join_count < size_max
+        return member is not None or len(self.members) < size_max
+
+    def _keeps(self, protocols: Protocols) -> bool:
+        """Whether the group can remember that much more (counting a known member twice is near enough)."""
+        return self.members.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
+
+    def _supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        # The first member of an empty group chooses for the others, but it has to choose something.
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return self.members.supports(protocol_type, protocols)
+
+    def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
+        """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
+        # The client id is cut, so that the member id fits into the group's record.
+        member_id = f"{caller.client_id[:TEXT_LENGTH_MAX]}-{self._effects.make_uuid()}"
+        if caller.api_version < 4:
+            self._add_member(request, caller, protocols, member_id)
+        elif len(self.members.pending_join) >= PENDING_MEMBERS_MAX:
+            # A client that asks for ids and never uses them must not fill the memory.
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        else:
+            self.members.pending_join.add(member_id)
+            # The id is forgotten after this time if the client does not come back with it.
+            self._schedule(SESSION, request.session_timeout_ms, member_id)
+            self._refuse_join(caller, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+    def _join_static(
+        self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, group_instance_id: str
+    ) -> None:
+        # A new id every time, so that a client that still uses the old one is fenced.
+        new_member_id = f"{group_instance_id}-{self._effects.make_uuid()}"
+        if self.members.static_member_id(group_instance_id) is None:
+            self._add_member(request, caller, protocols, new_member_id)
+        else:
+            self._replace_static(request, caller, protocols, group_instance_id, new_member_id)
+
+    def _join_known(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
+        member_id = request.member_id
+        if member_id in self.members.pending_join:
+            if request.group_instance_id is not None:
+                # A pending member is never static.
+                self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self._add_member(request, caller, protocols, member_id)
+            return
+        error = self.members.validate(member_id, request.group_instance_id)
+        if error:
+            self._refuse_join(caller, member_id, error)
+            return
+        member = self.members.by_id[member_id]
+        # The leader of a stable group joins again when it wants a new assignment, for example because a topic has got
+        # more partitions. Its own metadata need not have changed.
+        leads_stable_group = self.state is STABLE and self.members.leader_id == member_id
+        if self.state is not PREPARING_REBALANCE and member.matches(protocols) and not leads_stable_group:
+            self._answer(member, caller, joined(self, member, caller))  # the first answer was lost; nothing has changed
+        else:
+            # The new metadata comes first, because the join may be completed at once and then makes use of it.
+            self._update(member, request, protocols)
+            self._park_join(member, caller)
+            self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
+
+    def _add_member(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols, member_id: str) -> None:
+        member = Member(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=caller.client_id[:TEXT_LENGTH_MAX],
+            client_host=caller.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=protocols,
+        )
+        member.is_new = True
+        # Newcomers prolong a first rebalance. So a group that starts up does not rebalance once for each of its
+        # members.
+        if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is not None:
+            self._new_member_added = True
+        self.members.add(member, request.protocol_type)
+        # Parking and the long session come before the rebalance. It may answer this very join, and then starts the
+        # ordinary session.
+        self._park_join(member, caller)
+        self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+        self._rebalance_or_complete_join(f"member {member_id!r} is new")
+
+    def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols) -> None:
+        self.members.update(
+            member,
+            protocols,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+        )
+
+    def _park_join(self, member: Member, caller: Caller) -> None:
+        # `Shard.abandon` finds the member by these when the connection is gone.
+        caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
+        displaced = self.members.park_join(member, caller)
+        if displaced is not None:
+            # The client has sent its join again. The first request still gets an answer, as each request must.
+            self._refuse_join(displaced, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _answer(self, member: Member, caller: Caller, response: JoinGroupResponse | SyncGroupResponse) -> None:
+        """Answer a member. While the answer waits for a commit nobody can expect a heartbeat."""
+        member.answered_as = caller
+        self._effects.reply(caller, response)
+
+    def _refuse_join(self, caller: Caller, member_id: str, error: ErrorCode) -> None:
+        self._effects.reply(caller, refused_join(member_id, error, caller.api_version))
+
+    # ------------------------------------------------------------------ a static member comes back
+
+    def _replace_static(
+        self,
+        request: JoinGroupRequest,
+        caller: Caller,
+        protocols: Protocols,
+        group_instance_id: str,
+        new_member_id: str,
+    ) -> None:
+        """The instance id decides who it is: fence whoever had it, then go on as far as needed."""
+        old_member_id = self.members.static_member_id(group_instance_id)
+        assert old_member_id is not None
+        member = self.members.by_id[old_member_id]
+        # `_settle_replacement` goes back to this if the log refuses the record.
+        old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        # The instance id belongs to the newcomer now. A client that still waits under the old member id hears so.
+        self._dismiss(member, old_member_id, ErrorCode.FENCED_INSTANCE_ID)
+        self._cancel(SESSION, old_member_id)
+        was_leader = self.members.leader_id
+        # What the member had, its assignment and the lead of the group included, goes to the new id.
+        self.members.replace_static(group_instance_id, new_member_id)
+        self._schedule(SESSION, member.session_timeout_ms, new_member_id)
+        self._update(member, request, protocols)
+        self._effects.carry_on(self._go_on_as(member, caller, old_member_id, was_leader, old))
+
+    def _go_on_as(
+        self,
+        member: Member,
+        caller: Caller,
+        old_member_id: str,
+        was_leader: str | None,
+        old: tuple[Protocols, int, int],
+    ) -> Steps:
+        """Let a static member that has come back go on under its new id."""
+        # A static member that restarts gets its assignment again without a rebalance: this is what static members are
+        # for. The record has to name its new member id, or nobody would know that id after the next load.
+        if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
+            yield from self._write(partial(self._settle_replacement, member, caller, old_member_id, was_leader, old))
+            return
+        self._park_join(member, caller)
+        if self.state is PREPARING_REBALANCE:
+            self._maybe_complete_join()
+        else:
+            self._prepare_rebalance(f"static member {member.member_id!r} replaces {old_member_id!r}")
+
+    def _settle_replacement(
+        self,
+        member: Member,
+        caller: Caller,
+        old_member_id: str,
+        was_leader: str | None,
+        old: tuple[Protocols, int, int],
+        error: ErrorCode,
+    ) -> None:
+        """The replacement of a member of a stable group is safe (or not: then it never happened)."""
+        if error:
+            assert member.group_instance_id is not None
+            self._cancel(SESSION, member.member_id)
+            self.members.update(member, old[0], rebalance_timeout_ms=old[1], session_timeout_ms=old[2])
+            self.members.replace_static(member.group_instance_id, old_member_id)
+            self._schedule(SESSION, member.session_timeout_ms, old_member_id)
+            self._refuse_join(caller, UNKNOWN_MEMBER_ID, error)
+        elif caller.api_version >= 9:
+            is_leader = self.members.leader_id == member.member_id
+            # From version 9 on the answer itself tells the leader not to make a new assignment.
+            self._answer(member, caller, joined(self, member, caller, skip_assignment=is_leader))
+        else:
+            # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
+            response = joined(self, member, caller)
+            response.leader, response.members = was_leader or NO_LEADER, []
+            self._answer(member, caller, response)
+
+    # ------------------------------------------------------------------ the course of a rebalance
+
+    def rebalance(self, reason: str) -> None:
+        """Gather the members of a stable group anew."""
+        self._prepare_rebalance(reason)
+
+    def shrink_to_size(self) -> None:
+        """A loaded group that is larger than group.max.size by now rebalances, which keeps those that join first."""
+        if len(self.members) > self._effects.config.group_max_size:
+            self._prepare_rebalance("more members than group.max.size allows")
+
+    def _rebalance_or_complete_join(self, reason: str) -> None:
+        if self.state in ENTERED_FROM[PREPARING_REBALANCE]:
+            self._prepare_rebalance(reason)
+        else:
+            self._maybe_complete_join()
+
+    def _prepare_rebalance(self, reason: str) -> None:
+        """Gather the members anew."""
+        if self.state is COMPLETING_REBALANCE:
+            # Whoever waits for an assignment of this generation gets none any more, and has to join again.
+            self._effects.carry_on(self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS))
+        # The next generation counts anew which members have to ask for their assignment.
+        self.members.pending_sync.clear()
+        self._cancel(SYNC)
+        # Asked before the state changes: a rebalance is the first one if it begins in Empty.
+        is_initial = self.state is EMPTY
+        self._transition_to(PREPARING_REBALANCE)
+        self._reason, self._lost_count = reason, 0
+        told = reason[:REASON_LENGTH_MAX]
+        self.last_rebalance = LastRebalance(self._effects.timestamp_ms, self.generation_id, told)
+        timeout_ms = self.members.rebalance_timeout_ms
+        if is_initial:
+            # Even if all have joined, time has to pass: when an application starts, its members come one after the
+            # other.
+            self._initial_delay_ms = self._effects.config.group_initial_rebalance_delay_ms
+            self._initial_remaining_ms = max(timeout_ms - self._initial_delay_ms, 0)
+            self._new_member_added = False
+            self._schedule(JOIN, self._initial_delay_ms)
+        elif self.members.all_joined:
+            # Nobody else is awaited, for example when the only member joins again.
+            self._complete_join()
+        else:
+            self._schedule(JOIN, timeout_ms)
+
+    def _maybe_complete_join(self) -> None:
+        # The first rebalance ends by time alone; see `expire_join`.
+        if self.state is PREPARING_REBALANCE and self._initial_remaining_ms is None and self.members.all_joined:
+            self._complete_join()
+
+    def expire_join(self) -> None:
+        """The time for joining is up; a first rebalance takes some more when members came in meanwhile."""
+        if self.state is not PREPARING_REBALANCE:
+            return
+        remaining_ms = self._initial_remaining_ms
+        if remaining_ms and self._new_member_added:
+            # Members still come in: wait once more. No delay is added beyond the rebalance timeout.
+            delay_ms = min(self._effects.config.group_initial_rebalance_delay_ms, remaining_ms)
+            self._initial_remaining_ms = max(remaining_ms - self._initial_delay_ms, 0)
+            self._initial_delay_ms = delay_ms
+            self._new_member_added = False
+            self._schedule(JOIN, delay_ms)
+        else:
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Close the ranks: whoever is here makes the next generation."""
+        self._initial_remaining_ms = None
+        self._cancel(JOIN)
+        self._effects.carry_on(self._begin_generation())
+
+    def _begin_generation(self) -> Steps:
+        # Who stays. The partitions of a dynamic member that is not back would remain unread. A static one may just be
+        # restarting.
+        lost = [member.member_id for member in self.members.not_rejoined() if not member.is_static]
+        yield from in_pieces(lost, self._drop)
+        self._lost_count += len(lost)
+        # Who leads. Without a leader that has joined, nobody would make the assignment.
+        if not self.members.elect_joined_leader() and self.members:
+            self._schedule(JOIN, self.members.rebalance_timeout_ms)  # only silent static members: wait for one of them
+            return
+        # The next generation. Only now is it known which members vote for its protocol.
+        self.generation_id += 1
+        if not self.members:
+            self._become_empty()
+            return
+        self.protocol_name = yield from self.members.select_protocol()
+        self._remember_subscriptions()
+        self._transition_to(COMPLETING_REBALANCE)
+        self._log_rebalance()
+        # A member may get its answer and vanish. `expire_sync` drops those that never ask for their assignment.
+        self.members.pending_sync = set(self.members.by_id)
+        self._schedule(SYNC, self.members.rebalance_timeout_ms)
+        # The answers. They wait for no record, because nothing is written before the leader has sent the assignment.
+        # A crash until then costs one more rebalance.
+        listed: list[JoinGroupResponseMember] = []
+        yield from in_pieces(self.members, lambda member: listed.append(member.listed(self.protocol_name)))
+        yield from in_pieces(self.members, lambda member: self._answer_join(member, listed))
+
+    def _answer_join(self, member: Member, listed: list[JoinGroupResponseMember]) -> None:
+        caller = self.members.take_join(member)
+        if caller is not None:
+            self._answer(member, caller, joined(self, member, caller, listed=listed))
+        # A member that is parked need not send heartbeats, so a whole session begins with the answer.
+        self._refresh_session(member)
+        member.is_new = False
+
+    def _log_rebalance(self) -> None:
+        reason = self._reason + (f"; {self._lost_count} did not join again" if self._lost_count else "")
+        log_rebalance("classic", self.group_id, self.generation_id, len(self.members), reason)
+
+    def _become_empty(self) -> None:
+        self.protocol_name = None
+        self._remember_subscriptions()
+        self._transition_to(EMPTY)
+        self._log_rebalance()
+        # Should the record fail, the last written generation would come back after a restart, and its members expire.
+        self._effects.append(self.creation_record(self.members.protocol_type))
+
+    def expire_sync(self) -> None:
+        """The time for asking for the assignment is up: go on without those who did not."""
+        if self.state in (COMPLETING_REBALANCE, STABLE) and self.members.pending_sync:
+            # A copy, because `_drop` takes the members out of the set.
+            self._effects.carry_on(self._drop_silent(list(self.members.pending_sync)))
+
+    def _drop_silent(self, silent: list[str]) -> Steps:
+        yield from in_pieces(silent, self._drop)
+        self._prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
+
+    # ------------------------------------------------------------------ sync
+
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> None:
+        """Answer or park a SyncGroup request."""
+        error = self._check_sync(request)
+        if error:
+            self._effects.reply(caller, refused_sync(error))
+            return
+        member = self.members.by_id[request.member_id]
+        # It has asked, so `expire_sync` must not drop it, whatever becomes of this request.
+        self.members.pending_sync.discard(member.member_id)
+        if not self.members.pending_sync:
+            self._cancel(SYNC)
+        if self.state is STABLE:
+            self._answer(member, caller, synced(self, member))
+            return
+        displaced, member.awaiting_sync = member.awaiting_sync, caller
+        caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
+        if displaced is not None:
+            self._effects.reply(displaced, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+        if self.members.leader_id == member.member_id:
+            given = {each.member_id: each.assignment for each in request.assignments}
+            # As in Kafka a member that the leader has left out gets an empty assignment.
+            assignments = {member_id: given.get(member_id, b"") for member_id in self.members.by_id}
+            # No member gets its assignment before it is in the log. Otherwise a group that is loaded again could
+            # contradict it.
+            settle = partial(self._settle_assignments, assignments)
+            self._effects.carry_on(self._write(settle, assignments))
+
+    def _write(self, settle: Settlement, assignments: Mapping[str, bytes] | None = None) -> Steps:
+        """Append the whole group as it is now, with these assignments if they are not the members' own yet."""
+        record = yield from self.written(assignments)
+        self._effects.append(record, settle)
+
+    def _check_sync(self, request: SyncGroupRequest) -> ErrorCode:
+        error = self.members.validate(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        # Clients before version 5 name neither, which contradicts nothing.
+        for asked, ours in (
+            (request.protocol_type, self.members.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if asked is not None and ours is not None and asked != ours:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if sum(len(each.assignment) for each in request.assignments) > GROUP_METADATA_BYTES_MAX:
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # what the log's refusal of such a record would become
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
+
+    def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
+        """The leader's assignment is written, so that members may have it (or it is not, and they must join again)."""
+        # The shell lets nothing change the shard between an outcome and its settlement.
+        assert self.state is COMPLETING_REBALANCE
+        self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
+
+    def _take_back(self, error: ErrorCode) -> Steps:
+        yield from self._drop_assignments(error)
+        self._prepare_rebalance(f"{error.name} on writing the assignment")
+
+    def _give(self, assignments: dict[str, bytes]) -> Steps:
+        def give(member: Member) -> None:
+            member.assignment = assignments[member.member_id]
+            caller, member.awaiting_sync = member.awaiting_sync, None
+            if caller is not None:
+                self._answer(member, caller, synced(self, member))
+                self._refresh_session(member)
+
+        yield from in_pieces(self.members, give)
+        self._transition_to(STABLE)
+
+    def _drop_assignments(self, error: ErrorCode) -> Steps:
+        def drop(member: Member) -> None:
+            member.assignment = b""
+            caller, member.awaiting_sync = member.awaiting_sync, None
+            if caller is not None:
+                self._effects.reply(caller, refused_sync(error))
+                self._refresh_session(member)
+
+        return in_pieces(self.members, drop)
+
+    # ------------------------------------------------------------------ heartbeat, sessions, leave
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Put the member's session off; says whether the member should join again.
+
+        A heartbeat passes by what waits for the log, so the session may have ended without the member being dropped yet.
+        """
+        error = self.members.validate(request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if self._is_silent_too_long(self.members.by_id[request.member_id]):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        # Also during a rebalance: the member is alive. How late it may come back is limited by the timeout of the
+        # join.
+        self._refresh_session(self.members.by_id[request.member_id])
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
+
+    def expire_session(self, member_id: str) -> None:
+        """A member was silent for too long. One that is parked is not silent, unless it is new."""
+        member = self.members.by_id.get(member_id)
+        if member is not None and member.cannot_be_silent():
+            # The client waits for an answer of this broker. A whole session begins when it gets one.
+            if member.waits_for_a_commit():
+                self._refresh_session(member)
+            return
+        # This also forgets a handed-out member id that nobody has come back with.
+        self._drop(member_id)
+        self._after_departure(f"member {member_id!r} was silent for too long", was_member=member is not None)
+
+    def _is_silent_too_long(self, member: Member) -> bool:
+        deadline_ms = self._effects.timers.deadline_ms(TimerKey(SESSION, self.group_id, member.member_id))
+        return deadline_ms is not None and deadline_ms <= self._effects.now_ms and not member.cannot_be_silent()
+
+    def abandon(self, caller: Caller) -> None:
+        """A parked caller's connection is gone. A member that has not been part of any generation goes with it.
+
+        Kafka keeps it until the new member's timeout, because it does not see the disconnect. The client comes back as
+        a new member; meanwhile the group does not wait for a ghost.
+        """
+        member = self.members.by_id.get(caller.parked_member_id)
+        # A later join of the same member may be parked by now, in place of this caller's.
+        if member is not None and member.awaiting_join is caller and member.is_new:
+            self._drop(member.member_id)
+            self._after_departure(f"new member {member.member_id!r} disconnected", was_member=True)
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller) -> None:
+        """Let members go, each with an error of its own."""
+        self._effects.carry_on(self._leave_all(request, caller))
+
+    def _leave_all(self, request: LeaveGroupRequest, caller: Caller) -> Steps:
+        responses: list[MemberResponse] = []
+        yield from in_pieces(request.members, lambda identity: responses.append(self._leave(identity)))
+        left = sum(response.error_code == ErrorCode.NONE for response in responses)
+        # Once for all of them: members that leave together cost one rebalance.
+        if left:
+            self._after_departure(f"{left} members left", was_member=True)
+        response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
+        # If the last member has left, the record of the empty group is on its way, and the answer waits for it.
+        self._effects.answer(caller, response, lambda error: LeaveGroupResponse(error_code=error))
+
+    def _leave(self, identity: MemberIdentity) -> MemberResponse:
+        """An administrator removes a static member by its instance id alone."""
+        member_id, group_instance_id = identity.member_id, identity.group_instance_id
+        error = ErrorCode.NONE
+        if member_id == UNKNOWN_MEMBER_ID and group_instance_id is not None:
+            static_member_id = self.members.static_member_id(group_instance_id)
+            member_id = static_member_id or UNKNOWN_MEMBER_ID
+        # A handed-out id may be given back as well. It is no member yet that could be validated.
+        if member_id not in self.members.pending_join:
+            error = self.members.validate(member_id, group_instance_id)
+        if not error:
+            self._drop(member_id)
+        return MemberResponse(
+            member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error
+        )
+
+    def _after_departure(self, reason: str, *, was_member: bool) -> None:
+        """Somebody went: a generation is no longer complete, or those still awaited have become fewer."""
+        if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
+            self._prepare_rebalance(reason)
+        else:
+            self._maybe_complete_join()
+
+    def _drop(self, member_id: str) -> None:
+        """Forget a member or a pending member, telling whoever waits in its name."""
+        member = self.members.by_id.get(member_id)
+        if member is not None:
+            self._dismiss(member, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.members.remove(member_id)
+        self._cancel(SESSION, member_id)
+
+    def _dismiss(self, member: Member, shown_member_id: str, error: ErrorCode) -> None:
+        join_caller = self.members.take_join(member)
+        if join_caller is not None:
+            self._refuse_join(join_caller, shown_member_id, error)
+        sync_caller, member.awaiting_sync = member.awaiting_sync, None
+        if sync_caller is not None:
+            self._effects.reply(sync_caller, refused_sync(error))
+
+    def send_away(self, error: ErrorCode) -> None:
+        """Answer `error` to all members that wait."""
+        deque(self.send_all_away(error), maxlen=0)
+
+    def send_all_away(self, error: ErrorCode) -> Steps:
+        """As `send_away`, some at each step."""
+        return in_pieces(self.members, lambda member: self._dismiss(member, member.member_id, error))
+
+    def unload(self, error: ErrorCode) -> None:
+        """This broker no longer coordinates the group."""
+        self.send_away(error)
+        self._transition_to(DEAD)

@@ -1,0 +1,127 @@
+"""The requests of classic groups' members, and DescribeGroups."""
+
+from __future__ import annotations
+
+import trio
+
+from ottla.groupcoord.classic.answers import refused_join, refused_sync
+from ottla.groupcoord.classic.part import DescribeGroup, undescribed
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
+from ottla.groupcoord.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.runtime.answers import finished, then
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.outcome import HiddenTopics
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class ClassicService:
+    """See the module's docstring."""
+
+    def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
+        self._shards = shards
+        self._config = config
+
+    def join_group(
+        self,
+        request: JoinGroupRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        hidden_topics: HiddenTopics | None = None,
+    ) -> Given[JoinGroupResponse]:
+        """`hidden_topics`: which topics the client may not see; None: it may see all."""
+        config = self._config
+
+        def refuse(error: ErrorCode) -> JoinGroupResponse:
+            return refused_join(request.member_id, error, api_version)
+
+        if not 0 < len(request.group_id) <= TEXT_LENGTH_MAX:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        timeout_ms = request.session_timeout_ms
+        if not config.group_min_session_timeout_ms <= timeout_ms <= config.group_max_session_timeout_ms:
+            return refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        # A join waits for other members, often for long. It is given up when its connection is gone.
+        caller = WaitingCaller(
+            refuse,
+            api_version=api_version,
+            client_id=client_id,
+            client_host=client_host,
+            hidden_topics=hidden_topics,
+            is_abandonable=True,
+        )
+        return self._shards.submit(request.group_id, request, caller)
+
+    def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Given[SyncGroupResponse]:
+        """Since version 5 the protocol's type and name are mandatory."""
+        if api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            return refused_sync(ErrorCode.INVALID_GROUP_ID)
+        caller = WaitingCaller(refused_sync, api_version=api_version, is_abandonable=True)
+        return self._shards.submit(request.group_id, request, caller)
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """While the group is being loaded, every heartbeat is good: nobody can tell yet."""
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            error: ErrorCode = self._shards.read(request.group_id, request)
+        except KafkaError as refusal:
+            error = refusal.code
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.NONE
+        return HeartbeatResponse(error_code=error)
+
+    def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Worked[Given[LeaveGroupResponse]]:
+        """Before version 3 one member leaves, and its error is that of the whole answer."""
+        if api_version < 3:
+            # The older form is turned into the newer one, so that the shard knows only one.
+            request.members = [MemberIdentity(member_id=request.member_id)]
+        if len(request.members) > ELEMENTS_PER_TURN:
+            return self._leave_in_parts(request, api_version)
+
+        def refuse(error: ErrorCode) -> LeaveGroupResponse:
+            return LeaveGroupResponse(error_code=error)
+
+        def finish(response: LeaveGroupResponse) -> LeaveGroupResponse:
+            if api_version >= 3 or response.error_code:
+                return response
+            return LeaveGroupResponse(error_code=response.members[0].error_code)
+
+        if not request.group_id:
+            return refuse(ErrorCode.INVALID_GROUP_ID)
+        return then(self._shards.submit(request.group_id, request, WaitingCaller(refuse)), finish)
+
+    async def _leave_in_parts(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse:
+        whole = LeaveGroupResponse(error_code=ErrorCode.NONE, members=[])
+        for start in range(0, len(request.members), ELEMENTS_PER_TURN):
+            members = request.members[start : start + ELEMENTS_PER_TURN]
+            part = LeaveGroupRequest(group_id=request.group_id, members=members)
+            response: LeaveGroupResponse = await finished(self.leave_group(part, api_version=api_version))
+            if response.error_code:
+                return response
+            whole.members += response.members
+            await trio.lowlevel.checkpoint()
+        return whole
+
+    # ------------------------------------------------------------------ describe
+
+    def describe_groups(self, request: DescribeGroupsRequest, *, api_version: int) -> DescribeGroupsResponse:
+        """Each group once, however often it is named."""
+        groups = [self._describe(group_id, api_version) for group_id in dict.fromkeys(request.groups)]
+        return DescribeGroupsResponse(groups=groups)
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        try:
+            described: DescribedGroup = self._shards.read(group_id, DescribeGroup(group_id, api_version))
+        except KafkaError as error:
+            return undescribed(group_id, error.code)
+        return described

@@ -1,0 +1,279 @@
+"""ConsumerGroupHeartbeat: a member comes, stays, says what it reads and has, and hears what it shall have.
+
+                        no group        its member id, at its epoch    its previous epoch       another epoch    unknown
+    epoch 0             makes the group  begins anew, keeps what it had (the same)              (the same)       joins
+    its epoch or more   GROUP_ID_NOT_    next step                      the answer was lost:    FENCED_MEMBER_   UNKNOWN_
+                        FOUND                                           next step, if it has    EPOCH            MEMBER_ID
+                                                                        no more than it should
+    -1, -2              GROUP_ID_NOT_    leaves (`leaving.py`)          (the same)              (the same)       UNKNOWN_
+                        FOUND                                                                                    MEMBER_ID
+
+An instance id decides who a static member is. One that joins takes the place of the member before it, with a new id, if
+that has left with -2, or if one of the two uses the classic protocol; else it gets UNRELEASED_INSTANCE_ID. Whoever comes
+later under the old id gets FENCED_INSTANCE_ID.
+
+Nearly every heartbeat of a settled group brings nothing new. `is_ordinary` finds that out first.
+"""
+
+from __future__ import annotations
+
+from ottla.groupcoord.consumer import records
+from ottla.groupcoord.consumer.group import ConsumerGroup
+from ottla.groupcoord.consumer.member import Member
+from ottla.groupcoord.consumer.pattern_refresh import PatternRefresh
+from ottla.groupcoord.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataValue as MemberMetadata
+from ottla.groupcoord.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.modern.assignments import EpochsOfPartitions, is_part_of
+from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.rebalance_log import (
+    HAS_OTHER_PATTERN,
+    IS_NEW,
+    OTHER_ASSIGNOR,
+    READS_OTHER_TOPICS,
+    member_reason,
+)
+from ottla.groupcoord.records import KeyedRecord
+from ottla.groupcoord.runtime.outcome import Caller
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def is_ordinary(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
+) -> bool:
+    """Whether a member only shows that it is there, and nothing waits for it."""
+    member = group.members.get(request.member_id)
+    if member is None or request.member_epoch != member.epoch:
+        return False
+    words = member.words
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.rebalance_timeout_ms == -1
+        and request.instance_id == words.instance_id
+        and not member.pattern
+        and not member.uses_classic_protocol
+        and words.client_id == caller.client_id
+        and words.client_host == caller.client_host
+        and group.group_epoch == group.assignment_epoch
+        and member.is_reconciled_to(group.assignment_epoch)
+        and group.has_seen(topics)
+    )
+
+
+def answered(group: ConsumerGroup, member: Member, *, with_assignment: bool) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=group.settings.consumer_heartbeat_interval_ms,
+        assignment=shown_assignment(member.progress.assigned) if with_assignment else None,
+    )
+
+
+def shown_assignment(assigned: EpochsOfPartitions) -> Assignment:
+    topics = [TopicPartitions(topic_id=each, partitions=sorted(assigned[each])) for each in sorted(assigned)]
+    return Assignment(topic_partitions=topics)
+
+
+# ---------------------------------------------------------------------- checks, before anything is changed
+
+
+def check_room(group: ConsumerGroup | None, member_id: str, instance_id: str | None, size_max: int) -> None:
+    """Raise KafkaError if a newcomer has no room. A static member that comes back has its place."""
+    if group is None or group.static_member(instance_id) is not None or member_id in group.members:
+        return
+    if len(group.members) >= size_max:
+        problem = f"The consumer group has reached its maximum capacity of {size_max} members."
+        raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, problem)
+
+
+def find_member(group: ConsumerGroup | None, request: ConsumerGroupHeartbeatRequest) -> Member | None:
+    """The member that a heartbeat is of, or whose place it takes; None: it is new. Raises KafkaError if it may not be in."""
+    instance_id, is_joining = request.instance_id, request.member_epoch == JOIN_EPOCH
+    if instance_id is None:
+        member = None if group is None else group.members.get(request.member_id)
+        if member is None and not is_joining:
+            problem = f"Member {request.member_id} is not a member of group {request.group_id}."
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, problem)
+    else:
+        member = None if group is None else group.static_member(instance_id)
+        if is_joining:
+            _check_released(member, request)
+            # A member that was not static until now may become so.
+            return member if member is not None or group is None else group.members.get(request.member_id)
+        member = known_static(member, request.member_id, instance_id)
+    if member is not None and not is_joining:
+        _check_epoch(member, request)
+    return member
+
+
+def known_static(member: Member | None, member_id: str, instance_id: str) -> Member:
+    """The static member of an instance id, if it is the one that says so. Raises KafkaError if not."""
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        problem = f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+        raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, problem)
+    return member
+
+
+def _check_released(member: Member | None, request: ConsumerGroupHeartbeatRequest) -> None:
+    if member is None or member.uses_classic_protocol or member.epoch == STATIC_LEAVE_EPOCH:
+        return
+    problem = (
+        f"Static member {request.member_id} with instance id {request.instance_id} cannot join the group because the "
+        f"instance id is owned by {member.member_id} member."
+    )
+    raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, problem)
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+    received, epoch = request.member_epoch, member.epoch
+    if received == epoch:
+        return
+    if received > epoch:
+        size = "greater"
+    else:
+        # The answer with the next epoch may have been lost.
+        owned = request.topic_partitions
+        was_lost = received == member.progress.previous_epoch and owned is not None
+        if was_lost and owned is not None and is_part_of(owned, member.progress.assigned):
+            return
+        size = "smaller"
+    problem = (
+        f"The consumer group member has a {size} member epoch ({received}) than the one known by the group coordinator "
+        f"({epoch}). The member must abandon all its partitions and rejoin."
+    )
+    raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, problem)
+
+
+# ---------------------------------------------------------------------- what changes
+
+
+class Heartbeats:
+    """Carries out heartbeats that have been checked."""
+
+    def __init__(self, rebalancing: Rebalancing, patterns: PatternRefresh) -> None:
+        self._rebalancing = rebalancing
+        self._patterns = patterns
+
+    def carry_out(
+        self,
+        group: ConsumerGroup,
+        member: Member | None,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Take in what the member says, go on with the group, and answer."""
+        assignor = self._rebalancing.preferred_assignor(group)
+        if member is not None and member.member_id != request.member_id:
+            member = self.replace_static(group, member, request.member_id)
+        before = Member(request.member_id) if member is None else member
+        after = self.take_words(group, before, _words(before, request, caller))
+        has_changed = before.topics != after.topics
+        names_changed = has_changed
+        if before.pattern != after.pattern:
+            has_changed = self._patterns.take_change(group, before.pattern, after.pattern) or has_changed
+        subscription_changed = names_changed or before.pattern != after.pattern
+        self._patterns.refresh(group, caller)
+        change = change_of(before, after) if has_changed else ""
+        if not change and assignor != self._rebalancing.preferred_assignor(group):
+            change = OTHER_ASSIGNOR
+        self._rebalancing.look_at_topics(group, change)
+        self._rebalancing.assign(group)
+        after = self._rebalancing.reconcile(
+            group,
+            group.members[after.member_id],
+            request.topic_partitions,
+            has_subscription_changed=subscription_changed,
+        )
+        group.start_session(after)
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and request.topic_partitions is not None
+        )
+        moved = before.progress.assigned != after.progress.assigned
+        return answered(group, after, with_assignment=request.member_epoch == JOIN_EPOCH or is_full or moved)
+
+    def take_words(self, group: ConsumerGroup, member: Member, words: MemberMetadata) -> Member:
+        """Write what a member says about itself, if it is something new."""
+        if member.written is not None and member.words == words:
+            return member
+        self._rebalancing.put(records.member_record(group.group_id, member.member_id, words))
+        # Its first record may have brought the group to life.
+        return group.members[member.member_id]
+
+    def replace_static(self, group: ConsumerGroup, old: Member, member_id: str) -> Member:
+        """Let a new member have what a static one had, its place in the target assignment included."""
+        group_id, target = group.group_id, group.target_of(old.member_id)
+        self._rebalancing.restart_if_refused(group_id)
+        progress = old.progress._replace(epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+        group.cancel_member(old.member_id)
+        # In Kafka's order, which frees the instance id for the new one.
+        group.is_held = True
+        for record in removal(group_id, old.member_id):
+            self._rebalancing.put(record)
+        self._rebalancing.put(records.member_record(group_id, member_id, old.written))
+        self._rebalancing.put(records.target_record(group_id, member_id, target))
+        self._rebalancing.put(records.current_record(group_id, member_id, progress.written()))
+        group.is_held = False
+        return group.members[member_id]
+
+
+def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
+    """The end of a member's records."""
+    return (
+        records.current_record(group_id, member_id, None),
+        records.target_record(group_id, member_id, None),
+        records.member_record(group_id, member_id, None),
+    )
+
+
+def change_of(before: Member, after: Member) -> str:
+    """What a member has changed, in words, by which the group's epoch rises."""
+    if before.written is None:
+        what = IS_NEW
+    elif before.topics != after.topics:
+        what = READS_OTHER_TOPICS
+    else:
+        what = HAS_OTHER_PATTERN
+    return member_reason(after.member_id, what)
+
+
+def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:
+    """What the member has said, with what it says now; None and -1 stand for no change."""
+    known = member.words
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    return MemberMetadata(
+        instance_id=_either(request.instance_id, known.instance_id),
+        rack_id=_either(request.rack_id, known.rack_id),
+        client_id=caller.client_id[:TEXT_LENGTH_MAX],
+        client_host=caller.client_host,
+        subscribed_topic_names=known.subscribed_topic_names if names is None else sorted(set(names)),
+        subscribed_topic_regex=member.pattern if pattern is None else pattern,
+        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=_either(request.server_assignor, known.server_assignor),
+        classic_member_metadata=None,
+    )
+
+
+def _either(said: str | None, known: str | None) -> str | None:
+    return known if said is None else said

@@ -1,0 +1,158 @@
+"""One member of a consumer group: what it has said about itself, and what it has. Never changed, only replaced.
+
+A member is in one of Kafka's states, which its record keeps:
+
+    Stable                 it has what it shall have, as far as it was told
+    UnrevokedPartitions    it has to give up partitions first; its next epoch waits until it no longer reports them
+    UnreleasedPartitions   it has reached the epoch, and some of its partitions are still with others
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ottla.groupcoord.consumer.records import (
+    ClassicProtocol,
+    read_partitions,
+    written_partitions,
+)
+from ottla.groupcoord.consumer.records import ConsumerGroupCurrentMemberAssignmentValue as CurrentAssignment
+from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataValue as MemberMetadata
+from ottla.groupcoord.modern.assignments import EpochsOfPartitions
+
+NO_EPOCH = -1
+
+
+class MemberState(IntEnum):
+    """By the numbers of Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+    """What a newer broker has written: the member has to begin anew."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
+
+
+STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS, UNKNOWN = MemberState
+
+
+_NO_PARTITIONS: EpochsOfPartitions = {}
+
+
+class Progress(NamedTuple):
+    """What a member has, and how far it has got."""
+
+    epoch: int = 0
+    previous_epoch: int = NO_EPOCH
+    state: MemberState = STABLE
+    assigned: EpochsOfPartitions = _NO_PARTITIONS
+    revoking: EpochsOfPartitions = _NO_PARTITIONS
+    """Partitions that it still has to give up."""
+
+    def at(self, epoch: int, **changes: Any) -> Progress:
+        """The same at the next epoch."""
+        return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
+
+    def written(self) -> CurrentAssignment:
+        return CurrentAssignment(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=written_partitions(self.assigned),
+            partitions_pending_revocation=written_partitions(self.revoking),
+        )
+
+    @staticmethod
+    def read(value: CurrentAssignment) -> Progress:
+        return Progress(
+            value.member_epoch,
+            value.previous_member_epoch,
+            MemberState(value.state),
+            read_partitions(value.assigned_partitions, value.member_epoch),
+            read_partitions(value.partitions_pending_revocation, value.member_epoch),
+        )
+
+
+NOWHERE = Progress()
+"""Of a member that has just come."""
+
+SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
+"""In place of the words of a member of which the log has only the progress so far."""
+
+
+class Member:
+    """See the module's docstring. `written` and `known_progress` are None as long as there is no such record."""
+
+    __slots__ = ("known_progress", "member_id", "pattern", "progress", "topics", "written")
+
+    def __init__(
+        self, member_id: str, written: MemberMetadata | None = None, known_progress: Progress | None = None
+    ) -> None:
+        self.member_id = member_id
+        self.written = written
+        self.known_progress = known_progress
+        self.progress = known_progress or NOWHERE
+        self.topics = frozenset(self.words.subscribed_topic_names)
+        self.pattern = self.words.subscribed_topic_regex or ""
+        """The regular expression by which it reads topics, too."""
+
+    @property
+    def words(self) -> MemberMetadata:
+        """What it has said about itself."""
+        return SILENT if self.written is None else self.written
+
+    @property
+    def epoch(self) -> int:
+        return self.progress.epoch
+
+    @property
+    def state(self) -> MemberState:
+        return self.progress.state
+
+    @property
+    def instance_id(self) -> str | None:
+        return self.words.instance_id
+
+    @property
+    def classic_protocols(self) -> list[ClassicProtocol] | None:
+        """What a member of the classic protocol offers, in its order; None: it uses the new one."""
+        classic = self.words.classic_member_metadata
+        return None if classic is None else classic.supported_protocols
+
+    @property
+    def uses_classic_protocol(self) -> bool:
+        return self.words.classic_member_metadata is not None
+
+    @property
+    def classic_session_timeout_ms(self) -> int:
+        classic = self.words.classic_member_metadata
+        assert classic is not None
+        return classic.session_timeout_ms
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has all that it shall have."""
+        return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
+
+    def with_words(self, written: MemberMetadata | None) -> Member:
+        return Member(self.member_id, written, self.known_progress)
+
+    def with_progress(self, progress: Progress | None) -> Member:
+        return Member(self.member_id, self.written, progress)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no record is left of it."""
+        return self.written is None and self.known_progress is None
+
+    def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
+        """Whether it has had the partition since this epoch, so that an older commit of it counts."""
+        for partitions in (self.progress.assigned, self.progress.revoking):
+            since = partitions.get(topic_id, {}).get(partition)
+            if since is not None:
+                return since <= epoch
+        return False

@@ -1,0 +1,201 @@
+"""The three steps of every change in a consumer group, each of which may have nothing to do.
+
+    look_at_topics   the group's epoch rises, if members or topics have changed
+    assign           the target assignment is computed for that epoch, at most once in an interval
+    reconcile        a member takes its next step towards its target
+
+The members' heartbeats, and the joins of classic members, carry a group through them. What they write is in force at once.
+A small assignment is computed at once. A large one is computed in a thread; the group goes on with the targets that it
+has until the result is there. Members that have come meanwhile get theirs with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla.groupcoord.consumer import range_assignor, records, uniform_assignor
+from ottla.groupcoord.consumer.group import REVOCATION, ConsumerGroup
+from ottla.groupcoord.consumer.member import UNREVOKED_PARTITIONS, Member
+from ottla.groupcoord.consumer.reconciliation import Goal, Owned, reconciled
+from ottla.groupcoord.effects import KeyedState, Steps
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.assignor import Assignor, Readers
+from ottla.groupcoord.modern.group import put_targets
+from ottla.groupcoord.part import Host
+from ottla.groupcoord.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
+from ottla.groupcoord.records import KeyedRecord
+
+ASSIGNORS: Mapping[str, Assignor] = {
+    uniform_assignor.NAME: uniform_assignor.assign,
+    range_assignor.NAME: range_assignor.assign,
+}
+
+SIZE_AT_ONCE = 1_000
+"""A larger assignment of members that read the same topics takes more than some milliseconds."""
+MIXED_SIZE_AT_ONCE = 500
+
+
+class AssignmentComputed(NamedTuple):
+    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+
+    group_id: str
+    computation: object
+    """That of the group, if the result is still wanted."""
+    epoch: int
+    members: Mapping[str, Member]
+    """Those that it was computed for."""
+    targets: Mapping[str, Assignment] | None
+
+
+class _TopicsRead(Container[bytes]):
+    """The ids of the topics that a member reads. They are looked up one by one, as there may be thousands."""
+
+    def __init__(self, topics: TopicImages, group: ConsumerGroup, member: Member) -> None:
+        self._topics = topics
+        self._group = group
+        self._member = member
+
+    def __contains__(self, topic_id: object) -> bool:
+        assert isinstance(topic_id, bytes)
+        image = self._topics.image_by_id(topic_id)
+        return image is not None and self._group.reads(self._member, image.name)
+
+
+class Rebalancing:
+    """See the module's docstring."""
+
+    def __init__(self, host: Host, state: KeyedState) -> None:
+        self._config = host.config
+        self._effects = host.effects
+        self._groups = host.groups
+        self._topics = host.topics
+        self._state = state
+
+    def put(self, record: KeyedRecord) -> None:
+        """Append a record and put it in force."""
+        self._effects.put(self._state, record)
+
+    def restart_if_refused(self, group_id: str) -> None:
+        """Deadlines are cancelled with what is written next. If the log refuses that the members are still in."""
+
+        def restart() -> None:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._effects.carry_on(group.start_sessions())
+
+        self._effects.undo_if_refused(restart)
+
+    def preferred_assignor(self, group: ConsumerGroup) -> str:
+        """What most members ask for that ask for one."""
+        return group.assignors.most_frequent() or self._config.group_consumer_assignors[0]
+
+    # ------------------------------------------------------------------ the group's epoch
+
+    def look_at_topics(self, group: ConsumerGroup, change: str) -> None:
+        """Begin the next epoch if something has changed, among the members (`change` says what) or in their topics."""
+        if not change and group.has_seen(self._topics):
+            return
+        metadata_hash = group.hash_of(self._topics)
+        group.seen_topics = self._topics.version
+        if change or metadata_hash != group.metadata_hash:
+            self.begin_epoch(group, metadata_hash, change or TOPICS_HAVE_CHANGED)
+        if group.has_partition_metadata:
+            self.put(records.partition_metadata_tombstone(group.group_id))
+
+    def begin_epoch(self, group: ConsumerGroup, metadata_hash: int, reason: str) -> None:
+        self._effects.undo_if_refused(group.forget_refused_epoch)
+        epoch = group.group_epoch + 1
+        self.put(records.group_record(group.group_id, epoch, metadata_hash))
+        note_rebalance(self._effects, group, epoch, reason)
+
+    # ------------------------------------------------------------------ the target assignment
+
+    def assign(self, group: ConsumerGroup) -> None:
+        """Have the target assignment computed for the group's epoch, unless there is one or the last is too young."""
+        if group.assignment_epoch >= group.group_epoch or group.computation is not None:
+            return
+        if not group.may_assign(group.settings.consumer_assignment_interval_ms, self._effects.timestamp_ms):
+            return
+        readers, assignor = self._readers_of(group), ASSIGNORS[self.preferred_assignor(group)]
+        if self._is_small(group, readers):
+            for member_id, target in group.changed_targets(readers.assign(assignor)).items():
+                self.put(records.target_record(group.group_id, member_id, target))
+            self._put_target_epoch(group, group.group_epoch)
+        else:
+            group.computation, members = object(), dict(group.members)
+            done = partial(AssignmentComputed, group.group_id, group.computation, group.group_epoch, members)
+            self._effects.compute(partial(readers.assign, assignor), done)
+
+    def _is_small(self, group: ConsumerGroup, readers: Readers) -> bool:
+        """Whether members, their topics and the partitions are few enough for one step."""
+        partitions = sum(each.partition_count for each in readers.images.values())
+        if readers.is_homogeneous:
+            return partitions + len(group.members) <= SIZE_AT_ONCE
+        return partitions + group.subscriptions.pair_count(group.topics_of) <= MIXED_SIZE_AT_ONCE
+
+    def take_computed(self, group: ConsumerGroup | None, computed: AssignmentComputed) -> None:
+        """Put an assignment in force that was computed in a thread."""
+        # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
+        if group is None or group.computation is not computed.computation:
+            return
+        group.computation = None
+        if computed.targets is None or not group.assignment_epoch < computed.epoch <= group.group_epoch:
+            return
+        self._effects.carry_on(self._take_targets(group, computed.epoch, computed.members, computed.targets))
+
+    def _take_targets(
+        self, group: ConsumerGroup, epoch: int, members: Mapping[str, Member], computed: Mapping[str, Assignment]
+    ) -> Steps:
+        def of_present_members() -> Iterator[tuple[str, Assignment]]:
+            for member in members.values():
+                member_id = member.member_id
+                if member_id not in group.members and member.instance_id is not None:
+                    # A static member that has come back meanwhile goes by another id.
+                    member_id = group.static_members.get(member.instance_id, member_id)
+                if member_id in group.members:
+                    yield member_id, computed.get(member.member_id, NOTHING)
+
+        written = partial(records.target_record, group.group_id)
+        yield from put_targets(
+            self._effects, group, of_present_members(), written, lambda value: read_assignment(value.topic_partitions)
+        )
+        self._put_target_epoch(group, epoch)
+
+    def _put_target_epoch(self, group: ConsumerGroup, epoch: int) -> None:
+        self.put(records.target_epoch_record(group.group_id, epoch, self._effects.timestamp_ms))
+
+    def _readers_of(self, group: ConsumerGroup) -> Readers:
+        images = {name: image for name in group.subscriptions.topics if (image := self._topics.image(name)) is not None}
+        return Readers(group.all_readers(), images, group.is_homogeneous)
+
+    # ------------------------------------------------------------------ one member
+
+    def reconcile(
+        self, group: ConsumerGroup, member: Member, owned: Sequence[Owned] | None, *, has_subscription_changed: bool
+    ) -> Member:
+        """Let a member take its next step. Returns it as it is afterwards."""
+        if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:
+            return member
+        member_id = member.member_id
+        goal = Goal(
+            group.assignment_epoch,
+            group.target_of(member_id),
+            _TopicsRead(self._topics, group, member),
+            owned,
+            lambda topic_id, partition: group.is_taken(topic_id, partition, member_id),
+        )
+        progress = reconciled(member.progress, goal, has_subscription_changed=has_subscription_changed)
+        if progress == member.progress and member.known_progress is not None:
+            return member
+        self.put(records.current_record(group.group_id, member_id, progress.written()))
+        member = group.members[member_id]
+        # Classic members have a deadline for their next join instead.
+        if not member.uses_classic_protocol:
+            if member.state is UNREVOKED_PARTITIONS:
+                group.schedule(REVOCATION, member_id, member.words.rebalance_timeout_ms)
+            else:
+                group.cancel(REVOCATION, member_id)
+        return member

@@ -1,0 +1,105 @@
+"""The requests of consumer groups' members (KIP-848), and ConsumerGroupDescribe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.consumer.describing import undescribed
+from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
+from ottla.groupcoord.consumer.part import DescribeConsumerGroup
+from ottla.groupcoord.group_shards import GroupShards
+from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.modern.descriptions import Descriptions
+from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.modern.requests import check_texts, invalid
+from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.outcome import HiddenTopics
+from ottla.wire.answers import Given, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+CLIENT_MAKES_MEMBER_ID = 1
+"""Since this version of the heartbeat a member comes with an id of its own."""
+
+TOO_MANY = "The request names too many topics or partitions."
+OWNED_MAX = 100_000
+"""Topics and partitions that a member may say it has. A group may have read all of a large cluster."""
+
+
+class ConsumerService:
+    """See the module's docstring."""
+
+    def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
+        self._shards = shards
+        self._descriptions = Descriptions(shards, DescribeConsumerGroup, undescribed)
+        self._assignors = config.group_consumer_assignors
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        hidden_topics: HiddenTopics | None = None,
+    ) -> Given[ConsumerGroupHeartbeatResponse]:
+        """`hidden_topics`: which topics the client may not see; None: it may see all."""
+        try:
+            self._shards.check_running()
+            check_heartbeat(request, api_version, self._assignors)
+        except KafkaError as error:
+            return refused_heartbeat(error.code, error.message)
+        caller = WaitingCaller(
+            refused_heartbeat,
+            api_version=api_version,
+            client_id=client_id,
+            client_host=client_host,
+            hidden_topics=hidden_topics,
+        )
+        return self._shards.submit(request.group_id, request, caller)
+
+    def describe(
+        self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
+    ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
+        """Each group once, however often it is named. `operations` tells what may be done with a group."""
+        return self._descriptions.of(
+            list(dict.fromkeys(request.group_ids)),
+            lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+            operations=operations if request.include_authorized_operations else None,
+        )
+
+
+def check_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
+    """Raise KafkaError for a heartbeat that is wrong whatever the group."""
+    epoch = request.member_epoch
+    if api_version >= CLIENT_MAKES_MEMBER_ID or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
+        check_texts(MemberId=request.member_id)
+    check_texts(GroupId=request.group_id, InstanceId=request.instance_id, RackId=request.rack_id)
+    owned_count = sum([1 + len(topic.partitions) for topic in request.topic_partitions or ()])
+    if len(request.subscribed_topic_names or ()) > NAMED_MAX or owned_count > OWNED_MAX:
+        raise invalid(TOO_MANY)
+    if epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        raise invalid("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVE_EPOCH:
+        raise invalid("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        supported = ", ".join(assignors)
+        problem = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {supported}."
+        raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, problem)
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise invalid("TopicPartitions must be empty when (re-)joining.")
+    # Without any topic, and with an empty pattern, it is in the group all the same.
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")

@@ -1,0 +1,235 @@
+"""What the machines of one shard share while a call lasts: its time, the timers, and what it has collected so far.
+
+A call whose work grows with a group leaves it to `carry_on`, as steps. The shell takes these when the call has returned, and
+others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
+change what reads look at only in ways that are true at every moment, mostly by making something new beside the old and
+putting it in its place at the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.limits import PIECE
+from ottla.groupcoord.records import GroupRecord, KeyedRecord
+from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Rest, Settlement
+from ottla.groupcoord.runtime.transaction_append import Transaction
+from ottla.groupcoord.timers import Timers
+from ottla.wire.errors import ErrorCode
+
+T = TypeVar("T")
+
+Steps = Iterator[None]
+"""Work in pieces of at most `PIECE` elements."""
+
+
+class KeyedState(Protocol):
+    """A state that is always what its records say: for each key the value of the last record, or nothing."""
+
+    def value_of(self, key: Any) -> Any | None:
+        """The value in force for a key, as it could be written again; None: there is none."""
+
+    def replay(self, record: GroupRecord) -> None:
+        """Put a record in force."""
+
+
+class Effects:
+    """The time of the present call, the timers, and what the call has collected so far."""
+
+    __slots__ = (
+        "_is_cuttable",
+        "_is_stopped",
+        "_jobs",
+        "_rest",
+        "_restores",
+        "_transaction",
+        "_undos",
+        "config",
+        "make_uuid",
+        "now_ms",
+        "records",
+        "replies",
+        "settlements",
+        "timers",
+        "timestamp_ms",
+        "work",
+    )
+
+    def __init__(self, config: GroupConfig, make_uuid: Callable[[], str]) -> None:
+        self.config = config
+        self.make_uuid = make_uuid
+        self.timers = Timers()
+        self.now_ms = 0  # for deadlines: never jumps
+        self.timestamp_ms = 0  # the time of day, for what is written
+        self.records: list[GroupRecord] = []
+        self.replies: list[Reply] = []
+        self.settlements: list[Settlement] = []
+        self.work = 0
+        """What the call has looked at beside its records, such as topics: more than a step may cost when much is due."""
+        self._undos: list[Callable[[], object]] = []
+        self._restores: list[Callable[[], object]] = []
+        self._jobs: list[Job] = []
+        self._transaction: Transaction | None = None
+        self._is_cuttable = False
+        self._rest: deque[Steps | tuple[Settlement, ErrorCode]] = deque()
+        self._is_stopped = False
+
+    # ------------------------------------------------------------------ what takes long
+
+    def carry_on(self, steps: Steps) -> None:
+        """Take these steps when the call has returned, behind those that it has left before."""
+        if self._is_stopped:
+            deque(steps, maxlen=0)
+        else:
+            self._rest.append(steps)
+
+    def then(self, settlement: Settlement, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Call a settlement with this error when the steps that are left are taken. If `stop` comes before, that returns it."""
+        if self._rest:
+            self._rest.append((settlement, error))
+        else:
+            settlement(error)
+
+    def advance(self) -> bool:
+        """Take a step; whether others are left."""
+        while self._rest:
+            work = self._rest[0]
+            if isinstance(work, tuple):
+                self._rest.popleft()
+                work[0](work[1])
+                continue
+            for _ in work:
+                return True
+            self._rest.popleft()
+        return False
+
+    def rest(self) -> Rest:
+        """Take all steps that are left, as of this call's time, and end the call."""
+        now_ms, timestamp_ms = self.now_ms, self.timestamp_ms
+        is_left = True
+        while is_left:
+            yield self.take_replies()
+            # A read may have set its own time since.
+            self.now_ms, self.timestamp_ms = now_ms, timestamp_ms
+            is_left = self.advance()
+        return self.take()
+
+    def stop(self) -> Outcome[GroupRecord]:
+        """What a call that did not end has collected. The shard is done with: from now on steps are taken at once."""
+        self._is_stopped = True
+        outcome, rest, self._rest = self.take(), self._rest, deque()
+        return outcome._replace(
+            settlements=[*outcome.settlements, *(each[0] for each in rest if isinstance(each, tuple))]
+        )
+
+    # ------------------------------------------------------------------ what comes of the call
+
+    def append(self, record: GroupRecord, settlement: Settlement | None = None) -> None:
+        """Append a record. What it means happens in the settlement, or when it is committed and replayed."""
+        self.records.append(record)
+        if settlement is not None:
+            self.settlements.append(settlement)
+
+    def put(self, state: KeyedState, record: GroupRecord) -> None:
+        """Append a record and put it in force at once. If the log refuses it, the one before it comes back in force."""
+        before = KeyedRecord(record.key, state.value_of(record.key))
+        state.replay(record)
+        self.append(record)
+        self.undo_if_refused(partial(state.replay, before))
+
+    def undo_if_refused(self, undo: Callable[[], object]) -> None:
+        """Call this if the log refuses what is appended. The last is called first, and all before any settlement."""
+        self._undos.append(undo)
+
+    def restore_if_refused(self, restore: Callable[[], object]) -> None:
+        """As `undo_if_refused`, after all those, for what has no record of its own. Without records it stays as it is."""
+        self._restores.append(restore)
+
+    def be_part_of(self, transaction: Transaction) -> None:
+        """All records of this call are part of a transaction."""
+        self._transaction = transaction
+
+    def be_cuttable(self) -> None:
+        """Each beginning of this call's records leaves a good state, should the others be lost."""
+        self._is_cuttable = True
+
+    def compute(
+        self,
+        compute: Callable[[], Any],
+        request: Callable[[Any], Any],
+        narrow: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> None:
+        """Have something computed that takes long, from immutable values. Its result comes back as a request.
+
+        `narrow` changes the result before that, on the event loop.
+        """
+        self._jobs.append(Job(compute, request, narrow))
+
+    def reply(self, caller: Caller, response: object) -> None:
+        """Answer at once, whatever becomes of the records."""
+        self.replies.append(Reply(caller, response))
+
+    def answer(self, caller: Caller, response: object, failed: Callable[[ErrorCode], object]) -> None:
+        """Answer when the records collected so far are committed: with `response`, or with what `failed` makes."""
+
+        def tell(error: ErrorCode) -> None:
+            self.reply(caller, failed(error) if error else response)
+
+        if self._rest:
+            self._rest.append((partial(self._answer, tell), ErrorCode.NONE))
+        else:
+            self._answer(tell, ErrorCode.NONE)
+
+    def _answer(self, tell: Settlement, error: ErrorCode) -> None:
+        # If nothing is being written there is nothing to wait for.
+        if self.records and not error:
+            self.settlements.append(tell)
+        else:
+            tell(error)
+
+    def take_replies(self) -> list[Reply]:
+        """The replies of a step, which the next one starts without."""
+        replies, self.replies = self.replies, []
+        return replies
+
+    def take(self) -> Outcome[GroupRecord]:
+        """End the call: everything collected, which the next call starts without."""
+        undos, settlements = self._undos, self.settlements
+        if undos:
+            # Without records there is no append that could be refused, and nothing would ever be taken back. A bug may have
+            # ended the call before the first one.
+            assert self.records or self._is_stopped
+        if undos or (self.records and self._restores):
+            # The last is called first.
+            settlements = [partial(self._undo, [*self._restores, *undos]), *settlements]
+        outcome = Outcome(
+            self.records,
+            self.replies,
+            settlements,
+            bool(undos),
+            self._transaction,
+            self._jobs,
+            is_cuttable=self._is_cuttable,
+        )
+        # New lists, because the outcome keeps the old ones while later calls collect.
+        self.records, self.replies, self.settlements, self._undos, self._jobs = [], [], [], [], []
+        self._restores = []
+        self._transaction, self._is_cuttable = None, False
+        self.work = 0
+        return outcome
+
+    def _undo(self, undos: list[Callable[[], object]], error: ErrorCode) -> None:
+        if error:
+            self.carry_on(in_pieces(reversed(undos), lambda undo: undo()))
+
+
+def in_pieces(items: Iterable[T], work: Callable[[T], object]) -> Steps:
+    """Work on each of these. Fewer than a piece are one step."""
+    for number, item in enumerate(items, 1):
+        work(item)
+        if number % PIECE == 0:
+            yield

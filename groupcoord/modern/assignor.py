@@ -1,0 +1,107 @@
+"""What an assignor is given, and what it gives: it decides which member shall have which partitions.
+
+Assignors are pure functions of immutable values, so that they may run in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.modern.assignments import NOTHING, Assignment
+
+
+class Subscriber(NamedTuple):
+    """A member: the topics that it reads, as far as they exist, and what it should have until now."""
+
+    member_id: str
+    instance_id: str | None
+    topic_ids: frozenset[bytes]
+    assigned: Assignment = NOTHING
+
+
+class GroupSpec(NamedTuple):
+    """All members of a group, in the order in which Kafka's assignors go through them."""
+
+    subscribers: Sequence[Subscriber]
+    partition_counts: Mapping[bytes, int]
+    """Of all topics that somebody reads."""
+    is_homogeneous: bool
+    """All members read the same topics."""
+
+
+Assignor = Callable[[GroupSpec], Mapping[str, Assignment]]
+"""Makes an assignment for each member; those that it leaves out get nothing."""
+
+
+class Reader(NamedTuple):
+    """A member as its group knows it."""
+
+    member_id: str
+    instance_id: str | None
+    names: frozenset[str]
+    """The topics that it names."""
+    matched: frozenset[str]
+    """Those that its pattern stands for. Members with the same pattern have the same set."""
+    assigned: Assignment
+
+
+class Readers(NamedTuple):
+    """What a `GroupSpec` is made of. To make it may take long, as a pattern may stand for thousands of topics."""
+
+    all: Callable[[], Iterable[Reader]]
+    """Makes them, in whatever thread."""
+    images: Mapping[str, TopicImage]
+    """Of all topics that somebody reads, as far as they exist."""
+    is_homogeneous: bool
+
+    def assign(self, assignor: Assignor) -> Mapping[str, Assignment]:
+        """Have an assignor make the assignment."""
+        return assignor(self._spec())
+
+    def _spec(self) -> GroupSpec:
+        topic_ids = _TopicIds(self.images)
+        by_id = {each.member_id: each for each in self.all()}
+        subscribers = []
+        for member_id in in_kafkas_order(by_id):
+            _, instance_id, names, matched, assigned = by_id[member_id]
+            subscribers.append(Subscriber(member_id, instance_id, topic_ids.of(names, matched), assigned))
+        counts = {each.topic_id: each.partition_count for each in self.images.values()}
+        return GroupSpec(subscribers, counts, self.is_homogeneous)
+
+
+class _TopicIds:
+    """Looks up topics by name, the same sets of names once."""
+
+    def __init__(self, images: Mapping[str, TopicImage]) -> None:
+        self._images = images
+        self._known: dict[tuple[frozenset[str], frozenset[str]], frozenset[bytes]] = {}
+
+    def of(self, names: frozenset[str], matched: frozenset[str]) -> frozenset[bytes]:
+        """The ids of those that exist."""
+        known = self._known.get((names, matched))
+        if known is None:
+            images = map(self._images.get, chain(names, matched))
+            known = frozenset([each.topic_id for each in images if each is not None])
+            self._known[names, matched] = known
+        return known
+
+
+def in_kafkas_order(member_ids: Iterable[str]) -> list[str]:
+    """Members as Kafka's hash map has them. Whoever comes first gets the odd partition."""
+    ids = list(member_ids)
+    return sorted(ids, key=lambda member_id: hash_map_slot(member_id, len(ids)))
+
+
+def by_instance(subscribers: Iterable[Subscriber]) -> list[Subscriber]:
+    """Static members first, by their instance ids; then the others, by their member ids."""
+    return sorted(
+        subscribers,
+        key=lambda each: (
+            each.instance_id is None,
+            each.instance_id if each.instance_id is not None else each.member_id,
+        ),
+    )

@@ -1,0 +1,96 @@
+"""What the parts of the newer kinds have in common: they find their groups, and each record comes into force at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from ottla.groupcoord.group import Group
+from ottla.groupcoord.part import Host, Part
+from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
+from ottla.groupcoord.records import GroupRecord
+from ottla.groupcoord.timers import TimerKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+CLASSIC_TYPE, EMPTY = "classic", "Empty"
+
+
+class _WithMembers(Group, Protocol):
+    """A group with members of some kind, and a value in force for each key of its records."""
+
+    members: dict[str, Any]
+    last_rebalance: LastRebalance | None
+
+    def value_of(self, key: Any) -> Any | None: ...
+
+
+GroupT = TypeVar("GroupT", bound=_WithMembers)
+
+
+class ModernGroups(Part, ABC, Generic[GroupT]):
+    """See the module's docstring. A kind says what class its groups are of, and has `replay`."""
+
+    group_class: ClassVar[type[Any]]
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._host = host
+        self._effects = host.effects
+        self._groups = host.groups
+        self._topics = host.topics
+        self._settings_of = host.settings_of
+        self.adopted_reads = {AskLastRebalance: self._last_rebalance}
+
+    # ------------------------------------------------------------------ groups
+
+    def _group(self, group_id: str) -> GroupT | None:
+        """The group, if it is of this kind."""
+        group: Any = self._groups.get(group_id)
+        return group if isinstance(group, self.group_class) else None
+
+    def _existing(self, group_id: str, called: str = "Group") -> GroupT:
+        """The group. KafkaError GROUP_ID_NOT_FOUND: there is none, and the words call it so; or it is of another kind."""
+        group = self._group(group_id)
+        if group is not None:
+            return group
+        if group_id in self._groups:
+            raise self._of_another_kind(group_id)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{called} {group_id} not found.")
+
+    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
+        return self._existing(asked.group_id).last_rebalance
+
+    def _of_another_kind(self, group_id: str) -> KafkaError:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
+
+    def _at(self, end: Callable[[GroupT, Any], None]) -> Callable[[TimerKey], None]:
+        """What to do with a member whose deadline has passed, if it is still there."""
+
+        def passed(key: TimerKey) -> None:
+            group = self._group(key.group_id)
+            member = None if group is None else group.members.get(key.member_id)
+            if group is not None and member is not None:
+                end(group, member)
+
+        return passed
+
+    # ------------------------------------------------------------------ records
+
+    def value_of(self, key: Any) -> Any | None:
+        """The value in force for a key."""
+        group = self._group(key.group_id)
+        return None if group is None else group.value_of(key)
+
+    @abstractmethod
+    def replay(self, record: GroupRecord) -> None:
+        """Put a record in force. Any record but a tombstone brings its group to life."""
+
+    def load(self, record: GroupRecord, record_offset: int, producer_id: int) -> None:
+        """Put a record of the log in force."""
+        self.replay(record)
+
+
+def gives_way(group: Group | None) -> bool:
+    """Whether another group may begin in the place of this one."""
+    return group is None or (group.group_type == CLASSIC_TYPE and group.state_name == EMPTY)

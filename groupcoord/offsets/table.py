@@ -1,0 +1,343 @@
+"""The committed offsets of the groups of one shard, and the requests about them.
+
+`replay` and `replay_marker` are the only writers, live and at load: requests return records. Offsets that are committed
+in a transaction stay pending, per producer, until the marker says whether they count; a fetch that
+requires stable offsets gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in
+the log wins. A marker costs the same for any number of offsets: `settle` works off what it leaves behind, and until then
+what is asked here counts it in (`pending.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from ottla.groupcoord.offsets.committed import CommittedOffset, OffsetTable, TopicOffsets
+from ottla.groupcoord.offsets.pending import PendingOffsets, Place
+from ottla.groupcoord.offsets.records import (
+    NO_EXPIRY,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    OffsetRecord,
+)
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.wire.records import NO_PRODUCER_ID
+from ottla.wire.schema import ZERO_UUID
+
+NO_OFFSET = -1
+DEFAULT_RETENTION_TIME_MS = -1
+LATEST_MS = 2**63 - 1
+
+SETTLED_AT_ONCE = 500
+"""Offsets of an ended transaction. As many as one call of a shard may commit, so that what is left never grows for long."""
+
+_NONE = ErrorCode.NONE
+_TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class Offsets:
+    """All offsets of a shard: the committed ones, and those of transactions that have not ended."""
+
+    __slots__ = ("_committed", "_metadata_max", "_pending", "_retention_ms")
+
+    def __init__(self, *, metadata_max: int, retention_ms: int) -> None:
+        self._metadata_max = metadata_max
+        self._retention_ms = retention_ms
+        self._committed = OffsetTable()
+        self._pending = PendingOffsets()
+
+    # ------------------------------------------------------------------ writing
+
+    def replay(self, record: OffsetRecord, record_offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Take over a record of the log; with a producer id it is part of a transaction that is still open."""
+        key, value = record
+        if value is None:
+            self._committed.remove(key.group, key.topic, key.partition)
+            # The offsets of open transactions go, too. Otherwise the end of such a transaction would bring the offset
+            # back.
+            self._pending.remove(key.group, key.topic, key.partition)
+            return
+        committed = CommittedOffset(value, record_offset)
+        if producer_id == NO_PRODUCER_ID:
+            self._committed.put(key.group, key.topic, key.partition, committed)
+        else:
+            self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
+        """A transaction has ended: its offsets count from now on, or never existed. Whether `settle` has more to do."""
+        self._pending.end(producer_id, committed=committed)
+        return self.settle()
+
+    def settle(self) -> bool:
+        """Work off some of what the ends of transactions have left behind. Whether there is more."""
+        self._pending.settle(self._committed, SETTLED_AT_ONCE)
+        return self._pending.is_settling
+
+    # ------------------------------------------------------------------ commit
+
+    def commit(
+        self, request: OffsetCommitRequest, timestamp_ms: int
+    ) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
+        """The records of a commit that was found to be allowed, and its answer."""
+        retention_ms = request.retention_time_ms
+        expires_ms = NO_EXPIRY
+        if retention_ms != DEFAULT_RETENTION_TIME_MS:
+            # A client may send any 64-bit number, and the sum has to fit into the record.
+            expires_ms = min(timestamp_ms + retention_ms, LATEST_MS)
+        records = []
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                # A client may send null, but the record has room for a text only.
+                metadata = partition.committed_metadata or ""
+                error = _TOO_LARGE if self.is_too_large(metadata) else _NONE
+                answers.append(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+                if not error:
+                    value = OffsetCommitValue(
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=metadata,
+                        commit_timestamp=timestamp_ms,
+                        expire_timestamp=expires_ms,
+                        topic_id=topic.topic_id,
+                    )
+                    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                    records.append(OffsetRecord(key, value))
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        return records, OffsetCommitResponse(topics=topics)
+
+    def is_too_large(self, metadata: str) -> bool:
+        """The limit counts UTF-16 units, as a Java string's length does."""
+        length = len(metadata)
+        # A character is one or two UTF-16 units. So most texts are judged without encoding them.
+        if length > self._metadata_max or length * 2 <= self._metadata_max:
+            return length > self._metadata_max
+        return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > self._metadata_max
+
+    # ------------------------------------------------------------------ fetch
+
+    def count(self, group_id: str) -> int:
+        """How many offsets of a group are committed, or a few more."""
+        count = sum([len(partitions) for partitions in self._committed.group(group_id).values()])
+        if self._pending.is_settling:
+            count += sum([len(partitions) for partitions in self._pending.group(group_id).values()])
+        return count
+
+    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        """The group's offsets of the partitions asked for, or all of them."""
+        group_id = request.group_id
+        asked = request.topics if request.topics is not None else self._all_of(group_id)
+        offsets = self._committed.group(group_id)
+        # What is open matters to those who require stable offsets. What has ended and is not settled matters to all.
+        is_looked_at = require_stable or self._pending.is_settling
+        pending = self._pending.group(group_id) if is_looked_at else {}
+        topics = []
+        for topic in asked:
+            partitions = offsets.get(topic.name, {})
+            unsettled = pending.get(topic.name, ())
+            answers = [
+                self._fetched_beside(group_id, topic, index, require_stable=require_stable)
+                if index in unsettled
+                else _fetched(index, partitions.get(index), topic.topic_id)
+                for index in topic.partition_indexes
+            ]
+            topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+    def _fetched_beside(
+        self, group_id: str, topic: OffsetFetchRequestTopics, index: int, *, require_stable: bool
+    ) -> OffsetFetchResponsePartitions:
+        """The answer about a partition that transactions have committed an offset for."""
+        if require_stable and self._pending.is_open(group_id, topic.name, index):
+            return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        known = self._committed.get(group_id, topic.name, index)
+        return _fetched(index, self._pending.newest(group_id, topic.name, index, known), topic.topic_id)
+
+    def _all_of(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+        """All partitions that the group has an offset of."""
+        found = {topic: list(partitions) for topic, partitions in self._committed.group(group_id).items()}
+        if self._pending.is_settling:
+            for topic, partitions in self._pending.group(group_id).items():
+                known = self._committed.group(group_id).get(topic, {})
+                found.setdefault(topic, []).extend(
+                    index
+                    for index in partitions
+                    if index not in known and self._pending.newest(group_id, topic, index, None) is not None
+                )
+        return [
+            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+            for topic, indexes in found.items()
+            if indexes
+        ]
+
+    def picture(self, group_id: str, *, require_stable: bool) -> OffsetsPicture:
+        """All offsets of the group at this moment, to be told in parts."""
+        committed = {topic: partitions.copy() for topic, partitions in self._committed.group(group_id).items()}
+        unstable = self._pending.open_of(group_id) if require_stable else set()
+        return OffsetsPicture(group_id, committed, self._pending.ended_of(group_id), unstable)
+
+    # ------------------------------------------------------------------ delete and expire
+
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether there is something to delete, committed or pending."""
+        is_committed = self._committed.get(group_id, topic, partition) is not None
+        return is_committed or any(self._pending.may_count(group_id, topic, partition))
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether transactions have committed offsets of the group which are not settled, and perhaps never count."""
+        return group_id in self._pending
+
+    def all_places_of(self, group_id: str) -> Iterator[Place]:
+        """Where the group has committed an offset, or is about to. Each place comes once."""
+        yield from self.places_of(group_id)
+        for topic, partitions in self._pending.group(group_id).items():
+            known = self._committed.group(group_id).get(topic, ())
+            yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
+
+    def places_of(self, group_id: str) -> Iterator[Place]:
+        """Where the group has committed an offset. Offsets may come and go meanwhile."""
+        for topic in list(self._committed.group(group_id)):
+            for partition in list(self._committed.group(group_id).get(topic, ())):
+                yield group_id, topic, partition
+
+    def places_of_topics(self, topics: Mapping[str, bytes]) -> Iterator[Place | None]:
+        """The places of offsets of deleted topics (name -> id). None stands for an offset of a later topic of that name.
+
+        Offsets may come and go between two of them.
+        """
+        for topic, topic_id in topics.items():
+            # In the order in which an offset moves, so that none that is there all the time is missed.
+            for table in (self._pending, self._committed):
+                for group_id in list(table.groups_of(topic)):
+                    for partition in list(table.group(group_id).get(topic, ())):
+                        place = group_id, topic, partition
+                        yield place if self._is_all_of(place, topic_id) else None
+
+    def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
+        """Whether something is known of a place, and nothing of a later topic: a tombstone ends all of it."""
+        known = self._committed.get(*place)
+        found = [*self._pending.may_count(*place), *([] if known is None else [known])]
+        # A record without a topic id belongs to whatever topic had the name.
+        return bool(found) and all(each.topic_id in (ZERO_UUID, topic_id) for each in found)
+
+    def is_expired(self, committed: CommittedOffset, retained_since_ms: int, timestamp_ms: int) -> bool:
+        # A record with an expiry of its own goes by that alone, as in Kafka.
+        if committed.expire_timestamp_ms != NO_EXPIRY:
+            return timestamp_ms >= committed.expire_timestamp_ms
+        return timestamp_ms - retained_since_ms >= self._retention_ms
+
+    def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
+        """Each group with its offsets, which may change between two of them: the next one is as it is by then."""
+        return ((group_id, self._committed.group(group_id)) for group_id in self._committed.group_ids())
+
+    def of_group(self, group_id: str) -> TopicOffsets:
+        return self._committed.group(group_id)
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        return any(self._pending.may_count(group_id, topic, partition))
+
+
+class OffsetsPicture:
+    """All offsets of a group at one moment. To take it costs little; whoever has it tells them in parts.
+
+    So nobody sees a half of what a transaction, or a commit, has changed.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        committed: TopicOffsets,
+        ended: list[dict[Place, CommittedOffset]],
+        unstable: set[tuple[str, int]],
+    ) -> None:
+        self._group_id = group_id
+        self._committed = committed
+        self._ended = ended
+        self._unstable = unstable
+
+    def parts(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
+        """The answers, so many at a time; a topic may go on in the next part."""
+        yield from self._settle(elements_max)
+        for topic, partitions in self._committed.items():
+            items = iter(partitions.items())
+            while answers := [self._answer(topic, *each) for each in islice(items, elements_max)]:
+                yield [OffsetFetchResponseTopics(name=topic, partitions=answers)]
+
+    def _settle(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
+        """Put in what ended transactions have committed, which says nothing yet."""
+        for offsets in self._ended:
+            for number, ((group_id, topic, partition), offset) in enumerate(offsets.items(), 1):
+                if group_id == self._group_id:
+                    partitions = self._committed.setdefault(topic, {})
+                    known = partitions.get(partition)
+                    if known is None or offset.record_offset > known.record_offset:
+                        partitions[partition] = offset
+                if number % elements_max == 0:
+                    yield []
+
+    def _answer(self, topic: str, index: int, committed: CommittedOffset) -> OffsetFetchResponsePartitions:
+        if self._unstable and (topic, index) in self._unstable:
+            return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _fetched(index, committed, ZERO_UUID)
+
+
+def refused_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The answer that gives every partition of a commit the same error."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=_refused(topic.partitions, error)
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refused(partitions: list[OffsetCommitRequestPartition], error: ErrorCode) -> list[OffsetCommitResponsePartition]:
+    return [
+        OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error) for each in partitions
+    ]
+
+
+def unfetched(partition_index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition_index,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=error,
+    )
+
+
+def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
+    """No offset, or one of a deleted topic whose name is in use again, is -1 without an error."""
+    if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
+        return unfetched(index, _NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=_NONE,
+    )
+
+
+def _is_of_another_topic(ours: bytes, asked: bytes) -> bool:
+    return ours != ZERO_UUID and asked != ZERO_UUID and ours != asked

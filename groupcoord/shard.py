@@ -1,0 +1,266 @@
+"""One partition of `__consumer_offsets`: the shell around the groups whose id falls to it, and their deadlines. Sans-IO.
+
+It knows no kind of groups. `part.py` says what a part is and what it registers here; a request, a record and a deadline
+each go to the part that registered its type.
+
+The runtime's duties, in this order: replay the partition's records, then `loaded`. For every request `handle`, at
+`next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is committed. Between an
+outcome with records and its settlement only `read` is allowed, except that outcomes whose requests may be gathered (alone
+offset commits) may be collected into one append.
+
+Offsets, and the end of a classic group, come into force by `replay` only, so that whoever reads an offset reads a committed
+one. All other state of a living group is ahead of the log: a classic group is ahead of its record, because most of a
+rebalance is in no record; groups of the newer kinds have put their records in force already when they append them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.effects import Effects
+from ottla.groupcoord.group import Group
+from ottla.groupcoord.group_settings import GroupSettingsSource
+from ottla.groupcoord.limits import GROUPS_PER_SCAN, RECORDS_PER_CALL, TIMERS_PER_CALL, WORK_PER_CALL
+from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.part import Handler, Host, Part, PartKind, Read, Replay
+from ottla.groupcoord.records import GroupRecord
+from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
+from ottla.groupcoord.timers import TimerKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.list_groups import ListedGroup
+
+Adopter = TypeVar("Adopter", Handler, Read)
+Taker = TypeVar("Taker", Handler, Read, Replay)
+
+
+class Shard:
+    """The groups of one partition; see the module's docstring."""
+
+    def __init__(
+        self,
+        kinds: Sequence[PartKind],
+        config: GroupConfig,
+        topics: TopicImages,
+        settings_of: GroupSettingsSource,
+        *,
+        make_uuid: Callable[[], str],
+    ) -> None:
+        """`kinds`: those that are loaded. More may come to its end."""
+        self._effects = Effects(config, make_uuid)
+        self._groups: dict[str, Group] = {}
+        self._host = Host(config, self._effects, self._groups, topics, settings_of)
+        self._kinds = kinds
+        self._parts: list[Part] = []
+        self._requests: dict[type, Handler] = {}
+        self._reads: dict[type, Read] = {}
+        self._adopted: dict[type, dict[str, Handler]] = {}  # by the type of the group
+        self._adopted_reads: dict[type, dict[str, Read]] = {}
+        self._loads: dict[type, Replay] = {}
+        self._commits: dict[type, Replay] = {}
+        self._timers: dict[str, Callable[[TimerKey], None]] = {}
+        self._lone_timers: list[TimerKey] = []
+        self._replays = self._loads  # after the load: `_commits`
+        self._rest: Rest | None = None
+        self._take_up_kinds()
+
+    def _take_up_kinds(self) -> None:
+        """Make the parts of kinds that were loaded since the last time."""
+        for kind in self._kinds[len(self._parts) :]:
+            part = kind.make(self._host)
+            self._parts.append(part)
+            self._register(part)
+            if self._replays is self._commits:
+                part.loaded()
+
+    def _registered(self, table: Mapping[type, Taker], thing: Any) -> Taker | None:
+        """Who takes such a thing. It may be the first of a kind that was loaded for it."""
+        taker = table.get(type(thing))
+        if taker is None and len(self._parts) < len(self._kinds):
+            self._take_up_kinds()
+            taker = table.get(type(thing))
+        return taker
+
+    def _register(self, part: Part) -> None:
+        for mine, theirs in (
+            (self._requests, part.requests),
+            (self._reads, part.reads),
+            (self._loads, part.loads),
+            (self._commits, part.commits),
+            (self._timers, part.timers),
+        ):
+            _add(mine, theirs)
+        for request, handler in part.adopted.items():
+            _add(self._adopted.setdefault(request, {}), {part.group_type: handler})
+        for request, read in part.adopted_reads.items():
+            _add(self._adopted_reads.setdefault(request, {}), {part.group_type: read})
+        self._lone_timers += part.lone_timers
+
+    # ------------------------------------------------------------------ the runtime's calls
+
+    def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
+        """Take a request in. It may be answered by this outcome, by its settlement, or by a later one (if parked)."""
+        self._begin(now_ms, timestamp_ms)
+        handler = self._adopter(self._adopted, request) or self._registered(self._requests, request)
+        assert handler is not None, f"nobody takes {type(request).__name__}"
+        handler(request, caller)
+        return self._outcome()
+
+    def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
+        """Nobody waits for the answer of this parked caller any more."""
+        self._begin(now_ms, timestamp_ms)
+        group = self._groups.get(caller.parked_group_id)
+        if group is not None:
+            group.abandon(caller)
+        return self._outcome()
+
+    def settle(
+        self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
+    ) -> list[Reply]:
+        """The records of these settlements are committed and replayed, or were not appended because of `error`."""
+        self._begin(now_ms, timestamp_ms)
+        for settlement in settlements:
+            self._effects.then(settlement, error)
+        settled = self._outcome()
+        # A settlement only replies and moves states: nobody would append a record that is made here.
+        assert not settled.records and not settled.settlements
+        return settled.replies
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` should be called; may be early."""
+        return self._effects.timers.next_deadline_ms()
+
+    def stands_alone(self, now_ms: int) -> bool:
+        """Whether something is due that looks at what records leave behind at their commit."""
+        for key in self._lone_timers:
+            deadline_ms = self._effects.timers.deadline_ms(key)
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                return True
+        return False
+
+    def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
+        """Do what is due. When much is due, some of it stays due."""
+        self._begin(now_ms, timestamp_ms)
+        for _ in range(TIMERS_PER_CALL):
+            key = self._effects.timers.pop_due(now_ms)
+            if key is None:
+                break
+            self._timers[key.kind](key)
+            # The next deadline has to find what the steps of this one leave behind.
+            if self._effects.advance():
+                break
+            if len(self._effects.records) >= RECORDS_PER_CALL or self._effects.work >= WORK_PER_CALL:
+                break
+        return self._outcome()
+
+    def unfinished(self) -> Rest | None:
+        """What the last call has left to do."""
+        rest, self._rest = self._rest, None
+        return rest
+
+    def _outcome(self) -> Outcome[GroupRecord]:
+        """What a call comes to. If it takes long, the replies of its first step; the others are `unfinished`."""
+        if not self._effects.advance():
+            return self._effects.take()
+        self._rest = self._effects.rest()
+        return Outcome([], next(self._rest), [])
+
+    def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
+        """What the kind of the group that the request names has for it, although it is not the owner."""
+        adopters = adopted.get(type(request))
+        if adopters is None:
+            return None
+        group = self._groups.get(request.group_id)
+        return None if group is None else adopters.get(group.group_type)
+
+    def _begin(self, now_ms: int, timestamp_ms: int) -> None:
+        self._effects.now_ms = now_ms
+        self._effects.timestamp_ms = timestamp_ms
+
+    # ------------------------------------------------------------------ loading and unloading
+
+    def replay(self, record: GroupRecord, record_offset: int = -1, producer_id: int = -1) -> None:
+        """Take over a record of the log, in the order of the log."""
+        replay = self._registered(self._replays, record.key)
+        if replay is not None:
+            replay(record, record_offset, producer_id)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """Take over the end of a transaction."""
+        for part in self._parts:
+            part.replay_marker(producer_id, committed=committed)
+
+    def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
+        """All records were replayed, and sessions were started: from here on requests come."""
+        self._begin(now_ms, timestamp_ms)
+        self._replays = self._commits
+        for part in self._parts:
+            part.loaded()
+        return self._outcome()
+
+    def start_sessions(self, now_ms: int) -> Iterator[None]:
+        """Every member gets a whole session; others may have a turn whenever this yields."""
+        # A copy, because groups come and go whenever this yields.
+        for number, group in enumerate(list(self._groups.values()), 1):
+            # Another call may have set its own time since the last yield.
+            self._effects.now_ms = now_ms
+            for _ in group.start_sessions():
+                yield
+                self._effects.now_ms = now_ms
+            if number % GROUPS_PER_SCAN == 0:
+                yield
+
+    def discard(self) -> Outcome[GroupRecord]:
+        """What a call that did not end has collected."""
+        return self._effects.stop()
+
+    def unload(self, error: ErrorCode) -> list[Reply]:
+        """This broker no longer coordinates these groups: answer everyone who is parked. The shard is done with."""
+        for group in self._groups.values():
+            group.unload(error)
+        return self._effects.take().replies
+
+    # ------------------------------------------------------------------ reads, allowed at any time
+
+    def read(self, request: Any, *, now_ms: int) -> Any:
+        """Answer a request that changes nothing but sessions."""
+        # The time of day is not needed, because nothing is written.
+        self._effects.now_ms = now_ms
+        read = self._adopter(self._adopted_reads, request) or self._registered(self._reads, request)
+        assert read is not None, f"nobody takes {type(request).__name__}"
+        return read(request)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups)
+
+    def list_groups(self, is_wanted: Callable[[Group], bool], *, at_once: int) -> Iterator[list[ListedGroup]]:
+        """The groups that are wanted, in parts. Groups that come or go between two parts are left out."""
+        groups = list(self._groups.values())
+        for start in range(0, len(groups), at_once):
+            yield [
+                group.listed()
+                for group in groups[start : start + at_once]
+                if is_wanted(group) and self._groups.get(group.group_id) is group
+            ]
+
+
+def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
+    taken = mine.keys() & theirs.keys()
+    assert not taken, f"registered twice: {taken}"
+    mine.update(theirs)
+
+
+def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
+    """Whether a group is in one of these states and of one of these types; none given means all. Case does not matter."""
+    wanted = {state.strip().lower() for state in states}
+    wanted_types = {each.lower() for each in types}
+
+    def is_wanted(group: Group) -> bool:
+        return (not wanted_types or group.group_type in wanted_types) and (
+            not wanted or group.state_name.lower() in wanted
+        )
+
+    return is_wanted
