@@ -33,7 +33,6 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.batches import whole_batch
 from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.groupcoord.shard import Shard
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
@@ -48,7 +47,6 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.partition.partition import Partition
-from ottla.replication.slices import Slices
 from ottla.server.cluster.controller.broker_channels import VERSIONS
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.gate.context import RequestContext
@@ -63,6 +61,7 @@ from ottla.wire.messages.consumer_protocol import (
 )
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.records import Record, encode_batch
+from ottla.wire.time_slice import TimeSlice
 
 NOW_MS = 1_700_000_000_000
 SEGMENTS = 2_000
@@ -161,9 +160,9 @@ async def producers(root: Path) -> None:
         log.finish_flush(job)
 
     async def expire() -> None:
-        slices = Slices()
+        time_slice = TimeSlice()
         for _ in log.remove_expired_producers(NOW_MS, 86_400_000):
-            await slices.give_way()
+            await time_slice.yield_if_over()
 
     await measure(f"Roll and flush with {PRODUCERS:,} producers", roll)
     await measure(f"Looking for expired ones among {PRODUCERS:,} producers", expire)
@@ -181,9 +180,9 @@ async def retention(root: Path) -> None:
     log = PartitionLog.load(LogDirectory(str(root), OsStorage()), "segments-0", log.config, options)
 
     async def give_up() -> None:
-        slices = Slices()
+        time_slice = TimeSlice()
         while log.delete_old_segments(NOW_MS + 10_000_000, log.log_end_offset, limit=16):
-            await slices.give_way()
+            await time_slice.yield_if_over()
 
     await measure(f"Retention of {SEGMENTS:,} expired segments, first look", give_up)
 
@@ -240,9 +239,9 @@ async def offsets(root: Path) -> None:
         async def load(kind: Any = kind, topic: InternalTopicLog = topic) -> None:
             shard = kind.make()
             await replay_log(kind, shard, topic, 0, trio.to_thread.run_sync)
-            turn = Turn()
+            time_slice = TimeSlice()
             for _ in shard.start_sessions(0):
-                await turn.give_way()
+                await time_slice.yield_if_over()
             shard.loaded(now_ms=0, timestamp_ms=NOW_MS)
 
         del records
@@ -269,12 +268,12 @@ async def controlling(root: Path) -> None:
     ):
 
         async def carry_out(decide: Callable[[], Steps[Decision]] = decide) -> None:
-            for part in (await Slices().take(decide())).parts():
+            for part in (await TimeSlice().take(decide())).parts():
                 part.operations(1)
                 await trio.lowlevel.checkpoint()
                 batch = states.commit(part)
                 for receiver in batch.receivers():
-                    for request in await Slices().take(sender.requests(batch, receiver)):
+                    for request in await TimeSlice().take(sender.requests(batch, receiver)):
                         await trio.lowlevel.checkpoint()
                         request.encode(VERSIONS[type(request)])
 

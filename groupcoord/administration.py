@@ -53,7 +53,7 @@ class GroupAdministration:
         is_wanted = in_listing(request.states_filter, request.types_filter)
         parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_TURN))
         if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_TURN:
-            return self._list_in_turns(parts)
+            return self._list_in_slices(parts)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
 
     def last_rebalance(self, group_id: str) -> LastRebalance | None:
@@ -64,7 +64,7 @@ class GroupAdministration:
             return None
         return found
 
-    async def _list_in_turns(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
+    async def _list_in_slices(self, parts: Iterable[list[ListedGroup]]) -> ListGroupsResponse:
         groups: list[ListedGroup] = []
         for part in parts:
             groups += part
@@ -98,10 +98,10 @@ class GroupAdministration:
         """Each group once, however often it is named."""
         group_ids = list(dict.fromkeys(request.groups_names))
         if len(group_ids) > GROUPS_PER_TURN or any(map(self._preparation_of, group_ids)):
-            return self._delete_in_turns(group_ids)
+            return self._delete_in_slices(group_ids)
         return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
 
-    async def _delete_in_turns(self, group_ids: list[str]) -> DeleteGroupsResponse:
+    async def _delete_in_slices(self, group_ids: list[str]) -> DeleteGroupsResponse:
         results: list[DeletableGroupResult] = []
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
             answers: list[Given[DeletableGroupResult]] = []

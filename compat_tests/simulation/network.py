@@ -24,8 +24,8 @@ from compat_tests.simulation.trace import Trace
 
 from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.server.coordination.pipes import Agenda, Pipe
-from ottla.server.net.readiness import TURN_SECONDS, Step, Wait
-from ottla.server.net.turns import WorkQueue
+from ottla.server.net.readiness import ROUND_S, Step, Wait
+from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 
 DELAY_S = (0.0001, 0.002)
@@ -282,7 +282,7 @@ class SimReadiness:
         sock.poke()
 
     def turn_end(self, now: float) -> float:
-        return now + TURN_SECONDS
+        return now + ROUND_S
 
 
 class SimPeers(TcpPeers):

@@ -11,9 +11,9 @@ from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Large
 from ottla.groupcoord.runtime.answers import finished, gathered
 from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
+from ottla.wire.time_slice import TimeSlice
 
 GROUPS_PER_TURN = 4
 """Each may have some members, and its id may be very long."""
@@ -47,7 +47,7 @@ class Descriptions:
             return groups
 
         if len(group_ids) > GROUPS_PER_TURN:
-            return self._in_turns(group_ids, finish, response)
+            return self._in_slices(group_ids, finish, response)
         answers = [self._describe(group_id) for group_id in group_ids]
         # One that is not there yet may be large as well.
         if any(isinstance(each, PendingAnswer | Large) for each in answers):
@@ -57,7 +57,7 @@ class Descriptions:
     async def _completed(self, answer: Given[list[Any]], finish: Callable[[list[Any]], ResponseT]) -> ResponseT:
         return finish(await _whole(await finished(answer)))
 
-    async def _in_turns(
+    async def _in_slices(
         self,
         group_ids: Sequence[str],
         finish: Callable[[list[Any]], list[Any]],
@@ -79,11 +79,11 @@ class Descriptions:
 
 async def _whole(groups: list[Any]) -> list[Any]:
     """The descriptions with all members."""
-    turn = Turn()
+    time_slice = TimeSlice()
     whole = []
     for group in groups:
         if isinstance(group, Large):
             while group.add_member():
-                await turn.give_way()
+                await time_slice.yield_if_over()
         whole.append(group.description if isinstance(group, Large) else group)
     return whole

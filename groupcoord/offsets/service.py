@@ -156,7 +156,7 @@ class OffsetService:
                 if answer.error_code:
                     break
             answers.append(answer)
-        return await fetch_response_in_turns(answers, api_version)
+        return await fetch_response_in_slices(answers, api_version)
 
     async def _add_all(
         self,
@@ -317,7 +317,7 @@ def _work_of(group: OffsetFetchRequestGroup) -> int:
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
-async def fetch_response_in_turns(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
+async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_version: int) -> OffsetFetchResponse:
     """`fetch_response` of a long answer, giving way between its topics; a topic of many partitions comes in pieces."""
     if api_version >= BATCH_VERSION:
         return OffsetFetchResponse(groups=groups)

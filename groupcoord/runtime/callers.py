@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, Protocol
 
 from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics, Reply
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode
+from ottla.wire.time_slice import TimeSlice
 
 
 class Owner(Protocol):
@@ -99,13 +99,13 @@ def send(replies: Iterable[Reply]) -> None:
         caller.answer(response)
 
 
-async def send_in_turns(replies: Iterable[Reply], turn: Turn) -> None:
+async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> None:
     """Send replies, others having a turn in between."""
     left = iter(replies)
     try:
         for reply in left:
             send((reply,))
-            await turn.give_way()
+            await time_slice.yield_if_over()
     finally:
         # Nobody else knows who is left when this is cancelled.
         send(left)

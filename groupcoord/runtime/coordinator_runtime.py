@@ -24,9 +24,9 @@ from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
+from ottla.wire.time_slice import TimeSlice
 
 FENCED_LOOK_S = 0.05
 """Time between two looks whether the broker is still fenced."""
@@ -181,11 +181,11 @@ class Runtime(Generic[ShardT]):
                 await self._suspend()
             # This task is awake and looks at all deadlines before it sleeps again, so nobody has to wake it.
             self._sleeping_until_ms = 0
-            turn = Turn()
+            time_slice = TimeSlice()
             for partition in self.partitions():
                 partition.expire(self.now_ms())
                 # Much may be due in each of them.
-                await turn.give_way()
+                await time_slice.yield_if_over()
 
     async def _suspend(self) -> None:
         """Let no deadline pass until this broker can be reached, and then begin the members' sessions anew."""

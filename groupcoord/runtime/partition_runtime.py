@@ -36,7 +36,7 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, is_long, must_be_whole, pieces_of, whole_batch
-from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send, send_in_turns
+from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send, send_in_slices
 from ottla.groupcoord.runtime.flights import Flight, Flights
 from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
 from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
@@ -44,9 +44,9 @@ from ottla.groupcoord.runtime.ports import Appended, Host, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.transaction_append import TransactionalRecord
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -346,7 +346,7 @@ class PartitionRuntime(Generic[ShardT]):
         """Wait for one commit after the other, put the records in force, and send the replies."""
         # Before this task starts, and during any await, the partition may be unloaded, and even loaded again. Then the
         # task must touch nothing any more.
-        turn = Turn()
+        time_slice = TimeSlice()
         try:
             while self._shard is shard and self._flights:
                 flight = await self._flights.first_committed()
@@ -358,7 +358,7 @@ class PartitionRuntime(Generic[ShardT]):
                     self._replay(records, flight.first_offset + start)
                     # Here, because to let go of very many records at the end takes a while, too.
                     flight.records[piece] = [None] * len(records)
-                    await turn.give_way()
+                    await time_slice.yield_if_over()
                     if self._shard is not shard:
                         return
                 while flight.replies or (self._gathered and not self._is_going_on):
@@ -366,13 +366,13 @@ class PartitionRuntime(Generic[ShardT]):
                     if not self._is_going_on:
                         self._append_gathered()
                     replies, flight.replies = flight.replies, []
-                    await send_in_turns(replies, turn)
+                    await send_in_slices(replies, time_slice)
                     if self._shard is not shard:
                         return
                 self._flights.land()
                 self._runtime.mind(shard)  # what has come into force may have set a deadline
                 # A follower that comes back commits all flights at once.
-                await turn.give_way()
+                await time_slice.yield_if_over()
         except KafkaError as error:
             # The batch was written, but nobody knows whether it will be committed. Memory may be wrong now, so the
             # log decides.
@@ -400,7 +400,7 @@ class PartitionRuntime(Generic[ShardT]):
     async def _work_off(self, shard: ShardT) -> None:
         """Take one after the other from the line until it is empty. Ends early when the shard is unloaded."""
         # Several in a turn. If each took one, clients that ask again at once would keep a line for ever.
-        turn = Turn()
+        time_slice = TimeSlice()
         try:
             # Before this task has started the shard may have been unloaded.
             while self._shard is shard and self._ahead:
@@ -414,7 +414,7 @@ class PartitionRuntime(Generic[ShardT]):
                 else:
                     await self._next_in_line()
                 # Meanwhile callers may leave the line.
-                await turn.give_way()
+                await time_slice.yield_if_over()
         except Exception:
             logger.exception("bug: partition %d of %s, a request in line", self.partition, self._kind.topic)
             if self._shard is shard:
@@ -472,14 +472,14 @@ class PartitionRuntime(Generic[ShardT]):
 
     async def _go_on(self, rest: Rest) -> None:
         """Do what a call has left to do, others having a turn between its steps, and append what it comes to."""
-        shard, turn = self._shard, Turn()
+        shard, time_slice = self._shard, TimeSlice()
         while True:
             try:
                 self._flights.give(next(rest))
             except StopIteration as end:
                 outcome: Outcome[Any] = end.value
                 break
-            await turn.give_way()
+            await time_slice.yield_if_over()
             if self._shard is not shard:
                 return  # `unload` has answered the caller
         self._is_going_on = False
@@ -515,7 +515,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         # A new shard, so that nothing of an earlier one mixes with the log.
         shard = self._kind.make()
-        turn = Turn()
+        time_slice = TimeSlice()
         try:
             # Another leader may cut off an end that is not committed. A member that was answered by it would hold what
             # nobody has given it. Other partitions are loaded meanwhile.
@@ -525,7 +525,7 @@ class PartitionRuntime(Generic[ShardT]):
                 return
             await replay_log(self._kind, shard, self._log, self.partition, self._runtime.run_in_thread)
             for _ in shard.start_sessions(self._runtime.now_ms()):
-                await turn.give_way()
+                await time_slice.yield_if_over()
             # Another broker may have been elected while this one read.
             if self._runtime.leads(self):
                 # The shard has to be in place before its first records are carried out, because these are replayed

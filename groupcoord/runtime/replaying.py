@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, cast
 
 from ottla.groupcoord.runtime.ports import CoordinatorLog, NotLoaded, ShardKind, ShardT
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.record_walk import keys_and_values
@@ -30,6 +29,7 @@ from ottla.wire.records import (
     records_area,
     wrap_int64,
 )
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -54,15 +54,15 @@ async def replay_log(
 ) -> None:
     """Put everything that the log holds in force. Raises what reading raises."""
     reading = cast("AsyncGenerator[bytes, None]", log.read_batches(partition))
-    turn = Turn()
+    time_slice = TimeSlice()
     async with aclosing(reading):  # so that a load that is cancelled closes what it reads
         async for batches in reading:
             for waits_for in replay_batches(kind, shard, batches):
                 if waits_for is not None:
                     await run_in_thread(waits_for.load)
                 # A look at the clock for each step, and no coroutine.
-                if turn.is_over():
-                    await turn.give_way()
+                if time_slice.is_over():
+                    await time_slice.yield_if_over()
 
 
 class _Decoding:

@@ -10,9 +10,9 @@ from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.service import OWNED_MAX, TOO_MANY
 from ottla.groupcoord.limits import NAMED_MAX
 from ottla.groupcoord.modern import describing
-from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination
+from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -198,7 +198,7 @@ async def test_a_large_group_is_described_in_turns_as_it_was(
     asked = ConsumerGroupDescribeRequest(group_ids=["group"], include_authorized_operations=True)
     at_once = await finished(talk.groups.consumer.describe(asked, operations=lambda _: 7))
     monkeypatch.setattr(describing, "MEMBERS_AT_ONCE", 2)
-    monkeypatch.setattr(turns, "TURN_S", 0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
     answer = talk.groups.consumer.describe(asked, operations=lambda _: 7)
     found: list[Any] = []
 

@@ -29,7 +29,6 @@ from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataKey
 from ottla.groupcoord.limits import PIECE
 from ottla.groupcoord.records import KeyedRecord
-from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.records import ShareGroupMemberMetadataKey
 from ottla.groupcoord.streams.values import StreamsGroupMemberMetadataKey
@@ -41,6 +40,7 @@ from ottla.groupcoord.tests.test_consumer_migration import MigratingConversation
 from ottla.groupcoord.tests.test_consumer_random import ConsumerMachine
 from ottla.groupcoord.tests.test_streams_groups import Streams
 from ottla.groupcoord.tests.watched import Watched
+from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -316,7 +316,7 @@ class LargeCoordination(Coordination):
 
 @pytest.fixture
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0.0)
     monkeypatch.setattr(effects, "PIECE", 10)
 
 

@@ -19,15 +19,14 @@ from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.limits import TIMERS_PER_CALL
 from ottla.groupcoord.offsets.part import OffsetsPart
 from ottla.groupcoord.offsets.records import OffsetRecord
-from ottla.groupcoord.runtime import turns as runtime
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import PendingReply
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
-from ottla.groupcoord.runtime.turns import TURN_S
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
+from ottla.wire import time_slice
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -43,6 +42,7 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequ
 from ottla.wire.records import Record, encode_batch
 from ottla.wire.tests.garbage import nothing_is_left_of
 from ottla.wire.tests.turns import counted_turns
+from ottla.wire.time_slice import SLICE_S
 
 GROUP_PARTITION = absolute_string_hash("group") % PARTITION_COUNT
 
@@ -516,7 +516,7 @@ async def test_flights_that_land_together_do_not_share_one_turn(
     talk.log.commit_seconds = 1
     answers = [talk.join(group=f"group{number}") for number in range(300)]
     await trio.testing.wait_all_tasks_blocked()
-    monkeypatch.setattr(runtime, "TURN_S", 0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
     are_committed.set()
     async with counted_turns() as turns:
         await answers_to(*answers)
@@ -589,7 +589,7 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 async def test_a_stop_between_two_answers_to_one_commit_leaves_nobody_without_an_answer(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    monkeypatch.setattr(runtime, "TURN_S", 0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
     talk = Coordination()
     talk.log.commit_seconds = 1
     answers: dict[int, Any] = {}
@@ -770,8 +770,8 @@ async def test_load_gives_way_by_the_clock_and_not_at_every_batch(
     for offset in range(1_000):
         talk.commit(offset)
     passed = count()
-    clock = SimpleNamespace(perf_counter=lambda: next(passed) * TURN_S / 100, time_ns=time.time_ns)
-    monkeypatch.setattr(runtime, "time", clock)
+    clock = SimpleNamespace(perf_counter=lambda: next(passed) * SLICE_S / 100, time_ns=time.time_ns)
+    monkeypatch.setattr(time_slice, "time", clock)
     async with counted_turns() as turns:
         talk.groups.on_election(talk.groups.partition_for("group"))
         while committed(talk).error_code:

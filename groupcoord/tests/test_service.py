@@ -355,7 +355,7 @@ async def test_groups_are_listed_from_all_partitions_unless_one_is_loading(talk:
     )
 
 
-async def test_all_offsets_of_several_groups_are_fetched_in_turns(
+async def test_all_offsets_of_several_groups_are_fetched_in_slices(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few bytes may ask for all offsets of many groups, which may be ten thousand each time."""
@@ -385,7 +385,7 @@ async def test_states_to_list_are_read_once_for_all_partitions(
     assert len(calls) == 1
 
 
-async def test_very_many_groups_are_listed_in_turns(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_very_many_groups_are_listed_in_slices(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(administration, "ELEMENTS_PER_TURN", 4)
     for number in range(30):
         talk.commit(group=str(number))

@@ -10,7 +10,6 @@ import trio.testing
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.coordinator.records import decode_record
 from ottla.groupcoord.share.coordinator.service import BATCHES_MAX, ELEMENTS_PER_TURN, ShareCoordinator
@@ -28,6 +27,7 @@ from ottla.wire.messages import (
 )
 from ottla.wire.messages.write_share_group_state import PartitionData, StateBatch
 from ottla.wire.records import decode_records, read_header
+from ottla.wire.time_slice import TimeSlice
 
 ACKNOWLEDGED = 2
 PRUNE_S = 300
@@ -375,7 +375,7 @@ async def test_a_request_about_many_share_partitions_gives_others_a_turn_between
 ) -> None:
     talk = ShareCoordination()
     await talk.start(nursery)
-    with counted((ShareStateShard, "handle"), (Turn, "give_way")) as steps:
+    with counted((ShareStateShard, "handle"), (TimeSlice, "yield_if_over")) as steps:
         assert set(errors(await finished(talk.initialize(*range(200)))).values()) == {ErrorCode.NONE}
     assert steps.all["handle"] == 200
-    assert steps.all["give_way"] == 200, "if its turn is over"
+    assert steps.all["yield_if_over"] == 200, "if its time slice is over"

@@ -10,7 +10,6 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.runtime import turns
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog
 from ottla.groupcoord.transactions import listing
@@ -18,6 +17,7 @@ from ottla.groupcoord.transactions.partitions import Partitions
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, ELEMENTS_PER_TURN, TransactionCoordinator
 from ottla.groupcoord.transactions.shard import MarkersOwed
+from ottla.wire import time_slice
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -303,8 +303,10 @@ async def test_many_transactions_in_one_request(talk: Coordination) -> None:
     assert found == {"tx0": 0, "tx1": FENCED, "tx2": 0}
 
 
-async def test_very_many_partitions_are_looked_up_in_turns(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0)
+async def test_very_many_partitions_are_looked_up_in_slices(
+    talk: Coordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
     count = ELEMENTS_PER_TURN + 1
     talk.topics.counts["topic"] = count
     producer = await talk.init()
@@ -317,7 +319,7 @@ async def test_very_many_partitions_are_looked_up_in_turns(talk: Coordination, m
 async def test_who_leaves_while_many_are_added_leaves_no_answer_behind(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_S", 0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
     count = ELEMENTS_PER_TURN // 2 + 1
     talk.topics.counts["topic"] = count
     transactions = []
@@ -498,7 +500,7 @@ async def test_a_list_and_its_filters(talk: Coordination) -> None:
     assert (found.producer_id, found.transaction_state) == (producers["b"].producer_id, "Ongoing")
 
 
-async def test_a_long_list_is_made_in_turns(talk: Coordination) -> None:
+async def test_a_long_list_is_made_in_slices(talk: Coordination) -> None:
     for number in range(ELEMENTS_PER_TURN + 1):
         await talk.init(f"tx{number}")
     answer = listing.list_transactions(talk.service, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.transactions.metadata import STATES_BY_NAME, TransactionMetadata
 from ottla.groupcoord.transactions.service import ELEMENTS_PER_TURN, TransactionCoordinator
 from ottla.groupcoord.transactions.shard import TransactionShard
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
+from ottla.wire.time_slice import TimeSlice
 
 IsWanted = Callable[[TransactionMetadata], bool]
 
@@ -27,20 +27,20 @@ def list_transactions(
     response = ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=[])
     listed = _listed(shards, _filter(request, coordinator.timestamp_ms()))
     if sum(map(len, shards)) > ELEMENTS_PER_TURN:
-        return _list_in_turns(response, listed)
+        return _list_in_slices(response, listed)
     response.transaction_states = [each for each in listed if each is not None]
     return response
 
 
-async def _list_in_turns(
+async def _list_in_slices(
     response: ListTransactionsResponse, listed: Iterator[TransactionState | None]
 ) -> ListTransactionsResponse:
-    turn = Turn()
+    time_slice = TimeSlice()
     for each in listed:
         if each is not None:
             response.transaction_states.append(each)
-        if turn.is_over():
-            await turn.give_way()
+        if time_slice.is_over():
+            await time_slice.yield_if_over()
     return response
 
 

@@ -23,7 +23,6 @@ from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID
 from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
 from ottla.groupcoord.transactions.producer import Producer
@@ -57,6 +56,7 @@ from ottla.wire.messages.describe_transactions import (
 )
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -267,30 +267,30 @@ class TransactionCoordinator:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
         if sum(map(_elements_of, transactions)) > ELEMENTS_PER_TURN:
-            return self._add_in_turns(transactions, _Client(api_version, denied, refusal), finish)
+            return self._add_in_slices(transactions, _Client(api_version, denied, refusal), finish)
         client = _Client(api_version, denied, refusal)
         return gathered([self._add_one(each, client) for each in transactions], finish)
 
-    async def _add_in_turns(
+    async def _add_in_slices(
         self,
         transactions: Iterable[AddPartitionsToTxnTransaction],
         client: _Client,
         finish: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
     ) -> Given[AddPartitionsToTxnResponse]:
-        turn = Turn()
+        time_slice = TimeSlice()
         asked: deque[tuple[AddPartitionsToTxnTransaction, Given[Verdict]]] = deque()
         results = []
         try:
             for transaction in transactions:
-                wanted = await self._existences_of(_partitions_of(transaction), turn, client.denied)
+                wanted = await self._existences_of(_partitions_of(transaction), time_slice, client.denied)
                 asked.append((transaction, self._add_checked(transaction, wanted, client)))
-                await turn.give_way()
+                await time_slice.yield_if_over()
             while asked:
                 transaction, answer = asked.popleft()
                 result, steps = _result_of(transaction, await finished(answer))
                 for _ in steps:
-                    if turn.is_over():
-                        await turn.give_way()
+                    if time_slice.is_over():
+                        await time_slice.yield_if_over()
                 results.append(result)
         finally:
             # Whoever asked may leave meanwhile. An answer that is neither taken nor abandoned is never collected.
@@ -315,14 +315,14 @@ class TransactionCoordinator:
     ) -> Worked[Given[Errors]]:
         """As `add_partitions` for this broker itself: what became of each partition."""
         if len(partitions) > ELEMENTS_PER_TURN:
-            return self._take_part_in_turns(producer, partitions, verify_only=verify_only)
+            return self._take_part_in_slices(producer, partitions, verify_only=verify_only)
         wanted = {each: self._existence_of(each) for each in partitions}
         return self._taken_part(producer, wanted, verify_only=verify_only)
 
-    async def _take_part_in_turns(
+    async def _take_part_in_slices(
         self, producer: Producer, partitions: Iterable[TopicPartition], *, verify_only: bool
     ) -> Given[Errors]:
-        wanted = await self._existences_of(partitions, Turn())
+        wanted = await self._existences_of(partitions, TimeSlice())
         return self._taken_part(producer, wanted, verify_only=verify_only)
 
     def _taken_part(self, producer: Producer, wanted: Errors, *, verify_only: bool) -> Given[Errors]:
@@ -334,13 +334,13 @@ class TransactionCoordinator:
         return then(answer, lambda answer: dict.fromkeys(wanted, answer.error))
 
     async def _existences_of(
-        self, partitions: Iterable[TopicPartition], turn: Turn, denied: Collection[str] = ()
+        self, partitions: Iterable[TopicPartition], time_slice: TimeSlice, denied: Collection[str] = ()
     ) -> dict[TopicPartition, ErrorCode]:
         wanted: dict[TopicPartition, ErrorCode] = {}
         for each in partitions:
             wanted[each] = self._existence_of(each, denied)
-            if turn.is_over():
-                await turn.give_way()
+            if time_slice.is_over():
+                await time_slice.yield_if_over()
         return wanted
 
     def _existence_of(self, partition: TopicPartition, denied: Collection[str] = ()) -> ErrorCode:
@@ -436,18 +436,18 @@ class TransactionCoordinator:
 
     def describe_transactions(self, request: DescribeTransactionsRequest) -> Worked[DescribeTransactionsResponse]:
         if len(request.transactional_ids) > DESCRIBED_AS_NAMED:
-            return self._describe_in_turns(dict.fromkeys(request.transactional_ids))
+            return self._describe_in_slices(dict.fromkeys(request.transactional_ids))
         if len(request.transactional_ids) > 1:
-            return self._describe_in_turns(request.transactional_ids)
+            return self._describe_in_slices(request.transactional_ids)
         states = [self._describe(each) for each in request.transactional_ids]
         return DescribeTransactionsResponse(transaction_states=states)
 
-    async def _describe_in_turns(self, transactional_ids: Iterable[str]) -> DescribeTransactionsResponse:
-        turn = Turn()
+    async def _describe_in_slices(self, transactional_ids: Iterable[str]) -> DescribeTransactionsResponse:
+        time_slice = TimeSlice()
         states = []
         for each in transactional_ids:
             states.append(self._describe(each))
-            await turn.give_way()
+            await time_slice.yield_if_over()
         return DescribeTransactionsResponse(transaction_states=states)
 
     def _describe(self, transactional_id: str) -> TransactionState:

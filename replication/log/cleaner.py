@@ -42,9 +42,9 @@ from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
 from ottla.replication.log.storage import FileCache
-from ottla.replication.slices import Slices
 from ottla.wire.errors import KafkaError
 from ottla.wire.threads import paced
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger(__name__)
 
@@ -296,12 +296,12 @@ class LogCleaner:
         ]
         config, now_ms = log.config, self._clock_ms()
         last_batches = {}
-        slices = Slices()
+        time_slice = TimeSlice()
         # A copy, because appends change the producers while this gives way. It also tells of what was the last by then.
         for entry in list(log.producers.values()):
             offset = entry.batches[-1].last_offset if entry.batches else -1
             last_batches[entry.producer_id] = LastBatch(offset, entry.epoch)
-            await slices.give_way()
+            await time_slice.yield_if_over()
         task = Task(
             log.directory,
             config,

@@ -23,7 +23,7 @@ from ottla.replication.log.names import (
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.reminders import Reminder
 from ottla.replication.replica_manager.directories import CHECKPOINTS, HeldDirectory
-from ottla.replication.slices import Slices
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.replication")
 
@@ -107,12 +107,12 @@ class CheckpointWriter:
                 self._under_way = {}
 
     async def _collect_and_write(self, held: HeldDirectory, name: str, offsets: dict[tuple[str, int], int]) -> bool:
-        slices = Slices()
+        time_slice = TimeSlice()
         for noted in self._logs_in(held):
             offset = _offset_to_note(noted, name)
             if offset is not None:
                 offsets[noted.log.topic, noted.log.partition] = offset
-            await slices.give_way()
+            await time_slice.yield_if_over()
         # It may have failed while this gave way. Nothing is written to a disk that has failed.
         if not held.log_directory.is_online:
             return False
@@ -126,14 +126,14 @@ class CheckpointWriter:
     async def write_epochs(self, held: HeldDirectory) -> None:
         """Leader epochs that are only in memory, and what active indexes have not written yet."""
         jobs: list[EpochsJob] = []
-        slices = Slices()
+        time_slice = TimeSlice()
         for log, _, is_future in self._logs_in(held):
             # A thread appends to a future log and changes its epochs. Its own flushes write them.
             if held.log_directory.is_online and not is_future:
                 if log.epochs_are_dirty:
                     jobs.append(log.epochs_to_write())
                 log.save_indexes()
-            await slices.give_way()
+            await time_slice.yield_if_over()
         try:
             await self._run_in_thread(write_epochs, held.log_directory.storage, jobs)
         except OSError as error:

@@ -20,8 +20,8 @@ from ottla.replication.log.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from ottla.replication.replica_manager.retaining import apply_retention
-from ottla.replication.slices import Slices
 from ottla.wire.settings import DOUBLE_MAX
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
@@ -169,7 +169,7 @@ class Housekeeping:
                 self._being_compacted.discard(partition)
 
     async def _cleanable(self) -> list[tuple[Partition, Cleanable]]:
-        slices = Slices()
+        time_slice = TimeSlice()
         found: list[tuple[Partition, Cleanable]] = []
         for partition in self._catalogue.partitions():
             log = partition.log
@@ -179,7 +179,7 @@ class Housekeeping:
                 each = self._cleaner.look_at(log, partition.last_stable_offset, partition.high_watermark)
                 if each is not None:
                     found.append((partition, each))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         # Others have begun while this looked.
         return [each for each in found if each[0] not in self._being_compacted and each[1].log is each[0].log]
 
@@ -205,13 +205,13 @@ class Housekeeping:
         return Limits(int(map_bytes / threads), config.log_cleaner_io_buffer_size // threads // 2)
 
     async def _expire_producers(self) -> None:
-        slices = Slices()
+        time_slice = TimeSlice()
         for partition in self._catalogue.partitions():
             expiration_ms = self._config().producer_id_expiration_ms
             # One log may know very many producers, so it gives way between them.
             for _ in partition.log.remove_expired_producers(self._clock_ms(), expiration_ms):
-                await slices.give_way()
-            await slices.give_way()
+                await time_slice.yield_if_over()
+            await time_slice.yield_if_over()
 
     async def _checkpoint_high_watermarks(self) -> None:
         for held in self._directories.all:

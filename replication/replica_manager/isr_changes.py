@@ -52,7 +52,7 @@ PartitionResponse = AlterPartitionResponse.TopicData.PartitionData
 
 VERSION = 3  # names the incarnation of each replica, so that none counts that has restarted meanwhile (KIP-903)
 RETRY_S = 0.05
-PARTITIONS_PER_TURN = 500  # looked at before others have a turn
+PARTITIONS_PER_SLICE = 500  # looked at before others have a turn
 ANSWER_TIMEOUT_S = 30
 
 _REFUSED_WITHOUT_EFFECT = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
@@ -149,7 +149,7 @@ class IsrChanges:
                 fenced_ms += looked_ms - looked_before_ms
                 continue
             for count, partition in enumerate(self._partitions()):
-                if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                if count % PARTITIONS_PER_SLICE == PARTITIONS_PER_SLICE - 1:
                     await trio.lowlevel.checkpoint()
                 if fenced_ms and partition.followers is not None:
                     partition.followers.excuse(fenced_ms, self._clock_ms())

@@ -36,6 +36,7 @@ from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster.state import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher.throttle import ReplicationThrottle
+from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
@@ -57,9 +58,8 @@ from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
 from ottla.replication.replica_manager.new_logs import MadeLog, NewLogs
 from ottla.replication.replica_manager.removals import Removals
 from ottla.replication.replica_manager.repairing import Repairer
-from ottla.replication.slices import Slices
-from ottla.replication.turns_by_name import TurnsByName
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 __all__ = ["HostedPartition", "ReplicaManager"]
 
@@ -104,7 +104,7 @@ class ReplicaManager:
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
         self._prepared: dict[tuple[str, int], MadeLog] = {}
         self._flusher = Flusher(run_in_thread, descriptors.flushed_files_max)
-        self._repairer, self._turns = Repairer(run_in_thread), TurnsByName()
+        self._repairer, self._locks = Repairer(run_in_thread), KeyedLock()
         self._checkpoint_writer = CheckpointWriter(run_in_thread, self._noted_logs)
         self.on_directory_failure: Callable[[LogDirectory], None] | None = None
         self.moves = LogDirMoves(
@@ -172,10 +172,10 @@ class ReplicaManager:
                 continue
             # Not yet: whether a future log goes on or takes over depends on what the other directories hold.
             futures += future_logs
-            slices = Slices()
+            time_slice = TimeSlice()
             for log in logs:
                 self._take_up(log, wanted[log.topic, log.partition])
-                await slices.give_way()
+                await time_slice.yield_if_over()
             logger.info("Loaded %d logs in %s in %.3f s", len(logs), held.path, time.perf_counter() - started)
         # Phase 2: logs that were moving between directories. Of several copies of a partition the longest one goes on.
         self.cluster_id = cluster_id
@@ -297,7 +297,7 @@ class ReplicaManager:
                 partition_directory_name(
                     each.topic, each.index
                 )  # refuses a name that cannot be, before any log is made
-        async with self._turns.of(each.topic for each in hosted):
+        async with self._locks.hold(each.topic for each in hosted):
             # Looked at within the turn: whoever had it before may have made some of them.
             missing = [each for each in hosted if self.partition(each.topic, each.index) is None]
             missing = self._take_up_prepared(missing)
@@ -338,7 +338,7 @@ class ReplicaManager:
 
         Answers which topics' could not be made, and why.
         """
-        async with self._turns.of(each.topic for each in hosted):
+        async with self._locks.hold(each.topic for each in hosted):
             # A directory that is in use would be moved out of the way.
             in_use = {each.topic for each in hosted if self.partition(each.topic, each.index) is not None}
             refused = {
@@ -367,7 +367,7 @@ class ReplicaManager:
 
     async def discard_prepared(self, hosted: Sequence[HostedPartition]) -> None:
         """Remove logs that were prepared in vain. Those of another topic that has the same name stay."""
-        async with self._turns.of(each.topic for each in hosted):
+        async with self._locks.hold(each.topic for each in hosted):
             found = [self._prepared.get((each.topic, each.index)) for each in hosted]
             gone = [
                 made for made, each in zip(found, hosted, strict=True) if made and made.hosted.topic_id == each.topic_id
@@ -378,12 +378,12 @@ class ReplicaManager:
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
-        async with self._turns.of(topic for topic, _ in partitions):
+        async with self._locks.hold(topic for topic, _ in partitions):
             await self._delete_partitions(partitions)
 
     async def _delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         touched: set[LogDirectory] = set()
-        slices = Slices()
+        time_slice = TimeSlice()
         for topic, index in partitions:
             # No await between this and `_give_up`: a request finds
             # either the partition or none, never one half deleted.
@@ -394,7 +394,7 @@ class ReplicaManager:
                 if (move := self.moves.move_of(partition)) is not None:
                     touched.add(move.target)
                     await self.moves.cancel(partition)
-                await slices.give_way()
+                await time_slice.yield_if_over()
         # One thread renames many directories at a time. Nobody waits for their files to be removed.
         await self._removals.free_names(partitions)
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
@@ -484,7 +484,7 @@ class ReplicaManager:
     async def _close_logs(self) -> set[LogDirectory]:
         """Close all logs; the directories of those that are not on the disk to their end."""
         left_behind = set()
-        slices = Slices()
+        time_slice = TimeSlice()
         for partition in self.partitions():
             log = partition.log
             if log.log_directory.is_online:
@@ -496,5 +496,5 @@ class ReplicaManager:
                 # Its last records may be in memory alone, so the next start has to check them.
                 if log.recovery_point < log.log_end_offset:
                     left_behind.add(log.log_directory)
-                await slices.give_way()
+                await time_slice.yield_if_over()
         return left_behind

@@ -24,8 +24,8 @@ from ottla.replication.log.names import DELETE_MARK, marked_directory_name, part
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.reminders import Reminder
-from ottla.replication.slices import Slices
 from ottla.wire.errors import bare
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.replication")
 
@@ -100,7 +100,7 @@ class Removals:
             return
         paths = [(log.directory, self._path_of_deleted(log)) for log in logs]
         errors = await self._run_in_thread(self._rename_each, paths)
-        slices = Slices()
+        time_slice = TimeSlice()
         for log, (_, path), error in zip(logs, paths, errors, strict=True):
             if error is None:
                 self._settle(log)
@@ -108,7 +108,7 @@ class Removals:
                 # Files that stay open hold descriptors, and room on the disk even after their removal.
                 log.release_files()
                 directory.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
-                await slices.give_way()  # a log may have a thousand segments
+                await time_slice.yield_if_over()  # a log may have a thousand segments
                 continue
             refusal = directory.judge(error, log.name)
             # There may be thousands.

@@ -51,7 +51,6 @@ from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
 from ottla.replication.replica_manager.controller_claims import Claim, ControllerClaims, KnownTopic
 from ottla.replication.replica_manager.loading import HostedPartition
-from ottla.replication.slices import Slices
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -69,6 +68,7 @@ from ottla.wire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -215,10 +215,10 @@ class ReplicaControl:
         async with self._my_turn(request) as error:
             if error:
                 return _refused(request, error)
-            slices = Slices()
+            time_slice = TimeSlice()
             broker_epoch = self._broker_epoch()
             # All logs first, together. A role is taken between two waits, so that nobody sees half of it.
-            unmade = await self._make_missing_logs(request, slices)
+            unmade = await self._make_missing_logs(request, time_slice)
             topics = []
             for topic in request.topic_states:
                 errors = []
@@ -228,28 +228,30 @@ class ReplicaControl:
                     partition = (topic.topic_name, state.partition_index)
                     code = unmade.get(partition) or self._apply_or_refuse(partition, topic.topic_id, state)
                     errors.append(LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code))
-                    await slices.give_way()
+                    await time_slice.yield_if_over()
                 topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
             return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
-    async def _make_missing_logs(self, request: LeaderAndIsrRequest, slices: Slices) -> dict[TopicPartition, ErrorCode]:
+    async def _make_missing_logs(
+        self, request: LeaderAndIsrRequest, time_slice: TimeSlice
+    ) -> dict[TopicPartition, ErrorCode]:
         """Make the logs of partitions that are new here, with their topics' settings; answers those that cannot be had."""
         unmade: dict[TopicPartition, ErrorCode] = {}
         missing: list[tuple[str, int, bytes]] = []
-        for name, index, topic_id, is_new in await self._new_partitions(request, unmade, slices):
+        for name, index, topic_id, is_new in await self._new_partitions(request, unmade, time_slice):
             # The log may be on the directory that failed. A second, empty one would pass for the replica.
             if self._replicas.is_offline(name, index) and not is_new:
                 unmade[name, index] = ErrorCode.KAFKA_STORAGE_ERROR
             else:
                 missing.append((name, index, topic_id))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         if missing:
             # LeaderAndIsr comes before the UpdateMetadata that makes `ConfigNotifications` read them.
             await self._learn_settings(list(dict.fromkeys(name for name, _, _ in missing)))
         hosted = []
         for name, index, topic_id in missing:
             hosted.append(HostedPartition(name, index, topic_id, self._topic_config(name)))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         try:
             await self._replicas.create_partitions(hosted)
         except OSError as problem:
@@ -265,7 +267,7 @@ class ReplicaControl:
         return unmade
 
     async def _new_partitions(
-        self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], slices: Slices
+        self, request: LeaderAndIsrRequest, refused: dict[TopicPartition, ErrorCode], time_slice: TimeSlice
     ) -> list[NewPartition]:
         """The partitions that this broker is to hold and has no log of, if they can be; `refused` gets the others."""
         found: list[NewPartition] = []
@@ -273,7 +275,7 @@ class ReplicaControl:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 name, index = topic.topic_name, state.partition_index
-                await slices.give_way()
+                await time_slice.yield_if_over()
                 # `_apply` answers for both.
                 if self._replicas.partition(name, index) is not None or self._replicas.node_id not in state.replicas:
                     continue
@@ -292,7 +294,7 @@ class ReplicaControl:
             if code := known[name].refusal(topic_id, index):
                 logger.warning("Refused to make a log of %s-%d, which is not in the coordination tree", name, index)
                 refused[name, index] = code
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return [each for each in found if (each.topic, each.number) not in refused]
 
     def _apply_or_refuse(self, name: TopicPartition, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
@@ -387,7 +389,7 @@ class ReplicaControl:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             codes: dict[TopicPartition, ErrorCode] = {}
             deleted: list[TopicPartition] = []
-            slices = Slices()
+            time_slice = TimeSlice()
             # Whoever names the present controller may have sent this. A replica is deleted only if the tree agrees.
             kept = await self._kept(request)
             for topic in request.topic_states:
@@ -400,7 +402,7 @@ class ReplicaControl:
                     if state.delete_partition and codes[name] is ErrorCode.NONE:
                         self._listener.on_resignation(*name)
                         deleted.append(name)
-                    await slices.give_way()
+                    await time_slice.yield_if_over()
             # All in one call, because it writes the checkpoints of each log directory once.
             await self._replicas.delete_partitions(deleted)
             return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=_stop_errors(codes))
@@ -444,23 +446,23 @@ class ReplicaControl:
         async with self._my_turn(request) as error:
             if not error:
                 deleted: dict[str, bytes] = {}
-                slices = Slices()
-                await self._update_brokers(request, slices)
-                bounds = await self._bounds(request, slices)
+                time_slice = TimeSlice()
+                await self._update_brokers(request, time_slice)
+                bounds = await self._bounds(request, time_slice)
                 for topic in request.topic_states:
-                    states = await self._possible(topic, bounds.get(topic.topic_name), slices)
+                    states = await self._possible(topic, bounds.get(topic.topic_name), time_slice)
                     self._update_topic(topic.topic_name, topic.topic_id, states, deleted)
-                    await slices.give_way()
+                    await time_slice.yield_if_over()
                 if deleted:
                     self._forget_topics(deleted)
             return UpdateMetadataResponse(error_code=error)
 
-    async def _update_brokers(self, request: UpdateMetadataRequest, slices: Slices) -> None:
+    async def _update_brokers(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> None:
         known = self._cluster.brokers  # stays as it is: `put_brokers` replaces the mapping
         told: dict[int, BrokerRegistration] = {}
         for broker in request.live_brokers:
             told[broker.id] = _registration(broker)
-            await slices.give_way()
+            await time_slice.yield_if_over()
         live: Mapping[int, BrokerRegistration] = told
         if self._claims is not None:
             live = await self._claims.live_brokers(told, known.keys())
@@ -469,7 +471,7 @@ class ReplicaControl:
         if known.keys() - live.keys():
             self._wait_for_nobody_gone()
 
-    async def _bounds(self, request: UpdateMetadataRequest, slices: Slices) -> Mapping[str, KnownTopic]:
+    async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
         """What the tree has of topics of which the request says more than this broker knows."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
@@ -481,11 +483,11 @@ class ReplicaControl:
             # Only numbers that are new here cost a read.
             if told and (min(told) < 0 or max(told) >= count):
                 claims[topic.topic_name] = Claim(topic.topic_id, max(told))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return {} if self._claims is None or not claims else await self._claims.topics(claims)
 
     async def _possible(
-        self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, slices: Slices
+        self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, time_slice: TimeSlice
     ) -> list[UpdateMetadataPartitionState]:
         """The states of the partitions whose numbers the tree has."""
         possible = []
@@ -497,7 +499,7 @@ class ReplicaControl:
                 and is_partition_name(topic.topic_name, index)
             ):
                 possible.append(state)
-            await slices.give_way()
+            await time_slice.yield_if_over()
         if len(possible) < len(topic.partition_states):
             logger.warning(
                 "Passed over %d partitions of topic %.249r that are not in the coordination tree",

@@ -12,7 +12,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication import slices
 from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.log import segment
@@ -24,6 +23,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.new_logs import THREADS_MAX
 from ottla.replication.replica_manager.retaining import SEGMENTS_PER_TURN
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, LedReplicas, partition_of, produce
+from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.tests.turns import counted_turns
 
@@ -550,7 +550,7 @@ async def test_retention_gives_way_after_each_segment_where_a_disk_is_slow(
         nonlocal passed_s
         passed_s += 0.001 if operation == "rename" else 0
 
-    monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: passed_s))
+    monkeypatch.setattr(time_slice, "time", SimpleNamespace(perf_counter=lambda: passed_s))
     config = LogConfig(segment_bytes=200, retention_ms=60_000)
     async with disk.broker(Hosted(config=config), log_retention_check_interval_ms=10_000) as manager:
         partition = partition_of(manager)

@@ -11,7 +11,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.replication import slices
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
 from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
@@ -22,6 +21,7 @@ from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.replication.replica_manager.replica_control import ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.replication.tests.lagging_tree import LaggingTree
+from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -343,7 +343,7 @@ async def test_stopping_and_deleting(stage: Stage) -> None:
 async def test_others_have_their_turns_however_the_partitions_are_spread_over_topics(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0)  # each piece of work uses up a slice
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)  # each piece of work uses up a slice
     count = 300
     names = [f"topic-{number}" for number in range(count)]
     led = [

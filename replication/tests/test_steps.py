@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from ottla.replication import slices
 from ottla.replication.controller.control_batch import Sender
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.replication.controller.steps import Steps, at_once
-from ottla.replication.slices import Slices
 from ottla.replication.tests.controlled import TOPIC, Controlled, registration
+from ottla.wire import time_slice
+from ottla.wire.time_slice import TimeSlice
 
 PARTITIONS = 200
 
@@ -31,11 +31,11 @@ def steps_of(steps: Steps[object]) -> int:
 @pytest.mark.parametrize("number", [0, 1, 5])
 async def test_steps_come_to_their_result_in_whatever_way_they_are_taken(number: int) -> None:
     assert at_once(counted(number)) == number
-    assert await Slices().take(counted(number)) == number
+    assert await TimeSlice().take(counted(number)) == number
 
 
 async def test_others_have_their_turns_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0.0)
     turns = 0
 
     async def other() -> None:
@@ -46,7 +46,7 @@ async def test_others_have_their_turns_between_steps(monkeypatch: pytest.MonkeyP
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        await Slices().take(counted(50))
+        await TimeSlice().take(counted(50))
         nursery.cancel_scope.cancel()
     assert turns >= 40  # about one for each step
 
@@ -57,7 +57,7 @@ async def test_what_cannot_be_decided_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await Slices().take(refused())
+        await TimeSlice().take(refused())
 
 
 def many() -> Controlled:

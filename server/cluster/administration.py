@@ -38,13 +38,13 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, topic_name_problem
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
+from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.random_ids import UuidSupply
-from ottla.replication.turns_by_name import TurnsByName
 from ottla.server.cluster.controller.topics_by_request import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.coordinators.internal_topics import new_topic
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.settings.changes import check_topic
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
@@ -124,7 +124,7 @@ class Administration:
         self._coordination = coordination
         self._own_logs = own_logs
         self._make_topic_id = make_topic_id
-        self._turns = TurnsByName()
+        self._locks = KeyedLock()
         self._marking = trio.CapacityLimiter(TOPICS_PER_TURN)  # of all requests together
         self._wanted: dict[str, None] = {}
         self._in_creation: set[str] = set()
@@ -175,8 +175,8 @@ class Administration:
         self.planner.check_partition_total(topics)
         begun: list[TopicPlan] = []
         try:
-            async with self._turns.of(topic.name for topic in topics):
-                outcomes = await each_in_turns(topics, partial(self._planned, is_internal=is_internal, take=take))
+            async with self._locks.hold(topic.name for topic in topics):
+                outcomes = await each_in_slices(topics, partial(self._planned, is_internal=is_internal, take=take))
                 await self._refuse_what_is_marked(outcomes)
                 plans = [each for each in outcomes if isinstance(each, TopicPlan)]
                 self.planner.check_batch(plans)
@@ -328,7 +328,7 @@ class Administration:
             return planned
 
         outcomes: list[PlanOrError] = [KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
-        async with self._turns.of([name]):
+        async with self._locks.hold([name]):
             if self._own_logs is not None and not validate_only:
                 outcomes = [await self._extend_alone(controller, self._own_logs, name, plan)]
             else:
@@ -523,7 +523,7 @@ class Administration:
         """Return once `name` exists, created by the rules for internal topics if need be; raises KafkaError."""
         if name in self._cluster.topics:
             return
-        async with self._turns.of([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
+        async with self._locks.hold([f"ensure/{name}"]):  # not the topic's own turn, which its creation here takes
             if name in self._cluster.topics:
                 return
             deadline = trio.current_time() + ENSURE_TIMEOUT_S

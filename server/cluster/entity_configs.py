@@ -30,7 +30,7 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SetData,
 )
-from ottla.replication.turns_by_name import TurnsByName
+from ottla.replication.keyed_lock import KeyedLock
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -63,7 +63,7 @@ class EntityConfigs:
         self._has_readers = has_readers
         self._known: dict[str, Overrides] = {}  # those that have anything
         self._listeners: list[Listener] = []
-        self._turns = TurnsByName()
+        self._locks = KeyedLock()
 
     def on_change(self, listener: Listener) -> None:
         """Call with an entity and all that is kept of it now, whenever that changes; nothing: it has nothing any more."""
@@ -83,7 +83,7 @@ class EntityConfigs:
     async def alter(self, entity: str, change: Callable[[Texts], Texts]) -> None:
         """Change what is kept of an entity; `change` may raise KafkaError, and is called again if another was faster."""
         while True:
-            async with self._turns.of([entity]):
+            async with self._locks.hold([entity]):
                 try:
                     known = await self._read_anew(entity)
                     texts = change(known.texts)

@@ -33,11 +33,10 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.replication.reminders import Reminder
-from ottla.replication.slices import Slices
 from ottla.server.cluster.way_to_controller import Office, Way, ask_while_in_office
 from ottla.server.gate.context import THIS_BROKER
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES
-from ottla.server.net.turns import computed, is_short
+from ottla.server.net.sliced_work import computed, is_short
 from ottla.server.peers.connection import Exchange, Exchanges
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -45,6 +44,7 @@ from ottla.wire.headers import RequestHeader, decode_response_header, encode_req
 from ottla.wire.limits import STRING_BYTES_MAX
 from ottla.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse, ForwardedPrincipalData, encode_principal
 from ottla.wire.schema import Array, Struct
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
@@ -249,14 +249,14 @@ async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
 
 async def _says_not_controller(response: Struct) -> bool:
     """Whether there is that error somewhere in a response, as Kafka's controller looks for it (its RequestChannel)."""
-    slices = Slices()
+    time_slice = TimeSlice()
     structs = [response]
     for each in structs:  # which grows meanwhile
         if getattr(each, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
             return True
         for name in _lists_with_errors(type(each)):
             structs += getattr(each, name) or ()
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return False
 
 

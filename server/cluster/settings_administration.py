@@ -27,9 +27,9 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SetData,
 )
-from ottla.replication.turns_by_name import TurnsByName
+from ottla.replication.keyed_lock import KeyedLock
 from ottla.server.cluster.entity_configs import EntityConfigs
-from ottla.server.net.turns import computed
+from ottla.server.net.sliced_work import computed
 from ottla.server.settings.changes import (
     check_broker,
     check_group,
@@ -94,7 +94,7 @@ class SettingsAdministration:
         self._own_node: Node | None = None  # as it was read last, with the settings that are in it
         self._own_texts: Texts = {}
         self._node_id = configs.started_with.node_id
-        self._turns = TurnsByName()
+        self._locks = KeyedLock()
         self.entities = EntityConfigs(coordination, refusal, has_readers=has_readers)
         """What is kept of users, clients and addresses."""
 
@@ -115,7 +115,7 @@ class SettingsAdministration:
                 continue
 
     async def _alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool) -> None:
-        async with self._turns.of([name]):
+        async with self._locks.hold([name]):
             # Read while the turn is held. A change that is worked out from older settings would undo another one.
             known, topic = self.configs.topic_overrides(name), self._cluster.topics.get(name)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
@@ -175,7 +175,7 @@ class SettingsAdministration:
         names_min_insync_replicas: bool,
     ) -> None:
         path = znodes.broker_config_path(None if for_all else self._node_id)
-        async with self._turns.of([path]):
+        async with self._locks.hold([path]):
             known = self.configs.broker_overrides(for_all=for_all)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_words = partial(check_broker, self.configs, texts, for_all=for_all)
@@ -210,7 +210,7 @@ class SettingsAdministration:
         self, group_id: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
     ) -> None:
         path = znodes.group_config_path(group_id)
-        async with self._turns.of([path]):
+        async with self._locks.hold([path]):
             known = self.configs.groups.overrides(group_id)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_group(self.configs, group_id, texts)
@@ -234,7 +234,7 @@ class SettingsAdministration:
         self, name: str, change: SettingsChange, *, validate_only: bool, in_thread: bool
     ) -> None:
         path = znodes.client_metrics_path(name)
-        async with self._turns.of([path]):
+        async with self._locks.hold([path]):
             known = self.configs.client_metrics.get(name, NO_OVERRIDES)
             texts = await computed(partial(change, known.texts), in_thread=in_thread)
             check_subscription(self.configs, name, texts)

@@ -9,7 +9,7 @@ from ottla import __version__
 from ottla.replication.cluster.state import NO_LEADER, PartitionState, TopicState
 from ottla.server.console import questions
 from ottla.server.console.asking import refusal
-from ottla.server.console.turns import PacedSlices
+from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -52,21 +52,21 @@ class ClusterView:
         # The picture changes seldom, and may be of a million partitions.
         version = self._broker.cluster.version
         if self._counted_at != version:
-            slices = PacedSlices(self._pace)
+            time_slice = PacedTimeSlice(self._pace)
             total = under_replicated = offline = 0
             for topic in list(self._broker.cluster.topics.values()):
                 counted = _health(topic)
                 total += len(topic.partitions)
                 under_replicated += counted["underReplicated"]
                 offline += counted["offline"]
-                await slices.give_way()
+                await time_slice.yield_if_over()
             self._counts = {"partitions": total, "underReplicated": under_replicated, "offline": offline}
             self._counted_at = version
         return self._counts
 
     async def brokers(self, request: Request) -> dict[str, Any]:
         """All live brokers; how many partitions each leads and holds is counted in slices."""
-        cluster, slices = self._broker.cluster, PacedSlices(self._pace)
+        cluster, time_slice = self._broker.cluster, PacedTimeSlice(self._pace)
         leads = dict.fromkeys(cluster.brokers, 0)
         holds = dict(leads)
         for topic in list(cluster.topics.values()):
@@ -76,7 +76,7 @@ class ClusterView:
                 for replica in state.replicas:
                     if replica in holds:
                         holds[replica] += 1
-                await slices.give_way()
+                await time_slice.yield_if_over()
         return {
             "controllerId": self._broker.member.controller_id,
             "brokers": [
@@ -99,27 +99,27 @@ class ClusterView:
         """A page of topics in the order of their names. `after`: the name before it; `contains`: what names have to contain."""
         after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
-        slices, following = PacedSlices(self._pace), None
+        time_slice, following = PacedTimeSlice(self._pace), None
         found: list[dict[str, Any]] = []
         for index in range(bisect_right(names, after) if after else 0, len(names)):
-            await slices.give_way()
+            await time_slice.yield_if_over()
             topic = self._broker.cluster.topic(names[index])
             if topic is None or wanted not in names[index].lower():
                 continue
             if len(found) == TOPICS_PER_PAGE:
                 following = found[-1]["name"]
                 break
-            found.append(await self._summary(topic, slices))
+            found.append(await self._summary(topic, time_slice))
         return {"topics": found, "next": following}
 
-    async def _summary(self, topic: TopicState, slices: PacedSlices) -> dict[str, Any]:
+    async def _summary(self, topic: TopicState, time_slice: PacedTimeSlice) -> dict[str, Any]:
         size = records = 0
         for index in range(len(topic.partitions)):
             partition = self._broker.replicas.partition(topic.name, index)
             if partition is not None:
                 size += partition.log.size_in_bytes
                 records += max(0, partition.high_watermark - partition.log_start_offset)
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return {
             "name": topic.name,
             "isInternal": topic.is_internal,
@@ -137,10 +137,10 @@ class ClusterView:
         if topic is None:
             raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         end = min(start + PARTITIONS_PER_PAGE, len(topic.partitions))
-        slices, partitions = PacedSlices(self._pace), []
+        time_slice, partitions = PacedTimeSlice(self._pace), []
         for index in range(start, end):
             partitions.append(self._partition(name, index, topic.partitions[index]))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return {
             "name": name,
             "topicId": topic.topic_id.hex(),

@@ -13,7 +13,7 @@ from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
 from ottla.server.console.lags import Lags
 from ottla.server.console.paging import Wanted, first_page
-from ottla.server.console.turns import PacedSlices
+from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest
@@ -43,13 +43,15 @@ class GroupsView:
 
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
-        wanted, slices = Wanted.by(request), PacedSlices(self._pace)
+        wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await finished(self._broker.groups.administration.list_groups(ListGroupsRequest()))
         if listed.error_code:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
-        page, following = await first_page(listed.groups, lambda each: each.group_id, wanted, GROUPS_PER_PAGE, slices)
-        lags = await self._lags.of((each.group_id for each in page), slices)
+        page, following = await first_page(
+            listed.groups, lambda each: each.group_id, wanted, GROUPS_PER_PAGE, time_slice
+        )
+        lags = await self._lags.of((each.group_id for each in page), time_slice)
         return {
             "groups": [
                 {
@@ -71,12 +73,12 @@ class GroupsView:
         described = await self._described(group_id, kind)
         if described.error_code:
             raise refusal(described.error_code, described.error_message)
-        slices, members, text_left = PacedSlices(self._pace), [], ASSIGNED_TEXT_MAX
+        time_slice, members, text_left = PacedTimeSlice(self._pace), [], ASSIGNED_TEXT_MAX
         for each in described.members[:MEMBERS_SHOWN_MAX]:
             told = _member(each, text_left, is_classic=kind == "classic" and described.protocol_type == CONSUMER)
             text_left -= sum([len(topic) for topic, _ in told["assigned"]])
             members.append(told)
-            await slices.give_way()
+            await time_slice.yield_if_over()
         rebalance = self._broker.groups.administration.last_rebalance(group_id)
         return {
             "id": group_id,
@@ -114,11 +116,11 @@ class GroupsView:
         """What is committed, topic by topic, and how far that is behind."""
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
         fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=OFFSETS_VERSION))
-        slices, count, lag = PacedSlices(self._pace), 0, 0
+        time_slice, count, lag = PacedTimeSlice(self._pace), 0, 0
         offsets: list[dict[str, Any]] = []
         for topic in fetched.groups[0].topics:
             for each in topic.partitions:
-                await slices.give_way()
+                await time_slice.yield_if_over()
                 if each.committed_offset < 0:
                     continue
                 count += 1

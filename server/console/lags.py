@@ -15,7 +15,7 @@ import trio
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.console.turns import PacedSlices
+    from ottla.server.http.pace import PacedTimeSlice
 
 KEPT_S, GROUPS_KEPT = 5.0, 1_000
 OFFSETS_PER_GROUP_MAX, OFFSETS_PER_PAGE_MAX = 2_000, 20_000
@@ -38,14 +38,14 @@ class Lags:
         self._broker = broker
         self._kept: OrderedDict[str, tuple[float, Lag]] = OrderedDict()
 
-    async def of(self, group_ids: Iterable[str], slices: PacedSlices) -> list[Lag]:
+    async def of(self, group_ids: Iterable[str], time_slice: PacedTimeSlice) -> list[Lag]:
         """One for each group, in their order."""
         found, left = [], OFFSETS_PER_PAGE_MAX
         for group_id in group_ids:
             kept = self._kept.get(group_id)
             if kept is None or trio.current_time() - kept[0] > KEPT_S:
                 limit = min(left, OFFSETS_PER_GROUP_MAX)
-                lag, counted = await self._counted(group_id, limit, slices)
+                lag, counted = await self._counted(group_id, limit, time_slice)
                 left -= counted
                 self._keep(group_id, lag)
             else:
@@ -59,7 +59,7 @@ class Lags:
         while len(self._kept) > GROUPS_KEPT:
             self._kept.popitem(last=False)
 
-    async def _counted(self, group_id: str, limit: int, slices: PacedSlices) -> tuple[Lag, int]:
+    async def _counted(self, group_id: str, limit: int, time_slice: PacedTimeSlice) -> tuple[Lag, int]:
         """The lag, and how many offsets were looked at."""
         lag, count = None, 0
         for topic, index, offset in islice(self._committed(group_id), limit + 1):
@@ -70,8 +70,8 @@ class Lags:
             if partition is not None:
                 lag = (lag or 0) + max(0, partition.high_watermark - offset)
             if count % AT_ONCE == 0:
-                await slices.give_way()
-        await slices.give_way()
+                await time_slice.yield_if_over()
+        await time_slice.yield_if_over()
         return Lag(lag, is_whole=True), count
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.server.console import questions
 
 if TYPE_CHECKING:
-    from ottla.server.console.turns import PacedSlices
     from ottla.server.http.messages import Request
+    from ottla.server.http.pace import PacedTimeSlice
 
 SORTED_AT_ONCE = 1_000
 T = TypeVar("T")
@@ -30,12 +30,12 @@ class Wanted(NamedTuple):
 
 
 async def first_page(
-    everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, slices: PacedSlices
+    everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
 ) -> tuple[list[T], str | None]:
     """The page, and the name after which the next one begins, if there is one."""
     first: list[T] = []
     for each in everything:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         name = name_of(each)
         # Those with very long names could not be asked for.
         if wanted.after < name and len(name) <= questions.TEXT_LENGTH_MAX and wanted.contains in name.lower():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
-from ottla.server.console.turns import PacedSlices
 from ottla.server.http.messages import Refused
+from ottla.server.http.pace import PacedTimeSlice
 from ottla.server.settings.repository import DEFAULT_CONFIG, described_setting, topic_settings
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.settings import SettingType
@@ -54,10 +54,10 @@ class SettingsView:
         [result] = (await ask(self._broker, asked, LATEST)).results
         if result.error_code:
             raise refusal(result.error_code, result.error_message)
-        slices, settings = PacedSlices(self._pace), []
+        time_slice, settings = PacedTimeSlice(self._pace), []
         for each in sorted(result.configs, key=lambda each: each.name):
             settings.append(_told(each, has_effect=self._has_effect(kind, each.name)))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return {"kind": kind, "name": name, "settings": settings}
 
     def _has_effect(self, kind: str, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
 from ottla.server.console.paging import Wanted, first_page
-from ottla.server.console.turns import PacedSlices
+from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -38,10 +38,10 @@ class TransactionsView:
 
     async def transactions(self, request: Request) -> dict[str, Any]:
         """A page of transactional ids in their order, as `ClusterView.topics`."""
-        wanted, slices = Wanted.by(request), PacedSlices(self._pace)
+        wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
         listed = await self._listed()
         page, following = await first_page(
-            listed.transaction_states, lambda each: each.transactional_id, wanted, IDS_PER_PAGE, slices
+            listed.transaction_states, lambda each: each.transactional_id, wanted, IDS_PER_PAGE, time_slice
         )
         told = []
         for each in page:
@@ -50,7 +50,7 @@ class TransactionsView:
             described = await ask(self._broker, asked, DESCRIBE_VERSION)
             # It may have been forgotten meanwhile.
             told += [self._told(state) for state in described.transaction_states if not state.error_code]
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return {"transactions": told, "next": following}
 
     async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
@@ -87,10 +87,10 @@ class TransactionsView:
             entries = list(self._broker.partition(topic, index).log.producers.values())
         except KafkaError as error:
             raise refusal(error.code, error.message) from None
-        slices = PacedSlices(self._pace)
-        shown = await _first_producers(entries, slices)
+        time_slice = PacedTimeSlice(self._pace)
+        shown = await _first_producers(entries, time_slice)
         late = [each for each in shown if self._is_open_too_long(each)]
-        known = await self._known_transactions(topic, index, late, slices)
+        known = await self._known_transactions(topic, index, late, time_slice)
         return {
             "topic": topic,
             "partition": index,
@@ -109,7 +109,7 @@ class TransactionsView:
         return len(self._broker.cluster.brokers) == 1
 
     async def _known_transactions(
-        self, topic: str, index: int, entries: Iterable[ProducerEntry], slices: PacedSlices
+        self, topic: str, index: int, entries: Iterable[ProducerEntry], time_slice: PacedTimeSlice
     ) -> set[tuple[int, int]]:
         """Of these producers those whose coordinator, here, will end their transaction in this partition: ids and epochs."""
         producer_ids = [each.producer_id for each in entries]
@@ -122,7 +122,7 @@ class TransactionsView:
                 named = {part.topic: part.partitions for part in state.topics}
                 if state.transaction_state in OPEN_STATES and index in named.get(topic, ()):
                     known.add((state.producer_id, state.producer_epoch))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return known
 
     def _producer(self, entry: ProducerEntry, known: set[tuple[int, int]]) -> dict[str, Any]:
@@ -147,14 +147,14 @@ def _is_open(entry: ProducerEntry) -> bool:
     return entry.current_txn_first_offset >= 0
 
 
-async def _first_producers(entries: list[ProducerEntry], slices: PacedSlices) -> list[ProducerEntry]:
+async def _first_producers(entries: list[ProducerEntry], time_slice: PacedTimeSlice) -> list[ProducerEntry]:
     first: list[ProducerEntry] = []
     for each in entries:
         first.append(each)
         # There may be a hundred thousand, which are not sorted in one step.
         if len(first) > 2 * PRODUCERS_SHOWN_MAX:
             first = _sorted(first)
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return _sorted(first)
 
 

@@ -12,12 +12,12 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP
-from ottla.replication.slices import Slices
 from ottla.server.coordinators.ways_to_brokers import Port as WaysPort
 from ottla.server.coordinators.ways_to_brokers import WaysToBrokers
 from ottla.server.ports import HasPartitions
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.wire.messages.list_offsets import ListOffsetsResponse
@@ -41,7 +41,7 @@ class LeadersEndOffsets:
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
         """The high watermark of each, or why it cannot be told."""
-        slices = Slices()
+        time_slice = TimeSlice()
         found: dict[TopicPartition, EndOffset] = {}
         elsewhere: dict[int, list[TopicPartition]] = {}
         for topic, index in partitions:
@@ -53,7 +53,7 @@ class LeadersEndOffsets:
                 found[topic, index] = EndOffset(NO_OFFSET, ErrorCode.LEADER_NOT_AVAILABLE)
             else:
                 elsewhere.setdefault(leader, []).append((topic, index))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         async with trio.open_nursery() as nursery:
             for leader, asked in elsewhere.items():
                 nursery.start_soon(self._ask, leader, asked, found)

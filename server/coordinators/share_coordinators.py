@@ -17,7 +17,6 @@ from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, SHARE_GROUP_STATE_TOPIC
-from ottla.replication.slices import Slices
 from ottla.server.coordinators.ways_to_brokers import Port as WaysPort
 from ottla.server.coordinators.ways_to_brokers import WaysToBrokers
 from ottla.server.ports import HasAdministration, HasShareCoordinator
@@ -40,6 +39,7 @@ from ottla.wire.messages.read_share_group_state_summary import (
     ReadStateSummaryData,
     ReadStateSummaryResult,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,13 +160,13 @@ class ShareCoordinators:
                 return  # it is tried again
 
     async def _by_coordinator(self, asked: Mapping[SharePartitionKey, Any]) -> dict[int, list[Asked]]:
-        slices = Slices()
+        time_slice = TimeSlice()
         found: dict[int, list[Asked]] = {}
         for key, data in asked.items():
             index = self._broker.share_coordinator.partition_for(key)
             partition = self._broker.cluster.partition(SHARE_GROUP_STATE_TOPIC, index)
             found.setdefault(NO_LEADER if partition is None else partition.leader, []).append((key, data))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         return found
 
     async def _ask_all(

@@ -36,7 +36,6 @@ from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
-from ottla.replication.slices import Slices
 from ottla.server.ports import HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
@@ -46,6 +45,7 @@ from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peer
@@ -180,14 +180,14 @@ class TransactionMarkers:
     async def _place_all(self) -> None:
         """Find a place for everything that is waiting for one."""
         waiting, self._to_place = self._to_place, []
-        slices = Slices()
+        time_slice = TimeSlice()
         for job, partitions in waiting:
             for piece in _pieces(partitions):
                 if job.is_over:
                     break
                 if not self._place(job, piece):
                     self._complete(job)
-                await slices.give_way()
+                await time_slice.yield_if_over()
 
     def _place(self, job: Job, partitions: set[TopicPartition]) -> bool:
         """Put partitions into the queues of their leaders. False if the job has none left, here or elsewhere."""
@@ -241,7 +241,7 @@ class TransactionMarkers:
 
     async def _work_off(self, queue: _Queue) -> None:
         """Everything that one broker is to write, one request after the other."""
-        slices = Slices()
+        time_slice = TimeSlice()
         try:
             while parts := await queue.next_parts():
                 request = WriteTxnMarkersRequest(markers=[job.marker(partitions) for job, partitions in parts])
@@ -254,7 +254,7 @@ class TransactionMarkers:
                     logger.exception("bug: markers for broker %d", queue.leader)
                     results = {}
                 self._take_up(parts, results)
-                await slices.give_way()
+                await time_slice.yield_if_over()
         finally:
             await queue.aclose()
 

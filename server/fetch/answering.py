@@ -8,7 +8,7 @@ import trio
 
 from ottla.server.fetch.idling import let_idle
 from ottla.server.fetch.partition_answers import CURRENT_LEADER_SINCE, Answer, add_answers, leaders_of
-from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ def response_to(reading: Reading) -> FetchResponse:
     return _response_of(reading, add_answers([], selected))
 
 
-async def response_in_turns(reading: Reading) -> FetchResponse:
+async def response_in_slices(reading: Reading) -> FetchResponse:
     """The same for a great many partitions."""
     if (refused := _refused_by_quota(reading)) is not None:
         return refused
     opened, answers = reading.opened, _answers(reading)
     topics: list[FetchableTopicResponse] = []
-    for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_TURN):
+    for start in range(0, len(answers) if opened.begin(answers) else 0, PARTITIONS_PER_SLICE):
         # While this gave way, the client may have sent the session's next request. Then this answer is an error, and
         # the session must not believe that the client was told anything.
         if opened.goes_on():
-            add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_TURN]))
+            add_answers(topics, opened.select(answers[start : start + PARTITIONS_PER_SLICE]))
         await trio.lowlevel.checkpoint()
     return _response_of(reading, topics if opened.goes_on() else [])
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
-from ottla.replication.slices import Slices
+from ottla.wire.time_slice import TimeSlice
 
 TRIES_MAX = 100
 """An element that is cold as often is waited for: memory is so short that the system takes pages away at once. To find a batch
@@ -23,7 +23,7 @@ _warmed_in_threads = trio.CapacityLimiter(4)
 
 async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
     """Do something with each element, giving way, and again where it raised NotCached: it has changed nothing then."""
-    slices = Slices()
+    time_slice = TimeSlice()
     for element in elements:
         tries = 0
         while True:
@@ -37,4 +37,4 @@ async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]
                 tries += 1
                 # `warm` passes over errors of the disk. The next try meets them, where the log can judge them.
                 await trio.to_thread.run_sync(cold.warm, limiter=_warmed_in_threads)
-        await slices.give_way()
+        await time_slice.yield_if_over()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
-from ottla.server.fetch.answering import response_in_turns, response_to
+from ottla.server.fetch.answering import response_in_slices, response_to
 from ottla.server.fetch.down_conversion import Conversion, DownConversion
 from ottla.server.fetch.partition_answers import failed_read
-from ottla.server.fetch.waiting import wait_in_turns
-from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.fetch.waiting import wait_in_slices
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.fetch import FetchResponse
@@ -27,7 +27,7 @@ _conversions_in_threads = trio.CapacityLimiter(1)
 
 def converted(reading: Reading) -> Worked[FetchResponse]:
     """Answer a client that knows no batches: at once where that is little work, else the connection waits."""
-    if len(reading.opened.targets) > PARTITIONS_PER_TURN:
+    if len(reading.opened.targets) > PARTITIONS_PER_SLICE:
         return _convert_later(reading, is_read=False)
     try:
         with only_cached:
@@ -47,12 +47,12 @@ def converted(reading: Reading) -> Worked[FetchResponse]:
 
 async def _convert_later(reading: Reading, *, is_read: bool) -> FetchResponse:
     if not is_read:
-        await reading.read_in_turns()
-    await wait_in_turns(reading)
+        await reading.read_in_slices()
+    await wait_in_slices(reading)
     conversion, places = _conversion(reading)
     await trio.to_thread.run_sync(conversion.run, limiter=_conversions_in_threads)
     _take_converted(reading, places)
-    return await response_in_turns(reading)
+    return await response_in_slices(reading)
 
 
 def _conversion(reading: Reading) -> tuple[DownConversion, dict[int, Conversion]]:

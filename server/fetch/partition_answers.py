@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.net.turns import answer_partitions
+from ottla.server.net.sliced_work import answer_partitions
 from ottla.server.ports import HasCluster
 from ottla.server.produce.leader_hints import Port as HintsPort
 from ottla.server.produce.leader_hints import current_leader, endpoints

@@ -13,7 +13,7 @@ import trio
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.fetch.partition_answers import Answer, PartitionRead, failed
 from ottla.server.fetch.partition_reader import PartitionReader, Port
-from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
@@ -96,7 +96,7 @@ class Reading:
             self._read_target(target)
         self.is_complete = self._is_satisfied()
 
-    async def read_in_turns(self) -> None:
+    async def read_in_slices(self) -> None:
         """The same for a great many partitions, or for records that a thread has to read first."""
         self._start_over()
         # An idle partition that changes while this gives way is appended to `targets`, so the loop meets it.
@@ -104,7 +104,7 @@ class Reading:
         self.opened.on_wake(self._add_woken)
         start = 0
         while start < len(targets):  # there may come more
-            piece = targets[start : start + PARTITIONS_PER_TURN]
+            piece = targets[start : start + PARTITIONS_PER_SLICE]
             await each_warmed(piece, self._read_and_note_end)
             start += len(piece)
             await trio.lowlevel.checkpoint()

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
-from ottla.replication.slices import Slices
-from ottla.server.fetch.answering import response_in_turns, response_to
+from ottla.server.fetch.answering import response_in_slices, response_to
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.fetch.idling import confirm_idle
 from ottla.server.fetch.parked_partitions import ParkedPartition, role_of
 from ottla.server.fetch.partition_answers import PartitionRead, failed
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_targets import IdleTarget
@@ -170,7 +170,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
         self._reader.take_share_of_regions()
         await each_warmed(sorted(self._changed), self._read_again)
         if self._have_to_share():
-            await self._reading.read_in_turns()
+            await self._reading.read_in_slices()
 
     async def _until_ready(self) -> None:
         ready = trio.Event()
@@ -185,7 +185,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
 
     async def _look_again(self) -> None:
         """Read what has come since the reading passed by: it gave way, and nobody was there to be woken."""
-        slices = Slices()
+        time_slice = TimeSlice()
         reads = self._reading.reads
         for index, seen in enumerate(self._reading.seen_ends):
             if self.is_ready:
@@ -193,7 +193,7 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             partition = reads[index].partition
             if partition is not None and self.end_of(partition) != seen:
                 self._read_while_waiting(index)
-                await slices.give_way()
+                await time_slice.yield_if_over()
 
     def _have_to_share(self) -> bool:
         """Whether more than one partition has something to give, so that all are to be read again, in their order."""
@@ -220,18 +220,18 @@ class WaitingFetch(PendingAnswer["FetchResponse"]):
             self._deadline = None
 
 
-async def wait_in_turns(reading: Reading) -> None:
+async def wait_in_slices(reading: Reading) -> None:
     """Wait if that is due, then read again what has changed."""
     if not reading.is_final:
         await WaitingFetch(reading).until_read()
 
 
-async def answer_in_turns(reading: Reading) -> FetchResponse:
+async def answer_in_slices(reading: Reading) -> FetchResponse:
     """Answer for a great many partitions, giving way between pieces. The connection waits, and so encodes in a thread."""
     try:
-        await reading.read_in_turns()
-        await wait_in_turns(reading)
-        return await response_in_turns(reading)
+        await reading.read_in_slices()
+        await wait_in_slices(reading)
+        return await response_in_slices(reading)
     finally:
         # Otherwise the session would hold this reading, and its requests, until the next fetch.
         reading.opened.on_wake(None)

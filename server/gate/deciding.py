@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import trio
-
 from ottla.groupcoord.runtime.answers import then
 from ottla.server.gate.access import denied_names
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.gate.access import Guarded
@@ -47,10 +46,10 @@ def decided(
     different = list(dict.fromkeys(names))
     if len(different) <= NAMES_AT_ONCE:
         return go_on(denied_names(context, operation, resource_type, different))
-    return _decided_in_turns(context, operation, resource_type, different, go_on)
+    return _decided_in_slices(context, operation, resource_type, different, go_on)
 
 
-async def _decided_in_turns(
+async def _decided_in_slices(
     context: RequestContext[Guarded],
     operation: AclOperation,
     resource_type: ResourceType,
@@ -74,9 +73,9 @@ async def denied_of(
         return ()
     different = list(dict.fromkeys(names))
     denied: set[str] = set()
+    time_slice = TimeSlice()
     for start in range(0, len(different), NAMES_AT_ONCE):
-        if start:
-            await trio.lowlevel.checkpoint()
+        await time_slice.yield_if_over()
         piece = different[start : start + NAMES_AT_ONCE]
         denied.update(denied_names(context, operation, resource_type, piece, quietly=quietly))
     return denied

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import Guarded, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
@@ -35,6 +34,7 @@ from ottla.wire.messages.alter_client_quotas import (
     EntityData,
     EntryData,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.cluster.entity_configs import EntityConfigs
@@ -62,9 +62,9 @@ async def alter_client_quotas(
         excessive = KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return AlterClientQuotasResponse(entries=[_result(_named(entry), excessive) for entry in request.entries])
     results: dict[Name, KafkaError | None] = {}
-    slices = Slices()
+    time_slice = TimeSlice()
     for entry in request.entries:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         named = _named(entry)
         name = tuple(sorted(named.items()))
         if name in results:

@@ -14,7 +14,7 @@ from functools import partial
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_each, alter_resource
-from ottla.server.net.turns import computed
+from ottla.server.net.sliced_work import computed
 from ottla.server.settings.changes import check_names
 from ottla.server.settings.repository import MIN_INSYNC_REPLICAS
 from ottla.wire.errors import ErrorCode, KafkaError

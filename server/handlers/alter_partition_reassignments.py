@@ -19,12 +19,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.replication.controller.single_broker import check_reassignment
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_partitions
+from ottla.server.net.sliced_work import answer_partitions
 from ottla.server.ports import HasAuthorizer, HasMember, HasPlanner
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -35,6 +34,7 @@ from ottla.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,12 +102,12 @@ async def _reassign_alone(
         )
 
     responses = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
             partitions.append(reassigned(topic.name, asked))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
@@ -26,6 +25,7 @@ from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ottla.wire.time_slice import TimeSlice
 
 
 class Port(HasAuthorizer, HasCluster, HasReplicas, Protocol):
@@ -43,13 +43,13 @@ async def alter_replica_log_dirs(
         for topic in asked.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, asked.path))
     results = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for name, by_index in paths.items():
         partitions = []
         for index, path in by_index.items():
             code = await _move(name, index, path, context)
             partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         if partitions:
             results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
@@ -57,15 +57,15 @@ async def alter_replica_log_dirs(
 
 async def _refused(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     results = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for asked in request.dirs:
         for topic in asked.topics:
             partitions = []
             for index in topic.partitions:
                 partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-                await slices.give_way()
+                await time_slice.yield_if_over()
             results.append(AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=partitions))
-            await slices.give_way()
+            await time_slice.yield_if_over()
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 

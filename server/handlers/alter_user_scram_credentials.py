@@ -16,7 +16,6 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.slices import Slices
 from ottla.server.auth.scram_credentials import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -38,6 +37,7 @@ from ottla.wire.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.cluster.entity_configs import EntityConfigs
@@ -67,9 +67,9 @@ async def alter_user_scram_credentials(
     entities = context.broker.administration.settings.entities
     by_name = {each.name: each for each in reversed(alterations)}  # the first one of each name
     results = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for name, alteration in reversed(by_name.items()):
-        await slices.give_way()
+        await time_slice.yield_if_over()
         error = None
         try:
             if len(named) > USERS_MAX:

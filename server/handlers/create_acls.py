@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.replication.slices import Slices
 from ottla.server.auth.acl_znodes import can_be_stored
 from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, coded, problem_with
 from ottla.server.gate.access import may_on_cluster
@@ -26,6 +25,7 @@ from ottla.server.gate.dispatch import CloseConnection, handles
 from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla.wire.time_slice import TimeSlice
 
 CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
@@ -46,11 +46,11 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Port])
         return _refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     if len(request.creations) > CHANGES_MAX:
         return _refused(request, ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-    slices = Slices()
+    time_slice = TimeSlice()
     wanted: list[Acl | str] = []
     for each in request.creations:
         wanted.append(_checked(each))
-        await slices.give_way()
+        await time_slice.yield_if_over()
     outcomes = iter(await acls.add([each for each in wanted if isinstance(each, Acl)]))
     return CreateAclsResponse(
         results=[

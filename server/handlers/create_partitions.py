@@ -27,7 +27,7 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
@@ -78,7 +78,7 @@ async def create_partitions(
 
 
 async def _all_failed(names: Iterable[str], error: KafkaError) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(results=await each_in_turns(names, lambda name: _result(name, error)))
+    return CreatePartitionsResponse(results=await each_in_slices(names, lambda name: _result(name, error)))
 
 
 async def _create(

@@ -24,13 +24,12 @@ import trio
 
 from ottla.replication.cluster.state import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.server.settings.changes import creation_texts
 from ottla.server.settings.repository import ConfigRepository, effective_topic_value, topic_settings
@@ -42,6 +41,7 @@ from ottla.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -77,9 +77,9 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Po
             await trio.lowlevel.checkpoint()
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     repeated = [name for name, count in named.items() if count > 1]
-    results += await each_in_turns(repeated, lambda name: _failure(name, twice))
+    results += await each_in_slices(repeated, lambda name: _failure(name, twice))
     forbidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    results += await each_in_turns((name for name in named if name in denied), lambda name: _failure(name, forbidden))
+    results += await each_in_slices((name for name in named if name in denied), lambda name: _failure(name, forbidden))
     return CreateTopicsResponse(topics=results)
 
 
@@ -92,7 +92,7 @@ async def _denied(context: RequestContext[Port], names: Iterable[str]) -> Collec
 
 
 async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=await each_in_turns(request.topics, lambda topic: _failure(topic.name, error)))
+    return CreateTopicsResponse(topics=await each_in_slices(request.topics, lambda topic: _failure(topic.name, error)))
 
 
 async def _outcomes(
@@ -103,9 +103,9 @@ async def _outcomes(
 ) -> dict[str, PlanOrError]:
     outcomes: dict[str, PlanOrError] = {}
     new = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for topic in asked:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         try:
             new.append(_new_topic(topic))
         except KafkaError as error:

@@ -20,7 +20,7 @@ from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_acls import (
@@ -50,13 +50,13 @@ async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Port])
         return _refused(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     if len(request.filters) > REMOVED_MAX:
         return _refused(request, ErrorCode.INVALID_REQUEST, f"There are more than {REMOVED_MAX} filters")
-    filters = await each_in_turns(request.filters, _filter)
+    filters = await each_in_slices(request.filters, _filter)
     try:
         removed = iter(await acls.remove([each for each in filters if each.problem is None], REMOVED_MAX))
     except KafkaError as error:
         return _refused(request, error.code, error.message)
     return DeleteAclsResponse(
-        filter_results=await each_in_turns(
+        filter_results=await each_in_slices(
             filters,
             lambda each: (
                 _failed(ErrorCode.INVALID_REQUEST, each.problem)

@@ -23,7 +23,7 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
 from ottla.server.ports import HasAuthorizer, HasCluster, HasDeadlines, HasPartitions
 from ottla.wire.answers import Answer, Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -64,18 +64,18 @@ def _delete_allowed(
     request: DeleteRecordsRequest, context: RequestContext[Port], denied: Collection[str]
 ) -> Worked[Answered]:
     different = _Different()
-    if len(request.topics) > PARTITIONS_PER_TURN:
-        return _delete_in_turns(request, different, context, denied)
+    if len(request.topics) > PARTITIONS_PER_SLICE:
+        return _delete_in_slices(request, different, context, denied)
     for topic in request.topics:
         different.add(topic)
     return _delete(different.topics(), request.timeout_ms, context, denied)
 
 
-async def _delete_in_turns(
+async def _delete_in_slices(
     request: DeleteRecordsRequest, different: _Different, context: RequestContext[Port], denied: Collection[str]
 ) -> Answered:
-    await each_in_turns(request.topics, different.add)
-    topics = await each_in_turns(different.asked.items(), different.topic)
+    await each_in_slices(request.topics, different.add)
+    topics = await each_in_slices(different.asked.items(), different.topic)
     answer = _delete(topics, request.timeout_ms, context, denied)
     return await answer if isinstance(answer, Coroutine) else answer
 

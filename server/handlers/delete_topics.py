@@ -23,13 +23,12 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.replication.cluster.state import ClusterState
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
@@ -39,6 +38,7 @@ from ottla.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.time_slice import TimeSlice
 
 DISABLED_CODE_SINCE = 3
 STRICT_SINCE = 5
@@ -65,7 +65,7 @@ class _Denied(NamedTuple):
 @handles(DeleteTopicsRequest, forwarded=True)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Port]) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
-    named = await each_in_turns(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
+    named = await each_in_slices(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
     named += request.topics
     if not broker.administration.is_controller:
         return await _all_refused(named, ErrorCode.NOT_CONTROLLER)
@@ -90,7 +90,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Po
 
 async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> DeleteTopicsResponse:
     error = KafkaError(code)
-    responses = await each_in_turns(named, lambda state: _response(state.name, state.topic_id, error))
+    responses = await each_in_slices(named, lambda state: _response(state.name, state.topic_id, error))
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -100,9 +100,9 @@ async def _sorted_out(
     """What is named rightly and only once, and the answers for everything else."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for state in named:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         if (state.name is None) != (state.topic_id == ZERO_UUID):
             counts[state.name, state.topic_id] += 1
             continue
@@ -111,7 +111,7 @@ async def _sorted_out(
         responses.append(_response(state.name, state.topic_id, error))
     once = []
     for (name, topic_id), count in counts.items():
-        await slices.give_way()
+        await time_slice.yield_if_over()
         if count == 1:
             once.append(DeleteTopicState(name=name, topic_id=topic_id))
         else:
@@ -135,13 +135,13 @@ async def _found(
     """The topics to delete, and the answers for those that are denied, not there or named in both ways."""
     cluster = context.broker.cluster
     # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
-    names = await each_in_turns(asked, lambda state: _name(cluster, state))
+    names = await each_in_slices(asked, lambda state: _name(cluster, state))
     denied = await _denied(context, [name for name in names if name is not None])
     found: dict[bytes, _Asked] = {}
     responses: list[DeletableTopicResult] = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for state, name in sorted(zip(asked, names, strict=True), key=lambda each: each[0].name is not None):  # ids first
-        await slices.give_way()
+        await time_slice.yield_if_over()
         topic = None if name is None else cluster.topics.get(name)
         if name is not None and _is_denied(state, name, denied, is_there=topic is not None):
             told = None if state.name is None and name in denied.to_describe else name

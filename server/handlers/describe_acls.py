@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.slices import Slices
 from ottla.server.auth.acls import AclFilter
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
@@ -25,6 +24,7 @@ from ottla.wire.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.auth.acls import Entry, Pattern
@@ -59,11 +59,11 @@ async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Po
             permission=request.permission_type,
         )
     )
-    slices = Slices()
+    time_slice = TimeSlice()
     resources = []
     for pattern, entries in found.items():
         resources.append(_resource(pattern, entries))
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return DescribeAclsResponse(error_code=ErrorCode.NONE, error_message="", resources=resources)
 
 

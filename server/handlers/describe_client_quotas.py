@@ -17,7 +17,7 @@ from ottla.server.gate.access import Guarded, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasQuotas
 from ottla.server.quotas.filters import Component, Filter
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -57,7 +57,7 @@ async def describe_client_quotas(
     def entry(entity: Entity) -> EntryData | None:
         return _entry(entity, quotas.get(entity, {})) if wanted.takes(entity) else None
 
-    entries = await each_in_turns(list(quotas), entry)
+    entries = await each_in_slices(list(quotas), entry)
     return DescribeClientQuotasResponse(
         error_code=ErrorCode.NONE, error_message="", entries=[each for each in entries if each is not None]
     )

@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.reminders import Reminder
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.authorized_operations import ResourceType as Guarded
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_each, each_in_turns
+from ottla.server.net.sliced_work import answer_each, each_in_slices
 from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasMember, HasSettings
 from ottla.server.settings.client_metrics import client_metrics_settings
 from ottla.server.settings.loggers import logger_levels
@@ -65,6 +64,7 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ottla.wire.settings import InvalidSetting, field_name, format_value, parse_integer, parse_value
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.settings.overrides import Texts
@@ -131,7 +131,7 @@ def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Po
     if context.broker.is_in_cluster:
         return _read_and_describe(describer, resources, context.broker)
     if len(resources) > RESOURCES_PER_TURN:
-        return _describe_in_turns(describer, resources)
+        return _describe_in_slices(describer, resources)
     return DescribeConfigsResponse(results=[describer.describe(each) for each in resources])
 
 
@@ -141,9 +141,9 @@ async def _describe_allowed(
     """Describe those of the resources that the client may see, and refuse the others."""
     allowed: list[DescribeConfigsResource] = []
     refused: list[DescribeConfigsResult] = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for each in resources:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         error = forbidden(context, AclOperation.DESCRIBE_CONFIGS, each.resource_type, each.resource_name)
         if error is None:
             allowed.append(each)
@@ -152,7 +152,7 @@ async def _describe_allowed(
     if context.broker.is_in_cluster:
         response = await _read_and_describe(describer, allowed, context.broker)
     else:
-        response = await _describe_in_turns(describer, allowed)
+        response = await _describe_in_slices(describer, allowed)
     response.results += refused
     return response
 
@@ -183,13 +183,13 @@ async def _read_and_describe(
         )
     except KafkaError as error:
         _reminder.tell(logger.warning, "Describing settings as they were known last: %s", error)
-    return await _describe_in_turns(describer, resources)
+    return await _describe_in_slices(describer, resources)
 
 
-async def _describe_in_turns(
+async def _describe_in_slices(
     describer: _Describer, resources: Sequence[DescribeConfigsResource]
 ) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=await each_in_turns(resources, describer.describe))
+    return DescribeConfigsResponse(results=await each_in_slices(resources, describer.describe))
 
 
 class _Describer:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.slices import Slices
 from ottla.server.auth.tokens.requests import Principal, may_ask
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -30,6 +29,7 @@ from ottla.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -51,19 +51,19 @@ async def describe_delegation_token(
     if tokens is None:
         return _refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = None
-    slices = Slices()
+    time_slice = TimeSlice()
     if request.owners is not None:
         owners = set()
         for each in request.owners:
             owners.add(f"{each.principal_type}:{each.principal_name}")
-            await slices.give_way()
+            await time_slice.yield_if_over()
     told = []
     table = tokens.table
     # As they are now: others may come and go in between.
     for token in list(table) if owners is None or owners else ():
         if _is_told(context, token, owners) and table.get(token.token_id) is not None:
             told.append(_described(token, table.hmac(token.token_id)))
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
 
 

@@ -48,12 +48,12 @@ def _describe_allowed(
     )
     names = [each for each in dict.fromkeys(request.groups) if each not in denied]
     if len(names) > GROUPS_PER_TURN:
-        return _describe_in_turns(names, response, request, context)
+        return _describe_in_slices(names, response, request, context)
     _describe(names, response, request, context)
     return response
 
 
-async def _describe_in_turns(
+async def _describe_in_slices(
     names: list[str],
     response: DescribeGroupsResponse,
     request: DescribeGroupsRequest,

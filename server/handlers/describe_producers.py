@@ -13,12 +13,11 @@ from typing import Protocol
 
 from ottla.replication.cluster.state import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
-from ottla.replication.slices import Slices
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasAuthorizer, HasCluster, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -30,6 +29,7 @@ from ottla.wire.messages.describe_producers import (
     TopicRequest,
     TopicResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 PARTITIONS_AT_ONCE = 10
 PRODUCERS_AT_ONCE = 1000
@@ -90,7 +90,7 @@ async def _describe_at_length(
     request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
 ) -> DescribeProducersResponse:
     """Many partitions or producers are described with others served in between."""
-    slices = Slices()
+    time_slice = TimeSlice()
     answers: list[list[PartitionResponse]] = []
     for topic in request.topics:
         answers.append([])
@@ -99,8 +99,8 @@ async def _describe_at_length(
             answers[-1].append(answer)
             for start in range(0, len(entries), PRODUCERS_PER_TURN):
                 answer.active_producers += map(_state, entries[start : start + PRODUCERS_PER_TURN])
-                await slices.give_way()
-            await slices.give_way()
+                await time_slice.yield_if_over()
+            await time_slice.yield_if_over()
     return _respond(request, answers)
 
 
@@ -108,11 +108,11 @@ async def _describe_each_once(
     request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
 ) -> DescribeProducersResponse:
     named: dict[str, dict[int, None]] = {}
-    slices = Slices()
+    time_slice = TimeSlice()
     for topic in request.topics:
         named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-        await slices.give_way()
-    request.topics = await each_in_turns(
+        await time_slice.yield_if_over()
+    request.topics = await each_in_slices(
         named.items(), lambda each: TopicRequest(name=each[0], partition_indexes=list(each[1]))
     )
     return await _describe_at_length(request, context, denied)

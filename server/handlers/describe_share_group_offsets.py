@@ -16,7 +16,7 @@ from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
-from ottla.server.net.turns import answer_each
+from ottla.server.net.sliced_work import answer_each
 from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

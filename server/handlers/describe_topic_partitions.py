@@ -27,12 +27,11 @@ from ottla.replication.cluster.state import (
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.replication.slices import Slices
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns, sorted_in_turns
+from ottla.server.net.sliced_work import each_in_slices, sorted_in_slices
 from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
@@ -44,6 +43,7 @@ from ottla.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
@@ -62,7 +62,7 @@ def describe_topic_partitions(
 ) -> Answer[DescribeTopicPartitionsResponse]:
     # Each topic of a page is asked about several times, if there is somebody to ask.
     if len(request.topics) > NAMES_AT_ONCE or context.broker.authorizer is not None:
-        return _describe_in_turns(request, context)
+        return _describe_in_slices(request, context)
     names = sorted({topic.name for topic in request.topics}) if request.topics else context.broker.cluster.topic_names()
     found = _names_to_tell(request, names)
     if isinstance(found, ErrorCode):
@@ -74,30 +74,30 @@ def describe_topic_partitions(
     return page.response()
 
 
-async def _describe_in_turns(
+async def _describe_in_slices(
     request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
 ) -> DescribeTopicPartitionsResponse:
     names: Sequence[str] = context.broker.cluster.topic_names()
     if request.topics:
-        names = await sorted_in_turns(topic.name for topic in request.topics)
+        names = await sorted_in_slices(topic.name for topic in request.topics)
     possible = _names_from_cursor(request, names) or ()
     denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.TOPIC, possible)
     found = _names_to_tell(request, names, denied)
     if isinstance(found, ErrorCode):
         code = found
-        refused = await each_in_turns(request.topics, lambda topic: _failed(topic.name, code))
+        refused = await each_in_slices(request.topics, lambda topic: _failed(topic.name, code))
         return DescribeTopicPartitionsResponse(topics=refused)
     page = _Page(request, context)
-    slices = Slices()
+    time_slice = TimeSlice()
     for name in found:
         if name not in denied and not page.add(name):
             break
-        await slices.give_way()
+        await time_slice.yield_if_over()
     response = page.response()
     if request.topics:
         forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         hidden = (name for name in found if name in denied)
-        response.topics += await each_in_turns(hidden, lambda name: _failed(name, forbidden))
+        response.topics += await each_in_slices(hidden, lambda name: _failed(name, forbidden))
     return response
 
 

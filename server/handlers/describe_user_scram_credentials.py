@@ -17,7 +17,7 @@ from ottla.server.gate.access import Guarded, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import each_in_turns
+from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasScramUsers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_user_scram_credentials import (
@@ -51,7 +51,7 @@ async def describe_user_scram_credentials(
         )
     users = context.broker.scram_users
     named = Counter(each.name for each in request.users or ()) or Counter(list(users))
-    results = await each_in_turns(list(named), lambda name: _result(users, name, is_twice=named[name] > 1))
+    results = await each_in_slices(list(named), lambda name: _result(users, name, is_twice=named[name] > 1))
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
 
 

@@ -24,13 +24,12 @@ import trio
 from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.single_broker import election
-from ottla.replication.slices import Slices
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_partitions
+from ottla.server.net.sliced_work import answer_partitions
 from ottla.server.ports import HasAuthorizer, HasCluster, HasMember
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -41,6 +40,7 @@ from ottla.wire.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -116,7 +116,7 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> E
         return problem or election(cluster, topic, index, ElectionType(request.election_type))
 
     results = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for topic, indexes in asked if problem is None or request.topic_partitions is not None else ():
         partitions = []
         for index in indexes:
@@ -126,7 +126,7 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> E
                 partitions.append(
                     PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
                 )
-            await slices.give_way()
+            await time_slice.yield_if_over()
         results.append(ReplicaElectionResult(topic=topic, partition_result=partitions))
     code = ErrorCode.NONE if problem is None else problem.code
     return ElectLeadersResponse(throttle_time_ms=0, error_code=code, replica_election_results=results)

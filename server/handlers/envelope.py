@@ -33,8 +33,8 @@ from ottla.server.net.large_requests import (
     error_answer,
     handle_large,
 )
+from ottla.server.net.sliced_work import QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.net.turns import InTurn, WorkQueue, free_in_turns, is_short
 from ottla.server.ports import HasAuthorizer, HasMember, HasQuotas, HasSurroundings
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
@@ -127,7 +127,7 @@ async def _answered(call: Call, data: bytes, start: int, client: RequestContext[
     charge = throttling.begin(call, client, len(data)) if quotas.is_on else None
     work = carried_out(partial(_begun, call, data, start, client))
     # What it costs this broker is the client's, too.
-    response = await (work if charge is None else InTurn(Timed(work, charge), WorkQueue()))
+    response = await (work if charge is None else QueuedWork(Timed(work, charge), WorkQueue()))
     call.route.note_time(time.monotonic() - began)
     return response if charge is None or response is None else throttling.settle(call, response, charge)
 
@@ -154,5 +154,5 @@ async def _encoded(call: Call, response: Any) -> list[Any]:
     parts = await encode_large(call, response)
     encoded = [response]
     del response  # the list is the last to hold it
-    await free_in_turns(encoded)
+    await free_in_slices(encoded)
     return parts

@@ -44,10 +44,10 @@ from ottla.server.fetch.partition_answers import not_understood
 from ottla.server.fetch.partition_reader import DOWN_CONVERTED_BELOW, READ_COMMITTED
 from ottla.server.fetch.partition_reader import Port as ReadingPort
 from ottla.server.fetch.reading import Reading
-from ottla.server.fetch.waiting import WaitingFetch, answer_in_turns
+from ottla.server.fetch.waiting import WaitingFetch, answer_in_slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import PARTITIONS_PER_TURN, each_in_turns
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, each_in_slices
 from ottla.server.ports import HasFetchSessions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
@@ -68,13 +68,13 @@ def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answer[FetchR
     count = sum([len(topic.partitions) for topic in request.topics])
     if request.forgotten_topics_data:
         count += sum([len(topic.partitions) for topic in request.forgotten_topics_data])
-    return _fetch(request, context) if count <= PARTITIONS_PER_TURN else _fetch_in_turns(request, context)
+    return _fetch(request, context) if count <= PARTITIONS_PER_SLICE else _fetch_in_slices(request, context)
 
 
-async def _fetch_in_turns(request: FetchRequest, context: RequestContext[Port]) -> Answered:
+async def _fetch_in_slices(request: FetchRequest, context: RequestContext[Port]) -> Answered:
     # The session is changed in one step, without giving way. So the long reading of names comes before.
     named = NamedPartitions(request, context.api_version, context.broker.cluster)
-    await each_in_turns(named.steps(), lambda step: step)
+    await each_in_slices(named.steps(), lambda step: step)
     answer = _fetch(request, context, named)
     return await answer if isinstance(answer, Coroutine) else answer
 
@@ -99,13 +99,13 @@ def _fetch(
     if context.api_version < DOWN_CONVERTED_BELOW:
         return converted(reading)
     # A short request may stand for a session with very many partitions.
-    if len(opened.targets) > PARTITIONS_PER_TURN:
-        return answer_in_turns(reading)
+    if len(opened.targets) > PARTITIONS_PER_SLICE:
+        return answer_in_slices(reading)
     # The ordinary fetch: all pages are in memory, and no task has to be woken. If one page is missing, all is read
     # again with the help of threads; nothing is lost, because a read changes no log.
     try:
         with only_cached:
             reading.read_all()
     except NotCached:
-        return answer_in_turns(reading)
+        return answer_in_slices(reading)
     return response_to(reading) if reading.is_final else WaitingFetch(reading)

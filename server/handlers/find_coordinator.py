@@ -21,7 +21,7 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_each
+from ottla.server.net.sliced_work import answer_each
 from ottla.server.ports import (
     HasAdministration,
     HasAuthorizer,

@@ -23,13 +23,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ottla.replication.cluster.state import topic_name_problem
-from ottla.replication.slices import Slices
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType, forbidden
-from ottla.server.net.turns import computed
+from ottla.server.net.sliced_work import computed
 from ottla.server.ports import HasAdministration, HasAuthorizer, HasSettings
 from ottla.server.settings.changes import (
     ConfigChange,
@@ -50,6 +49,7 @@ from ottla.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.wire.settings import parse_integer
+from ottla.wire.time_slice import TimeSlice
 
 SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thread
 
@@ -83,9 +83,9 @@ async def alter_each(
     """Alter one resource after the other. With each comes the error that it is answered with; AlterConfigs goes this way, too."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
-    slices = Slices()
+    time_slice = TimeSlice()
     for resource in resources:
-        await slices.give_way()
+        await time_slice.yield_if_over()
         error = None
         try:
             if named[resource.resource_type, resource.resource_name] > 1:

@@ -13,7 +13,7 @@ from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_partitions
+from ottla.server.net.sliced_work import answer_partitions
 from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode

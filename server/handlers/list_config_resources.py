@@ -19,7 +19,7 @@ from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
-from ottla.server.net.turns import answer_each
+from ottla.server.net.sliced_work import answer_each
 from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode

@@ -33,12 +33,11 @@ from ottla.replication.partition.offset_lookup import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
 )
-from ottla.replication.slices import Slices
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import PARTITIONS_PER_TURN, answer_partitions, each_in_turns
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
 from ottla.server.ports import HasAuthorizer, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -50,6 +49,7 @@ from ottla.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
@@ -114,17 +114,17 @@ def _list_allowed(
         not denied or any(topic.name not in denied for topic in request.topics)
     ):
         return _not_understood(request)
-    if sum([len(topic.partitions) for topic in request.topics]) > PARTITIONS_PER_TURN:
-        return _list_in_turns(request, context, denied)
+    if sum([len(topic.partitions) for topic in request.topics]) > PARTITIONS_PER_SLICE:
+        return _list_in_slices(request, context, denied)
     return _list(request, context, _Wishes(_each(request.topics)), denied)
 
 
-async def _list_in_turns(
+async def _list_in_slices(
     request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str]
 ) -> ListOffsetsResponse:
     # What is repeated has to be known before the first answer, because Kafka refuses the first mention, too.
     wishes = _Wishes()
-    await each_in_turns(_each(request.topics), wishes.add)
+    await each_in_slices(_each(request.topics), wishes.add)
     response = _list(request, context, wishes, denied)
     return response if isinstance(response, ListOffsetsResponse) else await response
 
@@ -202,14 +202,14 @@ class Asking:
         return response
 
     async def _complete(self, unanswered: Iterator[_Unanswered]) -> None:
-        slices = Slices()
+        time_slice = TimeSlice()
         for each in unanswered:
             # After each run in a thread the partition is looked up anew: meanwhile the broker may have stopped
             # leading it, or the log may have moved.
             while (search := self._ask(each)) is not None:
                 await trio.to_thread.run_sync(search.run, limiter=_searches_in_threads)
                 each = each._replace(search=search)
-            await slices.give_way()
+            await time_slice.yield_if_over()
 
     def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
         """Fill the answer in, unless there is something to search first."""

@@ -15,7 +15,6 @@ import trio
 
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.transactions import listing
-from ottla.replication.slices import Slices
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
@@ -24,6 +23,7 @@ from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.wire.time_slice import TimeSlice
 
 COST_ON_LOOP = 10_000
 """Steps of a match that the event loop may be held for."""
@@ -64,12 +64,12 @@ async def _matched(listed: Worked[ListTransactionsResponse], text: str) -> ListT
         pattern = Pattern(text)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code, unknown_state_filters=[], transaction_states=[])
-    slices = Slices()
+    time_slice = TimeSlice()
     kept = []
     for each in response.transaction_states:
         if await _matches(pattern, each.transactional_id):
             kept.append(each)
-        await slices.give_way()
+        await time_slice.yield_if_over()
     response.transaction_states = kept
     return response
 

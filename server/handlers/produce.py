@@ -53,9 +53,9 @@ def produce(request: ProduceRequest, context: RequestContext[Port]) -> Answer[Pr
     count = sum([len(topic.partition_data) for topic in request.topic_data])
     # A request gives way only between two partitions, so one partition gains nothing from turns.
     if count > 1 and (count > PARTITIONS_AT_ONCE or has_a_buffer(request)):
-        return appending.append_in_turns()
+        return appending.append_in_slices()
     if request.transactional_id is not None and not appending.verify():
-        return appending.append_in_turns()
+        return appending.append_in_slices()
     # The usual way has no coroutine: an answer that is there at once costs no switch of tasks.
     appending.append_all()
     if not appending.has_deferred:

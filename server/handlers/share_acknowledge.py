@@ -18,11 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.groupcoord.share.partition.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import acknowledge_response
 from ottla.server.share.requests import Port, WhenReady, named, rights_of, session_key
@@ -32,6 +31,7 @@ from ottla.wire.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
 )
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,19 +61,19 @@ def share_acknowledge(
     may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
     acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
     listener_name = context.listener_name
-    if _size(request) <= PARTITIONS_PER_TURN:
+    if _size(request) <= PARTITIONS_PER_SLICE:
         for _ in _steps(request, context.broker, acknowledged):
             pass
         return _answer(context.broker, acknowledged, key, epoch, listener_name)
-    return _in_turns(request, context.broker, acknowledged, key, listener_name)
+    return _in_slices(request, context.broker, acknowledged, key, listener_name)
 
 
-async def _in_turns(
+async def _in_slices(
     request: ShareAcknowledgeRequest, broker: Port, acknowledged: Acknowledged, key: SessionKey, listener_name: str
 ) -> Given[ShareAcknowledgeResponse]:
-    slices = Slices()
+    time_slice = TimeSlice()
     for _ in _steps(request, broker, acknowledged):
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return _answer(broker, acknowledged, key, request.share_session_epoch, listener_name)
 
 

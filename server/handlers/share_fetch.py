@@ -31,11 +31,10 @@ from ottla.groupcoord.share.partition.sessions import (
     ShareSession,
     TopicPartition,
 )
-from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import PARTITIONS_PER_TURN
+from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import fetch_response
 from ottla.server.share.fetching import Found, ShareFetching, Target, limits_of
@@ -44,6 +43,7 @@ from ottla.server.share.requests import AtLast, Port, WhenReady, named, rights_o
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +61,11 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Port]) -> An
         if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
             return AtLast(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
         return refusal
-    if asking.size <= PARTITIONS_PER_TURN:
+    if asking.size <= PARTITIONS_PER_SLICE:
         for _ in asking.steps():
             pass
         return asking.answer()
-    return _in_turns(asking)
+    return _in_slices(asking)
 
 
 _NO_SESSION = ErrorCode.SHARE_SESSION_LIMIT_REACHED, ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -75,10 +75,10 @@ def _refusal(code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
 
 
-async def _in_turns(asking: Asking) -> Given[ShareFetchResponse]:
-    slices = Slices()
+async def _in_slices(asking: Asking) -> Given[ShareFetchResponse]:
+    time_slice = TimeSlice()
     for _ in asking.steps():
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return asking.answer()
 
 

@@ -17,7 +17,7 @@ from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
-from ottla.server.net.turns import answer_each
+from ottla.server.net.sliced_work import answer_each
 from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

@@ -26,7 +26,7 @@ How another module adds a path: it has a function that puts its handlers into a 
             (`guard.py`). Whether there may be any at all (`--console-write`) decides who adds the path. The body is read
             whole, up to `body_bytes_max`, once `check` has let the request pass: a token is asked for there.
     answer  bytes, which `room.py` bounds for all readers together, or an async generator of pieces, which is pulled at the speed of the reader and closed if that goes. What
-            works for long takes its turns from `Pace`. A handler raises `Refused` for a status of 4xx with a sentence.
+            works for long asks `Pace` when it may go on. A handler raises `Refused` for a status of 4xx with a sentence.
     live    server-sent events: `Response(events(), content_type=EVENT_STREAM, is_lasting=True)`, where `events` is an async
             generator that yields `b"data: ...\\n\\n"`; it may wait as long as it likes between two of them. A long poll is an
             ordinary answer that waits less than ANSWER_S in `conversation.py`. When a reader of a lasting answer closes its

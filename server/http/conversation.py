@@ -157,7 +157,7 @@ class Conversation:
             begun = trio.current_time()
             event = self._http.next_event()
             self._worked_s += trio.current_time() - begun
-            if self._worked_s > self._pace.TURN_S:
+            if self._worked_s > self._pace.PIECE_S:
                 worked_s, self._worked_s = self._worked_s, 0.0
                 await self._pace.pay(worked_s)
             if event is not h11.NEED_DATA:

@@ -1,4 +1,4 @@
-"""Turns for the work of the endpoint: some milliseconds, then others, and a third of the time at most for all of it together.
+"""The share of the event loop that the HTTP endpoint takes: pieces of some milliseconds, and a third of the time at most.
 
 So however many ask, and however much, clients of the broker keep the rest.
 """
@@ -10,18 +10,20 @@ from contextlib import asynccontextmanager
 
 import trio
 
-REST = 2.0  # how long the endpoint works nothing after a turn, in lengths of that turn
+from ottla.wire.time_slice import SLICE_S, TimeSlice
+
+REST = 2.0  # how long the endpoint works nothing after a piece of work, in lengths of that piece
 REST_MAX_S = 0.05
 REQUEST_S = 0.0003  # what a short request takes, with its answer
 
 
 class Pace:
-    """One for the whole endpoint. `TURN_S` is how long a piece of work should take."""
+    """Paces all work of the endpoint. `PIECE_S` is how long a piece of work should take."""
 
-    TURN_S = 0.004
+    PIECE_S = 2 * SLICE_S
 
     def __init__(self) -> None:
-        self._turn = trio.Lock()  # first come, first served
+        self._line = trio.Lock()  # first come, first served
         self._rested_at = 0.0
 
     async def request(self) -> None:
@@ -30,14 +32,14 @@ class Pace:
 
     async def pay(self, worked_s: float) -> None:
         """Return when the endpoint may work for so many seconds, after which it rests."""
-        async with self._turn:
+        async with self._line:
             await self._until_rested()
             self._rested_at = trio.current_time() + worked_s + min(worked_s * REST, REST_MAX_S)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Work that does not await. Whoever reads an answer slowly has no turn meanwhile, and holds up nobody."""
-        async with self._turn:
+    async def piece(self) -> AsyncIterator[None]:
+        """Do a piece of work that does not await: whoever reads an answer slowly holds up nobody meanwhile."""
+        async with self._line:
             await self._until_rested()
             begun = trio.current_time()
             try:
@@ -48,3 +50,17 @@ class Pace:
 
     async def _until_rested(self) -> None:
         await trio.sleep_until(self._rested_at)
+
+
+class PacedTimeSlice(TimeSlice):
+    """A time slice of a long HTTP answer: each pause lasts until the endpoint may work again, so all answers together stay in its share."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    async def yield_if_over(self) -> None:
+        """Wait for the endpoint's share of the loop if this slice is over, and begin another one."""
+        if self.is_over():
+            await self._pace.pay(SLICE_S)
+            self.begin()

@@ -26,11 +26,11 @@ from ottla.server.auth.sasl_exchange import (
     AuthenticationFailed,
 )
 from ottla.server.gate.dispatch import CloseConnection
+from ottla.server.net.address_threads import AddressThreads
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import NoRoom
 from ottla.server.net.large_requests import error_answer
 from ottla.server.net.readiness import WAIT_READABLE, Wait
-from ottla.server.net.thread_turns import TurnsInThreads
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import decode_request_header
 
@@ -46,7 +46,7 @@ AUTHENTICATION_S = 30.0
 """As long as a client waits for an answer by default."""
 _size = struct.Struct(">i").pack
 _key = struct.Struct(">hh").unpack_from
-_steps = TurnsInThreads(2)  # of mechanisms that work in threads
+_steps = AddressThreads(2)  # of mechanisms that work in threads
 
 
 class Frame(NamedTuple):

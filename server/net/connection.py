@@ -45,10 +45,10 @@ from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, enco
 from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import PendingAnswers
 from ottla.server.net.readiness import AWAY, WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.sliced_work import QueuedWork, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
 from ottla.server.net.transport import PlainTransport
-from ottla.server.net.turns import InTurn, free_in_turns, is_short
 from ottla.server.net.waiting import (
     DRAIN,
     END_OF_STREAM,
@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
     from ottla.server.net.door import Door
+    from ottla.server.net.sliced_work import Work
     from ottla.server.net.transport import Transport
-    from ottla.server.net.turns import Work
     from ottla.server.quotas.charge import Charge
     from ottla.wire.schema import Message
 
@@ -421,7 +421,7 @@ class Connection:
             self._outbox.add(call, correlation_id, call.encoded(result))
         elif isinstance(result, CoroutineType):
             # The coroutine has not begun. The task awaits it, after sending the answers before it.
-            return Waiting(call, correlation_id, InTurn(result, self._readiness.work), request=request)
+            return Waiting(call, correlation_id, QueuedWork(result, self._readiness.work), request=request)
         else:
             self._answer_in_order(call, correlation_id, result)
         return None
@@ -457,7 +457,7 @@ class Connection:
     ) -> Waiting:
         if charge is not None and charge.is_timed:
             work = Timed(work, charge)
-        return Waiting(call, correlation_id, InTurn(work, self._readiness.work), is_large, charge, request)
+        return Waiting(call, correlation_id, QueuedWork(work, self._readiness.work), is_large, charge, request)
 
     async def _finish(self, waiting: Waiting) -> None:
         """Await the rest of a request; answers that are ready go out first."""
@@ -575,7 +575,7 @@ class Connection:
             encoded: list[Struct] = [response]
             del response
             # The list above is the last to hold the answer, which may be tens of thousands of objects.
-            await free_in_turns(encoded)
+            await free_in_slices(encoded)
         else:
             self._answer_in_order(call, waiting.correlation_id, response, waiting.charge)
 

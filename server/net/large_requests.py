@@ -10,7 +10,7 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.turns import computed, free_in_turns, is_short
+from ottla.server.net.sliced_work import computed, free_in_slices, is_short
 from ottla.wire.answers import PendingAnswer, Worked
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX, REQUEST_WITHOUT_RECORDS_BYTES_MAX
@@ -73,7 +73,7 @@ async def handle_large(
     if not isinstance(response, PendingAnswer):
         decoded = [request]
         del request, result
-        await free_in_turns(decoded)
+        await free_in_slices(decoded)
     return response
 
 

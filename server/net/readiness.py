@@ -37,7 +37,7 @@ import trio
 
 from ottla.replication.system import EPOLLIN, EPOLLOUT, IS_LINUX
 from ottla.server.net.errands import Errands
-from ottla.server.net.turns import WorkQueue
+from ottla.server.net.sliced_work import ROUND_S, WorkQueue
 
 
 class Wait(enum.Enum):
@@ -49,11 +49,8 @@ class Wait(enum.Enum):
 
 
 WAIT_READABLE, WAIT_WRITABLE, AWAY = Wait
-TURN_SECONDS = 0.008
 # However late its turn begins, a connection gets on a little.
-SHORT_TURN_SECONDS = 0.0002
-# Without this common limit thirty peers that pipeline take 10 ms each, and all others wait for 280 ms.
-TURNS_SECONDS = 0.008  # all turns between two looks at the sockets
+SHORT_TURN_S = 0.0002
 SOCKETS_PER_LOOK = 64  # the kernel tells of the others next time, in turn
 Step = Callable[[], Any]
 
@@ -135,9 +132,9 @@ class Readiness:
 
     def turn_end(self, now: float) -> float:
         """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
-        end, turns_end = now + TURN_SECONDS, self._turns_end
+        end, turns_end = now + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
-        return end if end < turns_end else max(turns_end, now + SHORT_TURN_SECONDS)
+        return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)
 
     # --- the task's side
 
@@ -210,7 +207,7 @@ class Readiness:
             else:
                 events = poll(timeout, SOCKETS_PER_LOOK)
             # Counted from here, for the time that the loop slept is nobody's turn.
-            self._turns_end = time.monotonic() + TURNS_SECONDS
+            self._turns_end = time.monotonic() + ROUND_S
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.
             is_first, rest = True, len(events)
             for event in events:
@@ -264,7 +261,7 @@ class Readiness:
 
     def _serve_poked(self) -> None:
         # A limit of its own: one append may make the answers to very many waiting fetches ready.
-        end = time.monotonic() + TURNS_SECONDS
+        end = time.monotonic() + ROUND_S
         # Exchanged before the first step: steps poke others, and a dictionary must not change while it is walked.
         poked, self._poked = list(self._poked), {}
         for number, descriptor in enumerate(poked, 1):

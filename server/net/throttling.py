@@ -21,7 +21,7 @@ from ottla.wire.answers import EncodedAnswer
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
     from ottla.server.net.calls import Call
-    from ottla.server.net.turns import Work
+    from ottla.server.net.sliced_work import Work
     from ottla.server.quotas.client_quotas import ClientQuotas
 
 _int32 = struct.Struct(">i").pack

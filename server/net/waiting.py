@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.server.net.calls import Call
-    from ottla.server.net.turns import InTurn
+    from ottla.server.net.sliced_work import QueuedWork
     from ottla.server.quotas.charge import Charge
     from ottla.wire.schema import Message
 
@@ -16,7 +16,7 @@ class Waiting(NamedTuple):
 
     call: Call
     correlation_id: int
-    work: InTurn
+    work: QueuedWork
     is_large: bool = False
     charge: Charge | None = None
     request: Message | None = None

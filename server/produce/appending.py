@@ -204,7 +204,7 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
 
     def verify(self) -> bool:
-        """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_turns` awaits it."""
+        """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_slices` awaits it."""
         if not self._is_transactional():
             return True
         self._verification = self._new_verification()
@@ -237,7 +237,7 @@ class Appending(PendingAnswer[ProduceResponse]):
 
         return isinstance(error, NotVerified)
 
-    def append_in_turns(self) -> Coroutine[Any, Any, Answered]:
+    def append_in_slices(self) -> Coroutine[Any, Any, Answered]:
         """Append a great many partitions or bytes, giving way in between; or what is not verified yet."""
         # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
         # the bytes of another connection already.
@@ -245,14 +245,14 @@ class Appending(PendingAnswer[ProduceResponse]):
             for topic in self._request.topic_data:
                 for data in topic.partition_data:
                     data.records = None if data.records is None else copied(data.records)
-        return self._append_in_turns()
+        return self._append_in_slices()
 
-    async def _append_in_turns(self) -> Answered:
+    async def _append_in_slices(self) -> Answered:
         if self._verification is not None:
             await self._verification.finish()
         elif self._is_transactional():
             self._verification = self._new_verification()
-            await self._verification.begin_in_turns()
+            await self._verification.begin_in_slices()
         await self._append_pieces()
         self.release_records()
         return await self.append_deferred()

@@ -23,7 +23,6 @@ from ottla.groupcoord.runtime.transaction_end import TransactionEnd
 from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
-from ottla.replication.slices import Slices
 from ottla.server.ports import (
     HasAuthorizer,
     HasDeadlines,
@@ -44,6 +43,7 @@ from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.partition.commit_waits import CommitWait
@@ -76,7 +76,7 @@ def write_markers(
     """End transactions in partitions of this broker. `refusal`: end none; why the client may not do this."""
     markers = _Markers(broker, refusal)
     if sum([len(topic.partition_indexes) for marker in request.markers for topic in marker.topics]) > MARKERS_AT_ONCE:
-        return markers.write_in_turns(request)
+        return markers.write_in_slices(request)
     for marker in request.markers:
         for place, end in _ends(marker):
             markers.write(place, end)
@@ -118,14 +118,14 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
 
     # ------------------------------------------------------------------ writing
 
-    async def write_in_turns(self, request: WriteTxnMarkersRequest) -> Given[WriteTxnMarkersResponse]:
+    async def write_in_slices(self, request: WriteTxnMarkersRequest) -> Given[WriteTxnMarkersResponse]:
         """Write many markers, giving way in between."""
-        slices = Slices()
+        time_slice = TimeSlice()
         try:
             for marker in request.markers:
                 for place, end in _ends(marker):
                     self.write(place, end)
-                    await slices.give_way()
+                    await time_slice.yield_if_over()
         except BaseException:  # cancelled
             self.abandon()
             raise

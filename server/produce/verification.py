@@ -22,7 +22,6 @@ from ottla.groupcoord.transactions.producer import Producer
 from ottla.replication.cluster.state import INTERNAL_TOPICS
 from ottla.replication.log.validator import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
-from ottla.replication.slices import Slices
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -38,6 +37,7 @@ from ottla.server.produce.requests import TOPIC_IDS_SINCE, is_transactional, nam
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import RECORDS_OFFSET, BatchHeader, unpack_header
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.log.verification import VerificationGuard
@@ -130,11 +130,11 @@ class Verification:
             pass
         return self._ask()
 
-    async def begin_in_turns(self) -> None:
+    async def begin_in_slices(self) -> None:
         """Ask about a long request, with others served in between, and wait for the answer."""
-        slices = Slices()
+        time_slice = TimeSlice()
         for _ in self._look_at_all():
-            await slices.give_way()
+            await time_slice.yield_if_over()
         if not self._ask():
             await self.finish()
 

@@ -33,10 +33,10 @@ import trio
 from ottla.groupcoord.share.partition.acquiring import Wish
 from ottla.groupcoord.share.partition.share_partition import Phase
 from ottla.replication.log.storage import NotCached, only_cached
-from ottla.replication.slices import Slices
 from ottla.server.share.leader_share import LeaderShare, locks_now_ms
 from ottla.server.share.log_reading import SharedRead, ShareReader
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -243,10 +243,10 @@ class ShareFetching:
         self._groups.start(partial(self._go_on, steps, is_last=is_last))
 
     async def _go_on(self, steps: Steps, *, is_last: bool) -> None:
-        slices = Slices()
+        time_slice = TimeSlice()
         try:
             while self._step(steps, is_last=is_last) is not None:
-                await slices.give_way()
+                await time_slice.yield_if_over()
         except Exception:
             logger.exception("bug: a share fetch of %s ends early", self._member_id)
             if not self.is_done:

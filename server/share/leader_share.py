@@ -18,7 +18,6 @@ from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.partition.share_partition import Phase, SharePartition, StateWrite
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.replication.reminders import Reminders
-from ottla.replication.slices import Slices
 from ottla.server.share.persisting import (
     FENCING,
     UNINITIALIZED,
@@ -32,6 +31,7 @@ from ottla.server.share.persisting import (
 from ottla.server.share.start_offsets import look_up, search, timestamp_of
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -292,18 +292,18 @@ class LeaderShare:
 
     async def _serve_others(self, waiters: Iterable[WaitsForRecords]) -> None:
         """Let the others try, and all again if there is something new meanwhile."""
-        slices = Slices()
+        time_slice = TimeSlice()
         try:
             while True:
                 for waiter in waiters:
                     if not self._offer(waiter):
                         break
-                    await slices.give_way()
+                    await time_slice.yield_if_over()
                 if not self._has_news:
                     return
                 self._has_news = False
                 waiters = tuple(self._waiters)
-                await slices.give_way()
+                await time_slice.yield_if_over()
         except Exception:
             logger.exception("bug: the share partition %s is given up", self.key)
             self.fence(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -16,7 +16,6 @@ from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
 from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.groupcoord.share.partition.sessions import ShareSession, ShareSessions
-from ottla.replication.slices import Slices
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.ports import HasDeadlines, HasPartitions, HasReplicas, HasSurroundings
 from ottla.server.share.dead_letters import DeadLetterQueues
@@ -24,6 +23,7 @@ from ottla.server.share.leader_share import LeaderShare
 from ottla.server.share.routed_persister import Port as PersisterPort
 from ottla.server.share.routed_persister import RoutedPersister
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.net.deadlines import Deadlines
@@ -151,7 +151,7 @@ class ShareGroups:
         for _ in islice(steps, SHARES_AT_ONCE):
             pass
         if len(shares) + len(self._shares.get(group_id, ())) > SHARES_AT_ONCE:
-            self.start(partial(_in_turns, steps))
+            self.start(partial(_in_slices, steps))
 
     def _give_up(self, group_id: str, shares: list[LeaderShare]) -> Iterator[None]:
         """Store what was released, then end what nobody of the group needs here any more; each step is one share partition."""
@@ -167,10 +167,10 @@ class ShareGroups:
             yield
 
 
-async def _in_turns(steps: Iterator[None]) -> None:
-    slices = Slices()
+async def _in_slices(steps: Iterator[None]) -> None:
+    time_slice = TimeSlice()
     for _ in steps:
-        await slices.give_way()
+        await time_slice.yield_if_over()
 
 
 async def _guarded(work: Callable[[], Awaitable[None]]) -> None:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.gate.context import ANONYMOUS
+from ottla.server.telemetry.fair_lock import FairLock
 from ottla.server.telemetry.instances import Instance, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
@@ -41,7 +42,6 @@ from ottla.server.telemetry.subscriptions import (
     subscription_id,
     wanted_of,
 )
-from ottla.server.telemetry.turns import Turns
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.get_telemetry_subscriptions import (
@@ -95,7 +95,7 @@ class Telemetry:
         self._subscriptions = Subscriptions()
         self._seen = -1  # of the changes of subscriptions, the last that was taken up
         self._waiting = Waiting()
-        self._matching = Turns()
+        self._matching = FairLock()
         self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
 
     def start_in(self, nursery: trio.Nursery) -> None:

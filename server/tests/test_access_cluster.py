@@ -16,7 +16,7 @@ from ottla.server.gate.authorized_operations import (
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.leader_and_isr import leader_and_isr
 from ottla.server.handlers.stop_replica import stop_replica
-from ottla.server.net.turns import answer_partitions
+from ottla.server.net.sliced_work import answer_partitions
 from ottla.server.tests.administered import opened
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.server.tests.test_authorizer import acl, authorizer_with

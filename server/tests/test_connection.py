@@ -16,8 +16,8 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.reports import Complaints
+from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.net.transport import PlainTransport
-from ottla.server.net.turns import WorkQueue
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError

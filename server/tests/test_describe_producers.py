@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from ottla.replication.log.producers import ProducerEntry
-from ottla.replication.slices import Slices
 from ottla.server.handlers.describe_producers import PRODUCERS_PER_TURN, describe_producers
 from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.time_slice import TimeSlice
 
 
 async def test_a_partition_that_is_named_very_often_is_described_once() -> None:
@@ -39,12 +39,12 @@ async def test_very_many_producers_are_described_a_few_at_a_time(monkeypatch: py
     context: Any = SimpleNamespace(broker=broker)
     turns = []
 
-    async def give_way(self: Slices) -> None:
+    async def yield_if_over(self: TimeSlice) -> None:
         turns.append(None)
         await trio.lowlevel.checkpoint()
         log.producers.pop(4999, None)  # others change it meanwhile
 
-    monkeypatch.setattr(Slices, "give_way", give_way)
+    monkeypatch.setattr(TimeSlice, "yield_if_over", yield_if_over)
     request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
     answer: Any = await describe_producers(request, context)
     assert [each.producer_id for each in answer.topics[0].partitions[0].active_producers] == list(range(5000))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from ottla.replication import slices
-from ottla.server.net.turns import FREED_AT_ONCE, free_in_turns, is_short
+from ottla.server.net.sliced_work import FREED_AT_ONCE, free_in_slices, is_short
+from ottla.wire import time_slice
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.schema import Struct
@@ -28,14 +28,14 @@ class Name(str):
 async def test_no_turn_frees_more_than_a_few_structs_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     Name.gone = 0
     clock = count()
-    monkeypatch.setattr(slices, "time", SimpleNamespace(perf_counter=lambda: next(clock)))  # every slice is used up
+    monkeypatch.setattr(time_slice, "time", SimpleNamespace(perf_counter=lambda: next(clock)))  # every slice is used up
     topics = [OffsetFetchRequestTopic(name=Name(number), partition_indexes=[0]) for number in range(TOPICS)]
     kept = topics[7]
     messages = [OffsetFetchRequest(group_id="group", topics=topics)]
     del topics
     steps: list[int] = []
     async with counted_turns(), trio.open_nursery() as nursery:
-        nursery.start_soon(free_in_turns, messages)
+        nursery.start_soon(free_in_slices, messages)
         before = 0
         while Name.gone < TOPICS - 1:
             await trio.lowlevel.checkpoint()

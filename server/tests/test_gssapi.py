@@ -21,7 +21,7 @@ from ottla.server.auth.kerberos.server import OFFER, TOKEN_BYTES_MAX, TOKENS_MAX
 from ottla.server.auth.refusals import LoginFailed
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.thread_turns import TurnsInThreads
+from ottla.server.net.address_threads import AddressThreads
 from ottla.server.settings.broker_config import ConfigError, load_config
 
 CHOICE = bytes((1, 0, 0, 0))
@@ -250,7 +250,7 @@ def test_whatever_a_broker_answers_it_comes_to_an_end(answers: list[bytes]):
 
 
 async def test_an_address_has_one_thread_at_a_time_and_leaves_nothing_behind(nursery: trio.Nursery):
-    turns, running, at_once = TurnsInThreads(2), set(), []
+    turns, running, at_once = AddressThreads(2), set(), []
     may_end = [trio.Event(), trio.Event()]
 
     def step(address: str) -> None:
@@ -271,7 +271,7 @@ async def test_an_address_has_one_thread_at_a_time_and_leaves_nothing_behind(nur
 
 
 async def test_whoever_leaves_does_not_get_another_thread_before_his_first_is_free(nursery: trio.Nursery):
-    turns, begun, may_end = TurnsInThreads(2), [], threading.Event()
+    turns, begun, may_end = AddressThreads(2), [], threading.Event()
 
     def step(address: str) -> None:
         begun.append(address)

@@ -588,9 +588,9 @@ async def test_long_answers_take_turns_and_rest_after_each(autojump_clock: trio.
 
     async def work(name: str) -> None:
         for _ in range(3):
-            async with pace.turn():
+            async with pace.piece():
                 begun = trio.current_time()
-                autojump_clock.jump(Pace.TURN_S)
+                autojump_clock.jump(Pace.PIECE_S)
             turns.append((name, begun, trio.current_time()))
 
     async with trio.open_nursery() as nursery:
@@ -600,7 +600,7 @@ async def test_long_answers_take_turns_and_rest_after_each(autojump_clock: trio.
     assert sorted(name for name, _, _ in turns) == ["a"] * 3 + ["b"] * 3
     assert {name for name, _, _ in turns[:2]} == {"a", "b"}
     for (_, _, ended), (_, begun, _) in pairwise(turns):
-        assert begun - ended == pytest.approx(Pace.TURN_S * REST)
+        assert begun - ended == pytest.approx(Pace.PIECE_S * REST)
 
 
 async def test_requests_share_what_time_there_is_for_them(autojump_clock: trio.abc.Clock) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import trio
 
-from ottla.server.net.turns import InTurn, WorkQueue
+from ottla.server.net.sliced_work import QueuedWork, WorkQueue
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ async def queue(nursery: trio.Nursery) -> AsyncIterator[WorkQueue]:
 def spend(queue: WorkQueue, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
     """Begins a round whose time is over at once, and waits until all that can go on has."""
     now = 100.0
-    monkeypatch.setattr("ottla.server.net.turns.time.monotonic", lambda: now)
+    monkeypatch.setattr("ottla.server.net.sliced_work.time.monotonic", lambda: now)
 
     async def round_() -> None:
         nonlocal now
@@ -40,7 +40,7 @@ async def work(done: list[str], name: str) -> str:
 
 async def test_work_comes_to_its_end_and_answers() -> None:
     done: list[str] = []
-    assert await InTurn(work(done, "a"), WorkQueue()) == "a"
+    assert await QueuedWork(work(done, "a"), WorkQueue()) == "a"
     assert done == ["a0", "a1", "a2"]
 
 
@@ -50,7 +50,7 @@ async def test_each_piece_of_work_stands_in_line_while_the_time_is_used_up(
     done, answers = list[str](), list[str]()
 
     async def answer(name: str) -> None:
-        answers.append(await InTurn(work(done, name), queue))
+        answers.append(await QueuedWork(work(done, name), queue))
 
     await spend()
     for name in ("a", "b"):
@@ -72,7 +72,7 @@ async def test_cancelled_work_keeps_its_place_in_the_line(
 
     async def answer(name: str, scope: trio.CancelScope) -> None:
         with scope:
-            await InTurn(work(done, name), queue)
+            await QueuedWork(work(done, name), queue)
         ended.append(name)
 
     await spend()
@@ -94,7 +94,7 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
         raise ValueError("of the work")
 
     with pytest.raises(ValueError, match="of the work"):
-        await InTurn(fail(), WorkQueue())
+        await QueuedWork(fail(), WorkQueue())
 
     cleaned_up = False
 
@@ -107,5 +107,5 @@ async def test_errors_and_cancellation_reach_the_work() -> None:
 
     with trio.CancelScope() as scope:
         scope.cancel()
-        await InTurn(wait(), WorkQueue())
+        await QueuedWork(wait(), WorkQueue())
     assert cleaned_up

@@ -24,7 +24,7 @@ from ottla.wire.errors import ErrorCode
 
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fetch_handler, reading, answering, old_fetches):
-        monkeypatch.setattr(module, "PARTITIONS_PER_TURN", 10)
+        monkeypatch.setattr(module, "PARTITIONS_PER_SLICE", 10)
 
 
 def append(shop: Shop, index: int) -> None:
@@ -61,13 +61,13 @@ async def test_a_record_that_comes_behind_a_long_reading_ends_the_wait(
     """The reading gives way. It has passed by the partition then, and the wait has not begun."""
     small_turns(monkeypatch)
     shop = Shop()
-    read_in_turns = Reading.read_in_turns
+    read_in_slices = Reading.read_in_slices
 
     async def read_and_be_overtaken(self: Reading) -> None:
-        await read_in_turns(self)
+        await read_in_slices(self)
         append(shop, 3)
 
-    monkeypatch.setattr(Reading, "read_in_turns", read_and_be_overtaken)
+    monkeypatch.setattr(Reading, "read_in_slices", read_and_be_overtaken)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shop.deadlines.run)
         answer = await shop.consume(min_bytes=1, offset=2, max_wait_ms=60_000)
@@ -103,14 +103,14 @@ async def test_a_very_large_fetch_waits_in_its_connection(
 
 
 @pytest.mark.parametrize("isolation_level", [5, -1])
-async def test_a_very_large_fetch_is_refused_in_turns(monkeypatch: pytest.MonkeyPatch, isolation_level: int) -> None:
+async def test_a_very_large_fetch_is_refused_in_slices(monkeypatch: pytest.MonkeyPatch, isolation_level: int) -> None:
     small_turns(monkeypatch)
     answer = await Shop().consume(version=12, isolation_level=isolation_level)
     (topic,) = answer.responses
     assert [each.error_code for each in topic.partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR] * PARTITIONS
 
 
-async def test_a_very_large_fetch_of_an_old_client_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_very_large_fetch_of_an_old_client_is_answered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     small_turns(monkeypatch)
     pieces: list[int] = []
     add = answering.add_answers

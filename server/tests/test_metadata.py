@@ -167,7 +167,7 @@ async def test_a_long_answer_gives_way_to_others(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("version", [5, 12])
-async def test_very_many_names_are_read_looked_up_and_refused_in_turns(tmp_path: Path, version: int) -> None:
+async def test_very_many_names_are_read_looked_up_and_refused_in_slices(tmp_path: Path, version: int) -> None:
     broker = await opened(tmp_path)
     names = [f"t{number}" for number in range(20 * module.NAMES_PER_SLICE)]
     topics = [MetadataRequestTopic(name=name) for name in names]

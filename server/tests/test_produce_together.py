@@ -27,8 +27,8 @@ from ottla.server.net.connection import Connection
 from ottla.server.net.errands import Errands
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.reports import Complaints
+from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.net.transport import PlainTransport
-from ottla.server.net.turns import WorkQueue
 from ottla.server.produce import appending, at_once
 from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.quotas.client_quotas import ClientQuotas

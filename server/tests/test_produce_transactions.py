@@ -400,7 +400,7 @@ async def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(tmp_pa
     assert [await sent(broker, data(0, sequence)) for sequence in (0, 1)] == [[ErrorCode.NONE]] * 2
 
 
-async def test_a_request_of_many_partitions_is_verified_in_turns(
+async def test_a_request_of_many_partitions_is_verified_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla.server.handlers.produce.PARTITIONS_AT_ONCE", 2)

@@ -11,14 +11,12 @@ import pytest
 import trio
 
 from ottla.server.net.readiness import (
-    SHORT_TURN_SECONDS,
-    TURN_SECONDS,
-    TURNS_SECONDS,
+    SHORT_TURN_S,
     WAIT_READABLE,
     WAIT_WRITABLE,
     Readiness,
 )
-from ottla.server.net.turns import WORK_SECONDS, WorkQueue
+from ottla.server.net.sliced_work import ROUND_S, WorkQueue
 
 
 @pytest.fixture
@@ -174,11 +172,11 @@ async def test_turns_are_short_when_those_before_have_used_up_what_all_may_take(
     now = 100.0
     monkeypatch.setattr("ottla.server.net.readiness.time.monotonic", lambda: now)
     readiness.wait(0)
-    assert readiness.turn_end(now) == now + TURN_SECONDS
-    nearly_over = now + TURNS_SECONDS - TURN_SECONDS / 2
-    assert readiness.turn_end(nearly_over) == now + TURNS_SECONDS
-    over = now + TURNS_SECONDS + 1
-    assert readiness.turn_end(over) == over + SHORT_TURN_SECONDS
+    assert readiness.turn_end(now) == now + ROUND_S
+    nearly_over = now + ROUND_S / 2
+    assert readiness.turn_end(nearly_over) == now + ROUND_S
+    over = now + ROUND_S + 1
+    assert readiness.turn_end(over) == over + SHORT_TURN_S
 
 
 async def test_work_has_its_turns_after_each_look_at_the_sockets(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +189,7 @@ async def test_work_has_its_turns_after_each_look_at_the_sockets(pair: Pair, mon
 
     def step() -> Any:
         nonlocal now, looks
-        now += 2 * TURNS_SECONDS
+        now += 2 * ROUND_S
         looks += 1
         return "end" if len(went_on) == 9 else WAIT_READABLE
 
@@ -200,7 +198,7 @@ async def test_work_has_its_turns_after_each_look_at_the_sockets(pair: Pair, mon
         came.append(number)
         await readiness.work.turn()
         went_on.append((number, looks))
-        now += WORK_SECONDS * 0.6
+        now += ROUND_S * 0.6
 
     readiness = Readiness()
     async with trio.open_nursery() as nursery:
@@ -249,7 +247,7 @@ def long_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int], int, int]
         def step() -> Any:
             nonlocal now
             calls.append(number)
-            now += TURNS_SECONDS * 0.6
+            now += ROUND_S * 0.6
             return "end" if calls.count(number) == count else WAIT_READABLE
 
         return step

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ottla.replication import slices
 from ottla.server.handlers import describe_topic_partitions as describe_topic_partitions_handler
 from ottla.server.handlers.create_partitions import create_partitions
 from ottla.server.handlers.create_topics import create_topics
@@ -15,6 +14,7 @@ from ottla.server.handlers.describe_configs import describe_configs
 from ottla.server.handlers.describe_topic_partitions import describe_topic_partitions
 from ottla.server.handlers.list_offsets import list_offsets
 from ottla.server.tests.administered import opened
+from ottla.wire import time_slice
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
@@ -88,8 +88,8 @@ async def test_others_run_while_a_long_request_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Any, version: int, request_: Any
 ) -> None:
     broker = await opened(tmp_path)
-    monkeypatch.setattr(slices, "SLICE_S", -1.0)
-    monkeypatch.setattr(describe_topic_partitions_handler, "sorted_in_turns", sort)
+    monkeypatch.setattr(time_slice, "SLICE_S", -1.0)
+    monkeypatch.setattr(describe_topic_partitions_handler, "sorted_in_slices", sort)
     async with counted_turns() as turns:
         response = await handler(request_, broker.context(version))
     assert turns.count > COUNT // 2
@@ -97,7 +97,7 @@ async def test_others_run_while_a_long_request_is_refused(
 
 
 async def sort(names: Iterable[str]) -> list[str]:
-    """As `sorted_in_turns`, but without a turn."""
+    """As `sorted_in_slices`, but without a turn."""
     return sorted(names)
 
 

@@ -301,7 +301,7 @@ async def test_a_fetch_reads_each_partition_once_and_gives_way_in_between(
     autojump_clock: trio.abc.Clock, large: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla.server.share.fetching.COST_AT_ONCE", 10)
-    monkeypatch.setattr("ottla.replication.slices.SLICE_S", 0)
+    monkeypatch.setattr("ottla.wire.time_slice.SLICE_S", 0)
     for index in range(60):
         large.produce(3, index=index)
     for wait_ms in (0, 60_000):
@@ -359,7 +359,7 @@ async def test_who_asks_for_fewer_records_than_none_waits_for_some_and_gets_none
 async def test_an_append_lets_some_who_wait_try_and_a_task_the_others(
     autojump_clock: trio.abc.Clock, market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.replication.slices.SLICE_S", 0)
+    monkeypatch.setattr("ottla.wire.time_slice.SLICE_S", 0)
     members = 10 * WAITERS_AT_ONCE
     answers = [
         waiting(Member(market, f"m{each}").fetch(0, max_wait_ms=60_000, min_bytes=500)) for each in range(members)
@@ -461,7 +461,7 @@ async def test_a_leader_that_is_fenced_begins_anew(autojump_clock: trio.abc.Cloc
 async def test_very_many_acknowledgements_are_looked_at_some_at_a_time(
     autojump_clock: trio.abc.Clock, market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.replication.slices.SLICE_S", 0)
+    monkeypatch.setattr("ottla.wire.time_slice.SLICE_S", 0)
     market.produce(2000)
     member = Member(market)
     member.fetch(0, max_records=2000)
@@ -715,7 +715,7 @@ async def test_a_bug_ends_one_share_partition_and_no_append(
     assert acquired(Member(market).fetch(0)) == [(0, 2, 1)]
 
 
-async def test_what_a_member_held_in_many_partitions_is_given_up_in_turns() -> None:
+async def test_what_a_member_held_in_many_partitions_is_given_up_in_slices() -> None:
     market = Market(3 * SHARES_AT_ONCE)
     async with trio.open_nursery() as nursery:
         await nursery.start(market.run)

@@ -21,6 +21,7 @@ from ottla.server.settings.client_metrics import ClientMetricsConfig, check_clie
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.telemetry import telemetry
+from ottla.server.telemetry.fair_lock import FairLock
 from ottla.server.telemetry.instances import EXPIRY_MIN_MS, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
@@ -32,7 +33,6 @@ from ottla.server.telemetry.subscriptions import (
     wanted_of,
 )
 from ottla.server.telemetry.telemetry import BYTES_MAX, ONE_UUID, Telemetry
-from ottla.server.telemetry.turns import Turns
 from ottla.server.tests.test_http_health import config_for
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX
@@ -330,11 +330,11 @@ async def test_only_so_many_pushes_wait_and_nobody_takes_all_places(
 
 
 async def test_owners_take_turns_however_much_one_has() -> None:
-    turns, done = Turns(), list[str]()
+    turns, done = FairLock(), list[str]()
     may_go_on = trio.Event()
 
     async def work(owner: str) -> None:
-        async with turns.of(owner):
+        async with turns.hold(owner):
             await may_go_on.wait()
             done.append(owner)
 
@@ -349,11 +349,11 @@ async def test_owners_take_turns_however_much_one_has() -> None:
 
 
 async def test_who_gives_up_leaves_no_turn_behind() -> None:
-    turns = Turns()
-    async with turns.of("a"):
+    turns = FairLock()
+    async with turns.hold("a"):
         for owner in ("a", "b"):
             with trio.move_on_after(0):
-                async with turns.of(owner):
+                async with turns.hold(owner):
                     raise AssertionError("it is not its turn")
         assert len(turns) == 1
     assert len(turns) == 0

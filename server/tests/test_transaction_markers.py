@@ -366,7 +366,7 @@ async def test_partitions_that_are_gone_need_no_marker(broker: FakeBroker, autoj
 async def test_very_many_partitions_are_put_into_queues_some_at_a_time(
     broker: FakeBroker, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ottla.replication.slices.SLICE_S", 0)
+    monkeypatch.setattr("ottla.wire.time_slice.SLICE_S", 0)
     count = 4 * PARTITIONS_AT_ONCE
     broker.add_topic("many", *[HERE, OTHER] * (count // 2))
     places = [("many", index) for index in range(count)] + [("gone", index) for index in range(count)]

@@ -15,7 +15,6 @@ from ottla.replication.log.tests.logs import NOW_MS, idempotent
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
-from ottla.replication.slices import Slices
 from ottla.server.handlers.fetch import fetch
 from ottla.server.handlers.offset_fetch import offset_fetch
 from ottla.server.handlers.write_txn_markers import write_txn_markers
@@ -32,6 +31,7 @@ from ottla.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from ottla.wire.records import Record, encode_batch
+from ottla.wire.time_slice import TimeSlice
 
 PRODUCER = 7
 
@@ -217,11 +217,11 @@ async def test_very_many_markers_give_way(tmp_path: Path, monkeypatch: pytest.Mo
     broker = await with_topic(tmp_path)
     turns = []
 
-    async def give_way(self: Slices) -> None:
+    async def yield_if_over(self: TimeSlice) -> None:
         turns.append(None)
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(Slices, "give_way", give_way)
+    monkeypatch.setattr(TimeSlice, "yield_if_over", yield_if_over)
     monkeypatch.setattr(markers, "MARKERS_AT_ONCE", 2)
     with_followers(broker.partition("t", 0))
     pending = await ask(broker, end(("t", 0), ("t", 1), ("t", 2)))

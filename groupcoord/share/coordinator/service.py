@@ -23,7 +23,6 @@ from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.forgetting import Forgetting
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
-from ottla.groupcoord.runtime.turns import Turn
 from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, in_parts
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.coordinator.records import decode_record, encode_records
@@ -64,6 +63,7 @@ from ottla.wire.messages.write_share_group_state import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -216,11 +216,11 @@ class ShareCoordinator:
         """The answer to any of these requests that gives the same error to all share partitions."""
         api = APIS[type(request)]
         if _is_long(request.topics):
-            return self._refused_in_turns(api, request, error)
+            return self._refused_in_slices(api, request, error)
         (asked,) = _parts(api, request)
         return _response(api, [(each.key, each.refused(error)) for each in asked])
 
-    async def _refused_in_turns(self, api: Api, request: Any, error: ErrorCode) -> Any:
+    async def _refused_in_slices(self, api: Api, request: Any, error: ErrorCode) -> Any:
         refused: list[tuple[SharePartitionKey, Any]] = []
         for part in _parts(api, request):
             refused += [(each.key, each.refused(error)) for each in part]
@@ -231,7 +231,7 @@ class ShareCoordinator:
         if not request.group_id:
             return api.response(results=[])
         if _is_long(request.topics):
-            return self._answer_in_turns(api, request)
+            return self._answer_in_slices(api, request)
         if not api.empty_topics_allowed and not all(topic.partitions for topic in request.topics):
             return api.response(results=[])
         (asked,) = _parts(api, request)
@@ -241,20 +241,20 @@ class ShareCoordinator:
 
         return gathered([self._ask(api, each) for each in asked], respond)
 
-    async def _answer_in_turns(self, api: Api, request: Any) -> Any:
+    async def _answer_in_slices(self, api: Api, request: Any) -> Any:
         if not api.empty_topics_allowed:
             for start in range(0, len(request.topics), ELEMENTS_PER_TURN):
                 if not all(topic.partitions for topic in request.topics[start : start + ELEMENTS_PER_TURN]):
                     return api.response(results=[])
                 await trio.lowlevel.checkpoint()
         answered: list[tuple[SharePartitionKey, Any]] = []
-        turn = Turn()
+        time_slice = TimeSlice()
         for part in _parts(api, request):
             # All of them are asked before one is awaited, so that their commits are waited for together.
             answers = []
             for each in part:
                 answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._ask(api, each))
-                await turn.give_way()
+                await time_slice.yield_if_over()
             answered += zip([each.key for each in part], await finished(gathered(answers, list)), strict=True)
             await trio.lowlevel.checkpoint()
         return _response(api, answered)

@@ -352,7 +352,7 @@ async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
 
 def _drive(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine that never waits. It takes no turns, even on a slow machine."""
-    with suppress(StopIteration), patch("ottla.replication.slices.SLICE_S", math.inf):
+    with suppress(StopIteration), patch("ottla.wire.time_slice.SLICE_S", math.inf):
         work.send(None)
         raise AssertionError("it waits for something")
 

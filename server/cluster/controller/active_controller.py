@@ -35,7 +35,6 @@ from ottla.replication.controller.control_batch import ControlBatch, ControlRequ
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
 from ottla.replication.controller.topic_planner import TopicPlan
-from ottla.replication.slices import Slices
 from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels, deleted_replicas
 from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally
@@ -48,6 +47,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.controller.elect_leaders import ElectionType
@@ -278,10 +278,10 @@ class ActiveController:
     async def _load_topics(self, names: Iterable[str]) -> list[str]:
         """Read topics that were not known; answers those that were found."""
         new = sorted(set(names) - self.states.topics.keys())
-        slices = Slices()
+        time_slice = TimeSlice()
         for name in new:
             self._watch_topic(name)  # before the node is read, so that no change is missed in between
-            await slices.give_way()
+            await time_slice.yield_if_over()
         found = await self._reader.topics(new)
         for name, topic in found.items():
             self.states.load_topic(name, *topic)
@@ -325,11 +325,11 @@ class ActiveController:
             brokers=self.states.brokers,
             topic_ids=TopicIds(self.states),
         )
-        slices = Slices()
+        time_slice = TimeSlice()
         for broker in batch.receivers():
-            self._channels.put(broker, await slices.take(sender.requests(batch, broker)))
+            self._channels.put(broker, await time_slice.take(sender.requests(batch, broker)))
             await trio.lowlevel.checkpoint()
-            slices.begin()
+            time_slice.begin()
 
     def _on_answer(self, channel: BrokerChannel, request: ControlRequest, response: Any) -> None:
         if response.error_code != ErrorCode.NONE or not self._is_known(channel.broker.node_id, request, response):
@@ -432,11 +432,11 @@ class ActiveController:
         for part in _parts(new, TOPICS_PER_DECISION):
             await self._writer.restate(part)
             await self._carry_out(partial(self.states.elect_offline, part))
-        slices = Slices()
+        time_slice = TimeSlice()
         for name in new:
             if name in self.states.topics:
                 logger.info("Topic %s was created, %d partitions", name, len(self.states.topics[name].partitions))
-            await slices.give_way()
+            await time_slice.yield_if_over()
         # Marks of topics that are gone can go as well.
         if gone:
             await self._look_at_deletions()

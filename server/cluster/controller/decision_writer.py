@@ -33,9 +33,9 @@ from ottla.replication.controller.decisions import Change, Decision, NodeRemoval
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.replication.controller.partition_table import ControlledTopic
 from ottla.replication.controller.steps import Steps
-from ottla.replication.slices import Slices
 from ottla.server.cluster.controller.tree import ControllerTree
 from ottla.server.cluster.controller.tree_reader import TreeReader
+from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.controller")
 
@@ -106,7 +106,7 @@ class DecisionWriter:
             # After a failed attempt it decides on what was read again. What was written before that counts already.
             made = decide()
             # Only this task changes what is looked at, so that others may have their turns before it is decided.
-            outcome.decision = made if isinstance(made, Decision) else await Slices().take(made)
+            outcome.decision = made if isinstance(made, Decision) else await TimeSlice().take(made)
             if await self._do_parts(outcome.decision.parts(), outcome):
                 return outcome
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Create, NodeExists, NoNode, SetData, WriteRefused
-from ottla.replication.slices import Slices
 from ottla.server.cluster.features import (
     FEATURES,
     UPGRADE,
@@ -33,6 +32,7 @@ from ottla.server.cluster.features import (
     supported_levels,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Node
@@ -129,11 +129,11 @@ class FinalizedLevels:
 
     async def _is_anybody_away(self) -> bool:
         """Whether a broker that holds a replica is not registered; the log names them once."""
-        slices, holders = Slices(), set[int]()
+        time_slice, holders = TimeSlice(), set[int]()
         for number, (_, state) in enumerate(self._states.partitions(), 1):
             holders.update(state.replicas)
             if number % PARTITIONS_PER_STEP == 0:
-                await slices.give_way()
+                await time_slice.yield_if_over()
         away = holders - self._states.brokers.keys()
         if away - self._waits_for:
             logger.info(

@@ -1,7 +1,7 @@
 """Takes what clients push: decompresses and reads it in a thread, one push at a time, and keeps the numbers.
 
 All pushes together work for a third of the time at most, however many push and however much: the others wait, and of each owner
-of clients one push at a time (`server/telemetry/turns.py`). Nothing of a push that cannot be read is kept.
+of clients one push at a time (`server/telemetry/fair_lock.py`). Nothing of a push that cannot be read is kept.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import trio
 from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.store import ClientNumbers, Pusher
 from ottla.server.http.metrics.exposition import labelled
+from ottla.server.telemetry.fair_lock import FairLock
 from ottla.server.telemetry.receiver import BadMetrics, Push
-from ottla.server.telemetry.turns import Turns
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 
@@ -31,13 +31,13 @@ class ClientMetrics:
         self.kept = ClientNumbers()
         self.left_out = 0  # metrics and points that were too many, too long or strange
         self.worked_s = 0.0
-        self._turns = Turns()
+        self._fair_lock = FairLock()
         self._rested_at = 0.0
         self._thread = trio.CapacityLimiter(1)
 
     async def take(self, push: Push) -> None:
         """Keep the numbers of a push. Raises BadMetrics."""
-        async with self._turns.of(push.owner):
+        async with self._fair_lock.hold(push.owner):
             await trio.sleep_until(self._rested_at)
             result = await trio.to_thread.run_sync(_read, push, limiter=self._thread)
             self._rested_at = trio.current_time() + result[1] * REST

@@ -81,7 +81,7 @@ class Metrics:
     async def _pieces(self, text: Iterator[str]) -> AsyncGenerator[bytes, None]:
         is_done = False
         while not is_done:
-            async with self._pace.turn():
+            async with self._pace.piece():
                 piece, is_done = self._piece(text)
             if piece:
                 yield piece
@@ -94,7 +94,7 @@ class Metrics:
         for part in text:
             parts.append(part)
             size += len(part)
-            if size >= PIECE_BYTES or trio.current_time() - begun > self._pace.TURN_S:
+            if size >= PIECE_BYTES or trio.current_time() - begun > self._pace.PIECE_S:
                 is_done = False
                 break
         piece = "".join(parts).encode()

@@ -1,4 +1,4 @@
-"""Turns at work on metrics: one after the other, and of each owner only one stands in the line.
+"""A lock that is fair to owners: of all tasks of one owner only one stands in the line.
 
 So a client waits for one piece of work of each of the others, however much of it somebody has brought. An owner is who can have
 many clients: a principal that has logged in, or else an address.
@@ -12,20 +12,20 @@ from contextlib import asynccontextmanager
 import trio
 
 
-class Turns:
-    """The lines of all owners, before the one in which each has one place."""
+class FairLock:
+    """One lock for all, and before it a lock for each owner."""
 
     def __init__(self) -> None:
         self._line = trio.Lock()  # first come, first served
         self._of_owner: dict[str, trio.Lock] = {}
 
     def __len__(self) -> int:
-        """How many owners wait or work."""
+        """Count the owners that wait or work."""
         return len(self._of_owner)
 
     @asynccontextmanager
-    async def of(self, owner: str) -> AsyncIterator[None]:
-        """While this owner has its turn."""
+    async def hold(self, owner: str) -> AsyncIterator[None]:
+        """Hold the lock for this owner."""
         own = self._of_owner.setdefault(owner, trio.Lock())
         try:
             async with own, self._line:

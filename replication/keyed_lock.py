@@ -1,4 +1,4 @@
-"""Turns of those who change the same thing, known by its name."""
+"""A lock for each name, for those who change the same thing."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from contextlib import asynccontextmanager
 
 from trio.lowlevel import ParkingLot
 
-from ottla.replication.slices import Slices
+from ottla.wire.time_slice import TimeSlice
 
 
-class TurnsByName:
-    """Turns that exist as long as somebody holds them. Who comes first gets a turn first."""
+class KeyedLock:
+    """Locks that exist only while somebody holds them. First come, first served."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, ParkingLot | None] = {}  # for each turn that is held; None: nobody has waited for it
+        self._waiting: dict[str, ParkingLot | None] = {}  # for each name that is held; None: nobody has waited for it
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def of(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Hold the turn of each name; taken in order, so that two requests cannot wait for each other."""
+    async def hold(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """Hold the lock of each name; taken in order, so that two requests cannot wait for each other."""
         taken: list[str] = []
-        slices = Slices()
+        time_slice = TimeSlice()
         try:
             for name in sorted(set(names)):
                 await self._take(name)
                 taken.append(name)
-                await slices.give_way()
+                await time_slice.yield_if_over()
             yield
         finally:
             for name in taken:
                 self._pass_on(name)
 
     async def _take(self, name: str) -> None:
-        # A request may have ten thousand names, nearly all of them free. Those cost no turn of the event loop each.
+        # A request may have ten thousand names, nearly all of them free. Those cost no round of the event loop each.
         if name not in self._waiting:
             self._waiting[name] = None
             return
@@ -43,7 +43,7 @@ class TurnsByName:
         await lot.park()
 
     def _pass_on(self, name: str) -> None:
-        # The turn goes to the next in line without ever being free. Names that nobody wants must not pile up.
+        # The lock goes to the next in line without ever being free. Names that nobody wants must not pile up.
         if lot := self._waiting[name]:
             lot.unpark()
         else:

@@ -1,6 +1,6 @@
 """Steps that may block, in threads: of one address one at a time, so that a crowd at one address holds up only itself.
 
-Whoever leaves meanwhile is let go at once. The thread counts until its step is over, and so does the turn of the address: else
+Whoever leaves meanwhile is let go at once. The thread counts until its step is over, and so does the place of the address: else
 somebody who comes and leaves again and again would have all threads.
 """
 
@@ -14,31 +14,31 @@ import trio
 Result = TypeVar("Result")
 
 
-class TurnsInThreads:
-    """As many threads as `threads_max`."""
+class AddressThreads:
+    """At most `threads_max` threads, and one at a time for each address."""
 
     def __init__(self, threads_max: int) -> None:
         self._threads = trio.CapacityLimiter(threads_max)
-        self._turns: dict[str, _Turn] = {}
+        self._limiters: dict[str, _Limiter] = {}
 
     async def run(self, address: str, step: Callable[[], Result]) -> Result:
-        """What the step gives, or raises."""
-        turn = self._turns.get(address)
-        if turn is None:
-            turn = self._turns[address] = _Turn(self._threads, self._turns, address)
+        """Run a step in a thread, and return its result."""
+        of_address = self._limiters.get(address)
+        if of_address is None:
+            of_address = self._limiters[address] = _Limiter(self._threads, self._limiters, address)
         # The declaration of trio asks for its own class, and its documentation for these two methods.
-        limiter: Any = turn
+        limiter: Any = of_address
         try:
             return await trio.to_thread.run_sync(step, limiter=limiter, abandon_on_cancel=True)
         finally:
-            turn.leave()
+            of_address.leave()
 
 
-class _Turn:
-    """Limits the steps of one address (for trio, which asks before a thread begins, and tells when it has ended)."""
+class _Limiter:
+    """Limits the steps of one address; trio asks it before a thread begins, and tells it when the thread has ended."""
 
-    def __init__(self, threads: trio.CapacityLimiter, turns: dict[str, _Turn], address: str) -> None:
-        self._threads, self._turns, self._address = threads, turns, address
+    def __init__(self, threads: trio.CapacityLimiter, limiters: dict[str, _Limiter], address: str) -> None:
+        self._threads, self._limiters, self._address = threads, limiters, address
         self._own = trio.CapacityLimiter(1)
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:
@@ -58,4 +58,4 @@ class _Turn:
         """Somebody waits or works no longer. The last one of an address leaves nothing behind."""
         statistics = self._own.statistics()
         if not statistics.borrowed_tokens and not statistics.tasks_waiting:
-            self._turns.pop(self._address, None)
+            self._limiters.pop(self._address, None)

@@ -7,19 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from ottla.replication.turns_by_name import TurnsByName
+from ottla.replication.keyed_lock import KeyedLock
 
 
 async def test_who_comes_first_gets_the_turn_first() -> None:
-    turns = TurnsByName()
+    turns = KeyedLock()
     seen: list[int] = []
 
     async def take(number: int) -> None:
-        async with turns.of(["a"]):
+        async with turns.hold(["a"]):
             seen.append(number)
             await trio.lowlevel.checkpoint()
 
-    async with trio.open_nursery() as nursery, turns.of(["b", "a", "b"]):
+    async with trio.open_nursery() as nursery, turns.hold(["b", "a", "b"]):
         for number in range(5):
             nursery.start_soon(take, number)
             await wait_all_tasks_blocked()
@@ -30,13 +30,13 @@ async def test_who_comes_first_gets_the_turn_first() -> None:
 
 
 async def test_nothing_is_left_of_who_went_away_while_waiting() -> None:
-    turns = TurnsByName()
+    turns = KeyedLock()
 
     async def take() -> None:
-        async with turns.of(["a", "b"]):
+        async with turns.hold(["a", "b"]):
             raise AssertionError
 
-    async with turns.of(["b"]):
+    async with turns.hold(["b"]):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take)
             await wait_all_tasks_blocked()
@@ -44,7 +44,7 @@ async def test_nothing_is_left_of_who_went_away_while_waiting() -> None:
         assert len(turns) == 1
         with trio.CancelScope() as scope:
             scope.cancel()
-            async with turns.of(["c"]):
+            async with turns.hold(["c"]):
                 assert len(turns) == 2
         assert len(turns) == 1
     assert not len(turns)
@@ -54,13 +54,13 @@ async def test_nothing_is_left_of_who_went_away_while_waiting() -> None:
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=4), max_size=8), st.integers(0, 7))
 def test_each_name_has_one_holder_and_everybody_gets_a_turn(wanted: list[list[str]], gone: int) -> None:
     async def main() -> None:
-        turns = TurnsByName()
+        turns = KeyedLock()
         held: list[str] = []
         done: set[int] = set()
 
         async def take(number: int) -> None:
             with scopes[number]:
-                async with turns.of(wanted[number]):
+                async with turns.hold(wanted[number]):
                     assert not set(held) & set(wanted[number])
                     held.extend(set(wanted[number]))
                     with trio.CancelScope(shield=True):

@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
-from ottla.replication.slices import Slices
 from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError, result_of
 from ottla.wire.schema import Array, Bytes, Records, String, Struct
+from ottla.wire.time_slice import SLICE_S, TimeSlice
 
-PARTITIONS_PER_TURN = 1_000
+PARTITIONS_PER_SLICE = 1_000
 # `sorted` does not give way, so it gets short lists, and `heapq.merge` joins them one name at a time.
 SORTED_AT_ONCE = 2_000
 # Objects go one after the other inside a single `del`, which does not give way either.
@@ -25,8 +25,9 @@ FREED_AT_ONCE = 500
 FIELDS_OF_SHORT = 1_000
 CHARACTERS_OF_FIELD = 100
 """So many characters take as long as a field."""
-WORK_SECONDS = 0.008
-"""Of all awaited work between two looks at the sockets."""
+ROUND_S = 4 * SLICE_S
+"""How long all connections, and after them all awaited work, may hold the event loop between two looks at the sockets. Without
+this common limit thirty peers that pipeline take 10 ms each, and all others wait for 280 ms."""
 
 _long_computations = trio.CapacityLimiter(1)
 """Threads that compute contend with the event loop for the interpreter."""
@@ -43,28 +44,28 @@ def answer_each(
     answer: Callable[[Element], Answer],
     respond: Callable[[list[Answer]], Response],
     *,
-    at_once: int = PARTITIONS_PER_TURN,
+    at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
     """`respond` of the answers: now if the elements are no more than `at_once`, else giving way between them."""
     # A coroutine needs the connection's task, and to wake that costs more than a small request.
     if len(elements) <= at_once:
         return respond([answer(each) for each in elements])
-    return _answer_each_in_turns(elements, answer, respond)
+    return _answer_each_in_slices(elements, answer, respond)
 
 
-async def _answer_each_in_turns(
+async def _answer_each_in_slices(
     elements: Iterable[Element], answer: Callable[[Element], Answer], respond: Callable[[list[Answer]], Response]
 ) -> Response:
-    return respond(await each_in_turns(elements, answer))
+    return respond(await each_in_slices(elements, answer))
 
 
-async def each_in_turns(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> list[Answer]:
+async def each_in_slices(elements: Iterable[Element], answer: Callable[[Element], Answer]) -> list[Answer]:
     """The answers to all elements; others run in between."""
-    slices = Slices()
+    time_slice = TimeSlice()
     answers = []
     for each in elements:
         answers.append(answer(each))
-        await slices.give_way()
+        await time_slice.yield_if_over()
     return answers
 
 
@@ -74,54 +75,54 @@ def answer_partitions(
     answer: Callable[[Topic, Partition], Answer],
     respond: Callable[[list[list[Answer]]], Response],
     *,
-    at_once: int = PARTITIONS_PER_TURN,
+    at_once: int = PARTITIONS_PER_SLICE,
 ) -> Worked[Response]:
     """`respond` of the answers, one list per topic: at once if they are few, else giving way between pieces."""
     if len(topics) + sum([len(partitions_of(topic)) for topic in topics]) <= at_once:
         return respond([[answer(topic, each) for each in partitions_of(topic)] for topic in topics])
-    return _answer_in_turns(topics, partitions_of, answer, respond)
+    return _answer_in_slices(topics, partitions_of, answer, respond)
 
 
-async def _answer_in_turns(
+async def _answer_in_slices(
     topics: Sequence[Topic],
     partitions_of: Callable[[Topic], Sequence[Partition]],
     answer: Callable[[Topic, Partition], Answer],
     respond: Callable[[list[list[Answer]]], Response],
 ) -> Response:
-    slices = Slices()
+    time_slice = TimeSlice()
     answers: list[list[Answer]] = []
     for topic in topics:
         of_topic: list[Answer] = []
         answers.append(of_topic)
         for each in partitions_of(topic):
             of_topic.append(answer(topic, each))
-            await slices.give_way()
-        await slices.give_way()
+            await time_slice.yield_if_over()
+        await time_slice.yield_if_over()
     return respond(answers)
 
 
-async def sorted_in_turns(names: Iterable[str]) -> list[str]:
+async def sorted_in_slices(names: Iterable[str]) -> list[str]:
     """The different names in order. One call of `sorted` would hold the event loop for all of them."""
     different = list(dict.fromkeys(names))
     runs = []
     for start in range(0, len(different), SORTED_AT_ONCE):
         runs.append(sorted(different[start : start + SORTED_AT_ONCE]))
         await trio.lowlevel.checkpoint()
-    return await each_in_turns(heapq.merge(*runs), lambda name: name)
+    return await each_in_slices(heapq.merge(*runs), lambda name: name)
 
 
-async def free_in_turns(messages: list[Struct]) -> None:
+async def free_in_slices(messages: list[Struct]) -> None:
     """Free messages that nobody else holds, and empty the list. To free fifty thousand structs at once takes 20 ms.
 
     The list below holds every struct, so that none goes when its parent does; then it gives up some at a time.
     """
-    slices = Slices()
+    time_slice = TimeSlice()
     # The caller's list is emptied, or else it would keep the messages until the caller ends.
     structs, messages[:] = list(messages), []
     for struct in structs:  # which grows meanwhile
         for name in _lists_of_structs(type(struct)):
             structs += getattr(struct, name) or ()
-        await slices.give_way()
+        await time_slice.yield_if_over()
     # The name still holds the last one.
     del struct
     # Parents go first, from the end of the list, where taking them away moves nothing. Each frees only itself, because
@@ -129,7 +130,7 @@ async def free_in_turns(messages: list[Struct]) -> None:
     structs.reverse()
     while structs:
         del structs[-FREED_AT_ONCE:]
-        await slices.give_way()
+        await time_slice.yield_if_over()
 
 
 def is_short(message: Struct) -> bool:
@@ -174,7 +175,7 @@ def _lists_of_structs(cls: type[Struct]) -> tuple[str, ...]:
 
 
 class WorkQueue:
-    """Turns for work that connections await: the oldest first, and a limit to the time of all between two looks at the sockets.
+    """A fair queue for work that connections await: oldest first, with a limit to the time of all between two looks at the sockets.
 
     Trio runs tasks in random order, and all that can run. Without an order of their own some of sixty requests would be passed over
     again and again, and without a limit sixty pieces of work would be done between two looks. A round is one look at the sockets and
@@ -194,7 +195,7 @@ class WorkQueue:
         return bool(self._line)
 
     def has_time(self) -> bool:
-        """Whether whoever comes now may go on, without standing in line."""
+        """Tell whether work that comes now may go on without standing in line."""
         return not self._line and time.monotonic() <= self._end
 
     async def turn(self) -> None:
@@ -208,7 +209,7 @@ class WorkQueue:
 
     def begin_round(self) -> None:
         """The sockets were looked at. The first in line has its turn, however late it is."""
-        self._end = time.monotonic() + WORK_SECONDS
+        self._end = time.monotonic() + ROUND_S
         if self._line:
             trio.lowlevel.reschedule(self._line.popleft())
 
@@ -220,15 +221,15 @@ class WorkQueue:
 
 
 class Work(Protocol):
-    """What InTurn needs of a coroutine."""
+    """The part of a coroutine that `QueuedWork` drives."""
 
     def send(self, value: Any, /) -> Any: ...
 
     def close(self) -> None: ...
 
 
-class InTurn:
-    """Awaits `work`, which gives way now and then. Each of its pieces has its turn in `queue`.
+class QueuedWork:
+    """An awaitable that runs `work`, which pauses now and then, and stands in line in `queue` before each piece.
 
     Whoever does not come to await this has to close it.
     """
@@ -260,7 +261,7 @@ class InTurn:
 
 
 async def computed(work: Callable[[], Response], *, in_thread: bool) -> Response:
-    """What `work` comes to; long work is done in a thread. Raises its KafkaError."""
+    """Compute the response, in a thread if the work is long. Raises its KafkaError."""
     if not in_thread:
         return work()
     result = await trio.to_thread.run_sync(result_of, work, limiter=_long_computations)
