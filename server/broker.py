@@ -8,16 +8,16 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
-
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     NO_BROKER_EPOCH,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
 )
+
 from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.replication.fetcher.throttle import ReplicationThrottles
@@ -101,7 +101,7 @@ class Broker:
         self.readiness = readiness
         self.configs = ConfigRepository(config)
         self.tls = self._tls(config)
-        self.cluster = ClusterState(controller_id=config.node_id)
+        self.cluster = MetadataCache(controller_id=config.node_id)
         self.listeners: list[Listener] = []
         self.duty = Duty()
         self.http_address: tuple[str, int] | None = None

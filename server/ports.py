@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
-    from ottla.replication.cluster.state import ClusterState
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.replication.fetcher.throttle import ReplicationThrottles
     from ottla.replication.partition.fetch_session import FetchSessionCache
@@ -41,7 +42,7 @@ class HasAuthorizer(Protocol):
 
 class HasCluster(Protocol):
     @property
-    def cluster(self) -> ClusterState:
+    def cluster(self) -> MetadataCache:
         """The picture of the cluster: brokers, topics, who leads what."""
 
 

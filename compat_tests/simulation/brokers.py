@@ -16,15 +16,13 @@ import trio
 from compat_tests.simulation.network import Network, SimPeers, SimReadiness, SimSocket
 from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
-from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
 from ottla.replication.log.descriptors import Descriptors
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
-from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.gate.dispatch import served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
@@ -33,6 +31,8 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener
 from ottla.server.settings.broker_config import load_config
 from ottla.server.surroundings import Surroundings
+from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import iter_batches
 
 DIRECTORIES = ("/disk-a", "/disk-b")

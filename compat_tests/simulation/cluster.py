@@ -30,10 +30,9 @@ from compat_tests.simulation.transactions import NEW, OLD, SimProcessor
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError, Delete
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.partition.partition import Partition
-from ottla.server.coordination.memory import MemoryService
-from ottla.server.coordination.pipes import Agenda
+from ottla.server.testing.memory_coordination import Agenda, MemoryService
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 

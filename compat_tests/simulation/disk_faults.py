@@ -14,7 +14,7 @@ import trio
 from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan, FaultEnded
 
-from ottla.replication.log.memory_storage import ShortWrite
+from ottla.server.testing.memory_storage import ShortWrite
 
 if TYPE_CHECKING:
     from compat_tests.simulation.brokers import SimBroker

@@ -21,12 +21,12 @@ import outcome
 import trio
 from compat_tests.simulation.processors import Processors
 from compat_tests.simulation.trace import Trace
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
-from ottla.replication.cluster.state import BrokerEndpoint
-from ottla.server.coordination.pipes import Agenda, Pipe
 from ottla.server.net.readiness import ROUND_S, Step, Wait
 from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
+from ottla.server.testing.memory_coordination import Agenda, Pipe
 
 DELAY_S = (0.0001, 0.002)
 SLOW_DELAY_S = (0.01, 0.2)

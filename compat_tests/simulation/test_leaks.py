@@ -7,7 +7,7 @@ import trio
 from compat_tests.simulation.cluster import Plan, Simulation
 from compat_tests.simulation.virtual import run
 
-from ottla.server.coordination.pipes import Agenda
+from ottla.server.testing.memory_coordination import Agenda
 
 EXPIRIES = 50
 SETTLE_S = 30.0

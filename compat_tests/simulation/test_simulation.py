@@ -14,7 +14,7 @@ from compat_tests.simulation.virtual import run
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
-from ottla.server.coordination.pipes import Agenda
+from ottla.server.testing.memory_coordination import Agenda
 
 SECONDS = 60.0
 

@@ -10,8 +10,7 @@ from compat_tests.simulation.cluster import Plan, Simulation
 from compat_tests.simulation.virtual import run
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.server.coordination.memory import MemoryCoordination
-from ottla.server.coordination.pipes import Agenda
+from ottla.server.testing.memory_coordination import Agenda, MemoryCoordination
 
 PATIENCE_S = 120.0
 Fault = Callable[[SimBroker], None]

@@ -10,7 +10,7 @@ from compat_tests.simulation.brokers import SimBroker
 from compat_tests.simulation.cluster import TOPIC, Plan, Simulation
 from compat_tests.simulation.virtual import run
 
-from ottla.server.coordination.pipes import Agenda
+from ottla.server.testing.memory_coordination import Agenda
 
 HAND_OVER_S = 30.0
 GRACE_S = 2.0

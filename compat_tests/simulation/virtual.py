@@ -28,7 +28,7 @@ from trio.testing import MockClock
 
 from ottla.replication.random_ids import UuidSupply
 from ottla.server.cluster import administration
-from ottla.server.coordination.pipes import Agenda, Call
+from ottla.server.testing.memory_coordination import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
 THREAD_DELAY_S = (0.0001, 0.003)

@@ -1,8 +1,8 @@
 """The port to the coordination service: a tree of small versioned nodes, as ZooKeeper's.
 
 Adapters are `server/coordination/embedded.py` (one broker, in process, a durable journal),
-`server/coordination/zookeeper.py` (Apache ZooKeeper) and `server/coordination/memory.py` (many brokers in one process,
-for tests). What every adapter promises:
+`server/coordination/zookeeper.py` (Apache ZooKeeper) and `server/testing/memory_coordination.py` (many brokers in one
+process, for tests). What every adapter promises:
 
 * A write is a `multi`: all of its operations happen or none does, and it is durable when the call returns. The first
   operation that cannot be done names the error; nothing is changed then.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import BrokerEndpoint
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
+
     from ottla.wire.schema import Message
 
 

@@ -106,7 +106,7 @@ class TopicState:
 
 
 @dataclass(slots=True)
-class ClusterState:
+class MetadataCache:
     """The cluster as this broker sees it; changed only by the shell of the controller."""
 
     cluster_id: str = ""

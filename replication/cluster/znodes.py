@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from ottla.replication.cluster.state import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
+from ottla.replication.cluster.metadata_cache import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
+
 from ottla.replication.log.names import NO_NAMES
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -22,7 +22,14 @@ The leader epoch stays. All brokers hear of the new state by UpdateMetadata. It 
 from collections.abc import Container
 from dataclasses import replace
 
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_PARTITION_EPOCH, RECOVERED, RECOVERING, PartitionState
+from ottla.replication.cluster.metadata_cache import (
+    NO_BROKER_EPOCH,
+    NO_PARTITION_EPOCH,
+    RECOVERED,
+    RECOVERING,
+    PartitionState,
+)
+
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.replication.controller.decisions import Answer, Decision, StateChange
 from ottla.replication.controller.partition_states import PartitionStates

@@ -10,7 +10,8 @@
 from collections.abc import Iterable
 from enum import IntEnum
 
-from ottla.replication.cluster.state import NO_PARTITION_EPOCH, PartitionState
+from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH, PartitionState
+
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.replication.controller.decisions import Answer, Decision, StateChange
 from ottla.replication.controller.election import offline_election, preferred_election

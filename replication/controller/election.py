@@ -25,7 +25,7 @@ Invariants
 from collections.abc import Container
 from dataclasses import replace
 
-from ottla.replication.cluster.state import NO_LEADER, RECOVERING, PartitionState
+from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING, PartitionState
 
 
 def offline_election(state: PartitionState, online: Container[int], *, unclean: bool) -> PartitionState | None:

@@ -23,7 +23,8 @@ Theory, with the replicas 1, 2, 3 to be replaced by 4, 5, 6 (Kafka's KafkaContro
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ottla.replication.cluster.state import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
+from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
+
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.replication.controller.decisions import Answer, Change, Decision, StateChange
 from ottla.replication.controller.election import offline_election, succeed

@@ -5,13 +5,14 @@ The checks and words are those of Apache Kafka's single node (its class Replicat
 
 from collections.abc import Sequence
 
-from ottla.replication.cluster.state import NO_LEADER, ClusterState
+from ottla.replication.cluster.metadata_cache import NO_LEADER, MetadataCache
+
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-def election(cluster: ClusterState, topic: str, index: int, election_type: ElectionType) -> KafkaError:
+def election(cluster: MetadataCache, topic: str, index: int, election_type: ElectionType) -> KafkaError:
     """Why there is no election: the leader leads, or the only broker cannot."""
     known = cluster.topics.get(topic)
     if known is None:

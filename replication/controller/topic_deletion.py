@@ -12,7 +12,8 @@ Theory (Kafka's class TopicDeletionManager, with fewer states because nothing is
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ottla.replication.cluster.state import PartitionState
+from ottla.replication.cluster.metadata_cache import PartitionState
+
 from ottla.replication.controller.control_batch import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,

@@ -8,15 +8,16 @@ taken: it collides with others before the cluster shows its topic.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     CLUSTER_METADATA_TOPIC,
     NO_LEADER,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
     is_internal_topic,
     topic_name_problem,
 )
+
 from ottla.replication.controller.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.light_dataclass import light_dataclass
@@ -55,7 +56,7 @@ class TopicPlanner:
 
     def __init__(
         self,
-        cluster: ClusterState,
+        cluster: MetadataCache,
         *,
         partition_count: int = 1,
         replication_factor: int = 1,

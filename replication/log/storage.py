@@ -1,7 +1,7 @@
 """The port for files: what a log needs of a file system, and the adapter for the real one.
 
 Everything under `replication/log` reaches the disk through a `Storage`, so that the same code runs on `OsStorage` (real
-files) and on `memory_storage.MemoryStorage` (a twin that tears writes, fails syncs and loses power on demand). A storage
+files) and on `MemoryStorage` of server/testing (a twin that tears writes, fails syncs and loses power on demand). A storage
 raises `OSError` and nothing else.
 
 Two kinds of object stand between a log and its files. A `StorageFile` is one open file; it closes when nobody refers to

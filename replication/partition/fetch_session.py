@@ -35,7 +35,8 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.replication.partition.followers import Follower
     from ottla.replication.partition.partition import Partition
 
@@ -332,7 +333,7 @@ class FetchSessionCache:
         self,
         request: FetchRequest,
         version: int,
-        cluster: ClusterState,
+        cluster: MetadataCache,
         now_ms: int,
         principal: str,
         named: NamedPartitions | None = None,
@@ -361,7 +362,7 @@ class FetchSessionCache:
         version: int,
         changed: list[FetchTarget],
         forgotten: list[Key],
-        cluster: ClusterState,
+        cluster: MetadataCache,
         now_ms: int,
         principal: str,
     ) -> FetchContext:
@@ -441,12 +442,12 @@ class FetchSessionCache:
         return False
 
 
-def _topic_name(cluster: ClusterState, topic_id: bytes) -> str | None:
+def _topic_name(cluster: MetadataCache, topic_id: bytes) -> str | None:
     topic = cluster.topic_by_id.get(topic_id)
     return None if topic is None else topic.name
 
 
-def _targets(request: FetchRequest, version: int, cluster: ClusterState) -> list[FetchTarget]:
+def _targets(request: FetchRequest, version: int, cluster: MetadataCache) -> list[FetchTarget]:
     """What the request names, each once: with the place of its first mention and the wishes of its last."""
     targets: dict[Key, FetchTarget] = {}
     for topic in request.topics:
@@ -459,7 +460,7 @@ def _add_targets(
     topic: FetchTopic,
     partitions: Iterable[FetchPartition],
     version: int,
-    cluster: ClusterState,
+    cluster: MetadataCache,
 ) -> None:
     # An unknown id stays a target without a name: the client has to be told UNKNOWN_TOPIC_ID for it.
     name = topic.topic if version < TOPIC_IDS_SINCE else _topic_name(cluster, topic.topic_id)
@@ -480,7 +481,7 @@ def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> lis
 class NamedPartitions:
     """What a very long request names, read a little for each step."""
 
-    def __init__(self, request: FetchRequest, version: int, cluster: ClusterState) -> None:
+    def __init__(self, request: FetchRequest, version: int, cluster: MetadataCache) -> None:
         self._request = request
         self._version = version
         self._cluster = cluster

@@ -23,6 +23,12 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import trio
+from ottla.replication.cluster.metadata_cache import (
+    NO_BROKER_EPOCH,
+    NO_CONTROLLER,
+    BrokerRegistration,
+    topic_name_problem,
+)
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -34,7 +40,6 @@ from ottla.replication.cluster.coordination import (
     Node,
     NoNode,
 )
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration, topic_name_problem
 from ottla.replication.cluster.znodes import MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode
 from ottla.wire.schema import ZERO_UUID

@@ -35,17 +35,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
-
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     UNKNOWN_STATE,
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
     is_internal_topic,
 )
+
 from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
@@ -123,7 +123,7 @@ class ReplicaControl:
     def __init__(
         self,
         replicas: ReplicaManager,
-        cluster: ClusterState,
+        cluster: MetadataCache,
         fetchers: Fetchers,
         listener: LeadershipListener,
         *,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
+from ottla.replication.cluster.metadata_cache import PartitionState
 
-from ottla.replication.cluster.state import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.logs import batch
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.manager import ReplicaManager
+from ottla.server.testing.memory_storage import MemoryStorage
 
 NODE = 1
 TOPIC_ID = bytes(range(16))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
+
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     CoordinationError,
@@ -11,7 +13,6 @@ from ottla.replication.cluster.coordination import (
     OnSessionChange,
     Operation,
 )
-from ottla.replication.cluster.state import BrokerRegistration
 from ottla.replication.cluster.znodes import TopicAssignment
 
 

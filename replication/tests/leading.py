@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import trio
+from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, contents
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.fetch_session import FetchSessionCache
@@ -46,7 +46,7 @@ class Leader:
         self.is_reachable = True
         self.sessions = FetchSessionCache(10, self._new_id)
         self._ids = 0
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         for topic in {each.topic for each in self.partitions.values()}:
             self.tell_of(topic, next(each.topic_id for each in self.partitions.values() if each.topic == topic))
 

@@ -1,9 +1,8 @@
 import pytest
-
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
     is_internal_topic,
@@ -17,7 +16,7 @@ def topic(name: str, number: int, partitions: int = 1) -> TopicState:
 
 
 def test_topics_are_found_by_name_and_by_id() -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     first, second = topic("a", 1, 2), topic("b", 2)
     cluster.put_topic(second)
     cluster.put_topic(first)
@@ -31,7 +30,7 @@ def test_topics_are_found_by_name_and_by_id() -> None:
 
 
 def test_a_topic_made_again_loses_its_old_id() -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     cluster.put_topic(topic("a", 1))
     cluster.put_topic(topic("a", 2))
     assert list(cluster.topic_by_id) == [(2).to_bytes(16)]
@@ -42,7 +41,7 @@ def test_a_topic_made_again_loses_its_old_id() -> None:
 
 
 def test_every_change_raises_the_version() -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     seen = [cluster.version]
     cluster.put_topic(topic("a", 1))
     seen.append(cluster.version)
@@ -54,7 +53,7 @@ def test_every_change_raises_the_version() -> None:
 
 
 def test_endpoints_belong_to_a_listener() -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     inside, outside = BrokerEndpoint(1, "a", 1), BrokerEndpoint(1, "b", 2)
     cluster.put_broker(BrokerRegistration(1, {"IN": inside, "OUT": outside}))
     cluster.put_broker(BrokerRegistration(2, {"IN": BrokerEndpoint(2, "c", 3)}))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ottla.replication.log.checkpoints import MetaProperties, encode_meta_properties, encode_partition_metadata
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import (
     HeldDirectory,
@@ -16,6 +15,7 @@ from ottla.replication.replica_manager.directories import (
     hold_directories,
     make_directories,
 )
+from ottla.server.testing.memory_storage import MemoryStorage
 
 DIRECTORY_ID = bytes(range(16))
 

@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
+from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 
-from ottla.replication.cluster.state import ClusterState, PartitionState, TopicState
 from ottla.replication.partition.fetch_session import (
     EVICTION_MS,
     NAMED_PER_STEP,
@@ -22,8 +22,8 @@ BOB, EVE = "User:bob", "User:eve"
 
 
 @pytest.fixture
-def cluster() -> ClusterState:
-    state = ClusterState()
+def cluster() -> MetadataCache:
+    state = MetadataCache()
     partition = PartitionState(leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
     state.put_topic(TopicState("t", ID, (partition,) * 4))
     return state
@@ -67,7 +67,7 @@ def asked(context: FetchContext) -> list[int]:
     return [target.asked.partition for target in context.targets]
 
 
-def begin(cache: FetchSessionCache, cluster: ClusterState, partitions: list[int], *, now_ms: int = 0) -> FetchContext:
+def begin(cache: FetchSessionCache, cluster: MetadataCache, partitions: list[int], *, now_ms: int = 0) -> FetchContext:
     """A full fetch that was answered."""
     context = cache.open(request(0, 0, partitions), 13, cluster, now_ms, BOB)
     answer(context)
@@ -163,7 +163,7 @@ def test_a_full_cache_gives_no_session_until_one_is_stale_or_smaller_and_old(clu
 
 def test_a_topic_id_that_becomes_known_later_is_resolved(cluster):
     cache = cache_of(5)
-    empty = ClusterState()
+    empty = MetadataCache()
     context = begin(cache, empty, [0])
     assert context.targets[0].topic is None
     assert cache.open(request(10, 1), 13, cluster, 0, BOB).targets[0].topic == "t"
@@ -241,7 +241,7 @@ def test_all_sessions_together_hold_a_limited_number_of_partitions(cluster):
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_what_is_named_in_steps_is_what_is_named_at_once(cluster: ClusterState, version: int) -> None:
+def test_what_is_named_in_steps_is_what_is_named_at_once(cluster: MetadataCache, version: int) -> None:
     count = 3 * NAMED_PER_STEP + 1
     long = request(1, 1, [*range(count), *range(5)], range(count))
     named = NamedPartitions(long, version, cluster)

@@ -16,11 +16,11 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher.fetcher import ReplicaFetchers, pieces
 from ottla.replication.log import truncation
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
 from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.leading import Leader, failing
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
 from ottla.wire.messages.list_offsets import ListOffsetsRequest

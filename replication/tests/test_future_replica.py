@@ -6,12 +6,12 @@ import errno
 import pytest
 
 from ottla.replication.log.log_reader import LogRead
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import NOW_MS, batch, log_directory, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.future_replica import FutureReplica, common_end
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import KafkaError
 
 NODE = 1

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import trio
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, MetadataCache
 from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
-from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState
 from ottla.replication.config import LogConfig
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.controller_claims import ControllerClaims
@@ -82,7 +82,7 @@ class Stage:
         self.replicas = replicas
         self.broker_epoch = EPOCH
         self.on_learn: Callable[[], None] = lambda: None
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         self.witness = Witness()
         self.learned: list[str] = []
         self.control = ReplicaControl(

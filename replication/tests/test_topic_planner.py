@@ -1,6 +1,6 @@
 import pytest
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 
-from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -8,7 +8,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def planner_of(*brokers: int) -> TopicPlanner:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     for broker in brokers:
         cluster.put_broker(BrokerRegistration(broker, {}))
     return TopicPlanner(cluster, partition_count=2, replication_factor=1)

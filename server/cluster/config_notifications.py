@@ -26,8 +26,9 @@ from ottla.server.cluster.notices import ChangeNotices, persistently
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.replication.cluster.coordination import Coordination
-    from ottla.replication.cluster.state import ClusterState
     from ottla.server.cluster.settings_administration import SettingsAdministration
 
 logger = logging.getLogger("ottla.cluster.config")
@@ -47,7 +48,7 @@ class ConfigNotifications:
         self,
         *,
         coordination: Coordination,
-        cluster: ClusterState,
+        cluster: MetadataCache,
         settings: SettingsAdministration,
         on_unclean_allowed: Callable[[Iterable[str] | None], None],
         is_alone: bool = False,

@@ -28,10 +28,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.replication.reminders import Reminder
 from ottla.server.cluster.way_to_controller import Office, Way, ask_while_in_office
 from ottla.server.gate.context import THIS_BROKER

@@ -31,6 +31,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -42,7 +43,6 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
 )
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.cluster.state import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 from ottla.replication.fetcher.nobody import FollowsNobody
 from ottla.replication.replica_manager.controller_claims import ControllerClaims
 from ottla.replication.replica_manager.directories import LogDirectoryProblem

@@ -45,8 +45,9 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.replication.cluster.state import ClusterState
     from ottla.replication.config import LogConfig
     from ottla.server.settings.kept_passwords import KeptPasswords
 
@@ -76,7 +77,7 @@ class SettingsAdministration:
         self,
         *,
         coordination: Coordination,
-        cluster: ClusterState,
+        cluster: MetadataCache,
         configs: ConfigRepository,
         partitions: TopicConfigTaker,
         refusal: Callable[[CoordinationError], KafkaError],

@@ -9,10 +9,10 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
 
 
-async def until_shown(cluster: ClusterState, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
+async def until_shown(cluster: MetadataCache, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
     """Wait until `is_shown`, looked at after every change of brokers and topics; False if that takes longer than `timeout_s`."""
     changed = trio.Event()
 

@@ -14,7 +14,8 @@ from ottla.server.peers.speech import Speech
 from ottla.server.ports import HasCluster, HasReadiness, HasSettings, HasSurroundings
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
+
     from ottla.server.auth.tls_listeners import TlsListeners
     from ottla.server.cluster.forwarding import Election, ForwardingManager
 

@@ -1,6 +1,11 @@
 """How Kafka's own topics are created when they are first needed."""
 
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.replication.cluster.metadata_cache import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.settings.broker_config import BrokerConfig
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
+
 from ottla.groupcoord.metadata import TopicImage
-from ottla.replication.cluster.state import ClusterState, TopicState
 
 
 class ClusterTopicImages:
     """See the module's docstring."""
 
-    def __init__(self, cluster: ClusterState) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
         self._seen: dict[str, TopicState] = dict(cluster.topics)
         self._images: dict[str, TopicImage] = {}  # of the topics that somebody has asked for

@@ -19,10 +19,10 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.server.coordinators.transaction_questions import Errors, Question
 from ottla.server.ports import HasCluster, HasMember, HasSettings, HasTransactions
 from ottla.wire.answers import Given, PendingAnswer, Worked

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.server.ports import HasCluster, HasMember, HasSettings
 
 if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
+
     from ottla.replication.cluster.peers import Peer
-    from ottla.replication.cluster.state import BrokerEndpoint
     from ottla.wire.schema import Message
 
 TIMEOUT_S = 30.0

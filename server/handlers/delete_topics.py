@@ -22,7 +22,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from ottla.replication.cluster.state import ClusterState
+from ottla.replication.cluster.metadata_cache import MetadataCache
+
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
@@ -159,7 +160,7 @@ async def _found(
     return list(found.values()), responses
 
 
-def _name(cluster: ClusterState, state: DeleteTopicState) -> str | None:
+def _name(cluster: MetadataCache, state: DeleteTopicState) -> str | None:
     if state.name is not None:
         return state.name
     topic = cluster.topic_by_id.get(state.topic_id)
@@ -173,7 +174,7 @@ def _is_denied(state: DeleteTopicState, name: str, denied: _Denied, *, is_there:
 
 
 def _within_quota(
-    cluster: ClusterState, to_delete: Sequence[_Asked], context: RequestContext[Port]
+    cluster: MetadataCache, to_delete: Sequence[_Asked], context: RequestContext[Port]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
     take = mutations_of(context, strict_since=STRICT_SINCE)
     allowed, refused = [], []

@@ -20,13 +20,14 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     PartitionState,
     TopicState,
     is_internal_topic,
     topic_name_problem,
 )
+
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.deciding import denied_of

@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_LEADER
 
-from ottla.replication.cluster.state import NO_LEADER
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.single_broker import election
 from ottla.server.cluster.waiting import until_shown
@@ -45,7 +45,8 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.replication.controller.control_batch import TopicPartition
 
 Results = dict["TopicPartition", KafkaError | None]
@@ -100,7 +101,7 @@ def _denied(request: ElectLeadersRequest, error: KafkaError) -> Worked[ElectLead
     return answer_partitions(named, attrgetter("partitions"), lambda _, index: _result(index, error), respond)
 
 
-async def _elect_alone(request: ElectLeadersRequest, cluster: ClusterState) -> ElectLeadersResponse:
+async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> ElectLeadersResponse:
     """The answer of a broker that is alone. It names topics as often as the request does."""
     if request.topic_partitions is not None:
         asked: list[tuple[str, Sequence[int]]] = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
@@ -158,7 +159,7 @@ async def _elect(
     return results
 
 
-def _is_led(cluster: ClusterState, partition: TopicPartition, epoch: int) -> bool:
+def _is_led(cluster: MetadataCache, partition: TopicPartition, epoch: int) -> bool:
     """Whether the cluster shows a leader of this leader epoch, or of a later one."""
     state = cluster.partition(*partition)
     return state is not None and state.leader != NO_LEADER and state.leader_epoch >= epoch

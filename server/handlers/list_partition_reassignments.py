@@ -33,7 +33,8 @@ from ottla.wire.messages.list_partition_reassignments import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ottla.replication.cluster.state import PartitionState
+    from ottla.replication.cluster.metadata_cache import PartitionState
+
     from ottla.replication.controller.control_batch import TopicPartition
 
 

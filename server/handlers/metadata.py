@@ -23,14 +23,14 @@ from functools import partial
 from typing import Any, Protocol
 
 import trio
-
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     PartitionState,
     TopicState,
     is_internal_topic,
     topic_name_problem,
 )
+
 from ottla.server.gate.access import (
     CLUSTER_NAME,
     allowed_names,

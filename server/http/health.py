@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.duty import Duty
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     class Port(Protocol):
         """What is needed of the broker here."""
 
-        cluster: ClusterState
+        cluster: MetadataCache
         duty: Duty
         listeners: list[Listener]
         member: ClusterMember

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 import trio
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.replication.reminders import Reminders
 from ottla.server.auth.refusals import LoginFailed, LoginRefused, NotEncrypted
 from ottla.server.net.readiness import serve_in_task

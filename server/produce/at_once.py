@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster.state import INTERNAL_TOPICS
+from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
+
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.ordinary_compressed import Walk, check_compressed
 from ottla.replication.log.several_batches import follows

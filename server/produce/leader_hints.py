@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.server.ports import HasCluster, HasReplicas
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import BrokerEndpoint
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
 UNKNOWN_LEADER = (-1, -1)
 

@@ -24,7 +24,8 @@ from ottla.server.share.leader_share import locks_now_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.server.fetch.rights import FetchRights
     from ottla.server.share.service import ShareGroups
 
@@ -59,7 +60,7 @@ class Acknowledged:
     """The results of one request; complete when `missing` is 0."""
 
     def __init__(
-        self, groups: ShareGroups, cluster: ClusterState, member: Member, rights: FetchRights | None = None
+        self, groups: ShareGroups, cluster: MetadataCache, member: Member, rights: FetchRights | None = None
     ) -> None:
         self._rights = rights
         self._groups = groups

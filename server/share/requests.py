@@ -14,7 +14,8 @@ from ottla.wire.answers import PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import ClusterState
+    from ottla.replication.cluster.metadata_cache import MetadataCache
+
     from ottla.server.gate.access import Guarded
     from ottla.server.gate.context import RequestContext
     from ottla.server.net.deadlines import Deadlines
@@ -50,7 +51,7 @@ def rights_of(context: RequestContext[Guarded]) -> FetchRights | None:
     return None if authorizer is None else FetchRights(context, authorizer, is_follower=False)
 
 
-def named(cluster: ClusterState, topic_id: bytes, partitions: Iterable[int]) -> list[TopicPartition]:
+def named(cluster: MetadataCache, topic_id: bytes, partitions: Iterable[int]) -> list[TopicPartition]:
     """The partitions of a topic that a request names by its id."""
     topic = cluster.topic_by_id.get(topic_id)
     name = None if topic is None else topic.name

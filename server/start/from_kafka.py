@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, is_internal_topic
+
 from ottla.groupcoord.group_settings import group_settings
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Coordination, Create, Operation, SetData
@@ -35,7 +37,6 @@ from ottla.replication.cluster.kraft_metadata import (
     UnreadableMetadata,
     read_cluster_metadata,
 )
-from ottla.replication.cluster.state import TRANSACTION_STATE_TOPIC, is_internal_topic
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_offsets
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,

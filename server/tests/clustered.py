@@ -9,6 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import trio
+from ottla.replication.cluster.metadata_cache import (
+    NO_LEADER,
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
+)
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -22,14 +30,6 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import (
-    NO_LEADER,
-    BrokerEndpoint,
-    BrokerRegistration,
-    ClusterState,
-    PartitionState,
-    TopicState,
-)
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import TopicPlan, TopicPlanner
@@ -213,7 +213,7 @@ class MemberBroker:
 
     def __init__(self, cluster: Cluster, node_id: int, settings: Mapping[str, str] | None = None) -> None:
         self.configs = ConfigRepository(load_config({"node.id": str(node_id), **(settings or {})}))
-        self.cluster = ClusterState(cluster_id="cluster", controller_id=1)
+        self.cluster = MetadataCache(cluster_id="cluster", controller_id=1)
         self.controller: ScriptedController | None = None
         self.session: Coordination = cluster.tree
         self.member = self

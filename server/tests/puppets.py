@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Delete, NoNode, SetData
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.shell import ControllerElection
-from ottla.server.coordination.memory import Link, MemoryCoordination, MemoryService
 from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
+from ottla.replication.cluster.metadata_cache import (
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
+)
 
 from ottla.groupcoord.config import SharePartitionConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.partition.in_flight import RecordState
-from ottla.replication.cluster.state import (
-    BrokerEndpoint,
-    BrokerRegistration,
-    ClusterState,
-    PartitionState,
-    TopicState,
-)
 from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
@@ -157,7 +157,7 @@ class Market:
     authorizer = None
 
     def __init__(self, partitions: int = 1, **settings: Any) -> None:
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         state = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=EPOCH)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         for node_id in (1, 2):

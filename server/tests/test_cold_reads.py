@@ -12,7 +12,6 @@ import pytest
 import trio
 
 from ottla.replication.log import storage
-from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import FileRegion, NotCached, OsFile, may_wait, only_cached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, append, batch, load, log_directory, new_log
@@ -22,6 +21,7 @@ from ottla.server.fetch.cold_reads import TRIES_MAX, each_warmed
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
+from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.server.tests.test_follower_fetch import EPOCH, VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 

@@ -11,8 +11,8 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from ottla.replication.cluster.metadata_cache import UNKNOWN_STATE, MetadataCache, TopicState
 
-from ottla.replication.cluster.state import UNKNOWN_STATE, ClusterState, TopicState
 from ottla.server.broker import Broker
 from ottla.server.console import learning, learning_reader
 from ottla.server.tests.console_asking import ask, running
@@ -105,7 +105,7 @@ async def test_without_the_option_nobody_starts_it(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=60))
 def test_whatever_another_leader_assigns_a_reader_reads_only_what_there_is(assignment: bytes) -> None:
-    broker = SimpleNamespace(cluster=ClusterState())
+    broker = SimpleNamespace(cluster=MetadataCache())
     broker.cluster.put_topic(TopicState("t", bytes(16), (UNKNOWN_STATE,) * 2))
     reader = learning_reader.Reader(broker, None, "g", "t")  # type: ignore[arg-type]
     assert reader._assigned(assignment) <= {0, 1}

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster.coordination import Coordination, CoordinationUnavailable
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.coordination.memory import MemoryCoordination, MemoryService
 from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import hold_tree
+from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import PROMISES
 
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 import trio
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 
-from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.server.gate.context import RequestContext
@@ -23,7 +23,7 @@ class Leader:
     authorizer = None
 
     def __init__(self) -> None:
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=0)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state, state)))
         for broker in (1, 2, 3):

@@ -3,18 +3,18 @@
 from typing import Any
 
 import pytest
-
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
 )
+
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.find_coordinator import find_coordinator
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -44,7 +44,7 @@ class FakeBroker:
     authorizer = None
 
     def __init__(self) -> None:
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         for node_id, listener in ((1, "PLAINTEXT"), (2, "OTHER")):
             endpoint = BrokerEndpoint(node_id, f"host{node_id}", 9092)
             self.cluster.put_broker(BrokerRegistration(node_id, {listener: endpoint}))

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 import trio
-
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
 )
+
 from ottla.replication.config import RACK_AWARE, ReplicationConfig
 from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
@@ -60,7 +60,7 @@ class Leader:
     authorizer = None
 
     def __init__(self, partitions: int = 2) -> None:
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=EPOCH)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         self.replicas = SimpleNamespace(partition=self.partition)

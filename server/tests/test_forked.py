@@ -37,8 +37,8 @@ FORETOLD = {
     "server/client/cluster.py": "commands ask the brokers in any order",
     "server/auth/oauth/login_tokens.py": "logins are renewed not all at the same moment",
     "server/commands/produce.py": "records without keys begin at any partition",
-    "server/coordination/memory.py": "a simulation's seed",
-    "replication/log/memory_storage.py": "a simulation's seed",
+    "server/testing/memory_coordination.py": "a simulation's seed",
+    "server/testing/memory_storage.py": "a simulation's seed",
 }
 
 

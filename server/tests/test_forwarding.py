@@ -13,9 +13,9 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import NO_CONTROLLER
 from ottla.server.cluster import forwarding
 from ottla.server.cluster.forwarding import ForwardingManager
 from ottla.server.cluster.way_to_controller import MOVE_GRACE_S

@@ -18,11 +18,11 @@ from ottla.replication.cluster.kraft_metadata import (
     TopicImage,
 )
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
 from ottla.replication.replica_manager.directories import LogDirectoryProblem, hold_directories
 from ottla.server.start import from_kafka
 from ottla.server.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import opened
 from ottla.wire.records import NO_TIMESTAMP, Record, encode_batch
 

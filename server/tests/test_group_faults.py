@@ -10,18 +10,18 @@ from contextlib import suppress
 
 import pytest
 import trio
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
-from ottla.replication.cluster.state import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.test_topic_faults import Life
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.heartbeat import HeartbeatRequest

@@ -35,11 +35,11 @@ from ottla.replication.cluster.coordination import (
     WriteRefused,
 )
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import DamagedJournal
 from ottla.server.serving import StartupError, _startup_problem, _stopped
+from ottla.server.testing.memory_storage import MemoryStorage
 
 DIRECTORY = Path("/data")
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.replication.log.memory_storage import MemoryFile
 from ottla.replication.log.tests.logs import append, batch, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import SEARCHES_AT_ONCE, list_offsets
+from ottla.server.testing.memory_storage import MemoryFile
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (

@@ -8,11 +8,11 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import LogDirectory
 from ottla.server.cluster.log_dir_failures import ASK_AGAIN_S, LogDirFailures
 from ottla.server.cluster.session import ClusterSession
-from ottla.server.coordination.memory import MemoryCoordination, MemoryService
+from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
+from ottla.server.testing.memory_storage import MemoryStorage
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.cluster.znodes import KnownDirectory
 from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.checkpoints import MetaProperties, decode_meta_properties, encode_meta_properties
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.cluster.log_dir_identities import check_journal, settle_identities
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.testing.memory_storage import MemoryStorage
 
 NODE = 1
 TREE = "/tree"  # of a cluster, on no disk of the broker

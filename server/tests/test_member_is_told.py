@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from ottla.replication.cluster.metadata_cache import (
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
+)
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.server.cluster.member import TOPICS_WORD_S, ClusterMember
 
 BROKER = 1
@@ -21,7 +27,7 @@ BROKER = 1
 class Member(ClusterMember):
     """As much of a member as waits to be told."""
 
-    def __init__(self, cluster: ClusterState, tree: dict[str, list[str]]) -> None:
+    def __init__(self, cluster: MetadataCache, tree: dict[str, list[str]]) -> None:
         self._broker: Any = SimpleNamespace(node_id=BROKER, cluster=cluster)
         self.session: Any = self
         self.failures = 0
@@ -37,12 +43,12 @@ class Member(ClusterMember):
         return self._children[path]
 
 
-def tell_of_brokers(cluster: ClusterState) -> None:
+def tell_of_brokers(cluster: MetadataCache) -> None:
     endpoint = BrokerEndpoint(BROKER, "host", 9092, None)
     cluster.put_broker(BrokerRegistration(BROKER, {"PLAINTEXT": endpoint}, None))
 
 
-def tell_of_topic(cluster: ClusterState, name: str, partitions: int = 1) -> None:
+def tell_of_topic(cluster: MetadataCache, name: str, partitions: int = 1) -> None:
     state = PartitionState(replicas=(1,), isr=(1,), leader=1, leader_epoch=0)
     cluster.put_topic(TopicState(name, name.encode().ljust(16), (state,) * partitions))
 
@@ -51,7 +57,7 @@ def tell_of_topic(cluster: ClusterState, name: str, partitions: int = 1) -> None
 async def test_a_member_waits_for_its_topics_but_not_for_those_being_deleted(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery, failures: int
 ) -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     member = Member(cluster, {znodes.TOPICS: ["a", "b", "gone"], znodes.DELETED_TOPICS: ["gone"]})
     member.failures = failures
     is_told = trio.Event()
@@ -74,7 +80,7 @@ async def test_a_member_waits_for_all_partitions_of_a_topic_that_it_has_loaded(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
     """The controller tells of a large topic in several requests."""
-    cluster = ClusterState()
+    cluster = MetadataCache()
     member = Member(cluster, {znodes.TOPICS: ["large"], znodes.DELETED_TOPICS: []})
     member._loaded["large"] = 700
     is_told = trio.Event()
@@ -95,7 +101,7 @@ async def test_a_member_waits_for_all_partitions_of_a_topic_that_it_has_loaded(
 
 
 async def test_a_member_does_not_wait_for_its_topics_for_ever(autojump_clock: trio.testing.MockClock) -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     tell_of_brokers(cluster)
     await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).until_told()
     assert trio.current_time() == pytest.approx(TOPICS_WORD_S)

@@ -16,9 +16,8 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     SetData,
 )
-from ottla.server.coordination.memory import MemoryCoordination, MemoryService
-from ottla.server.coordination.pipes import Agenda
 from ottla.server.coordination.probed_session import SURE_SHARE
+from ottla.server.testing.memory_coordination import Agenda, MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 6.0

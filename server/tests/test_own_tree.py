@@ -13,11 +13,11 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Check, CoordinationUnavailable, Create, Delete, Operation, SetData
 from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import WRITES
 from ottla.server.cluster import administration, member
 from ottla.server.cluster.cluster_id import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 

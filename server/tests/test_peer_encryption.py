@@ -14,9 +14,9 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import BrokerEndpoint
 from ottla.server.auth.issuing import Authority, Certified
 from ottla.server.auth.refusals import NotEncrypted
 from ottla.server.auth.tls_listener import TlsListener

@@ -15,8 +15,14 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from ottla.replication.cluster.metadata_cache import (
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
+)
 
-from ottla.replication.cluster.state import BrokerEndpoint, BrokerRegistration, ClusterState, PartitionState, TopicState
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
 from ottla.replication.partition.commit_waits import CommitWaits
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
@@ -58,7 +64,7 @@ class Leader:
 
     def __init__(self) -> None:
         self.authorizer = None
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         state = PartitionState(replicas=(1, FOLLOWER), isr=(1, FOLLOWER), leader=1, leader_epoch=3)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * PARTITIONS))
         for broker in (1, FOLLOWER):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import FailingCalls, Fault, single_faults
 from ottla.replication.log.tests.logs import batch, contents, idempotent
 from ottla.replication.log.verification import NOT_REQUIRED
@@ -17,6 +16,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.produce import produce
 from ottla.server.net.calls import Call
 from ottla.server.produce.at_once import AT_ONCE
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.test_topic_handlers import creatable, create
 from ottla.wire.compression import Compression

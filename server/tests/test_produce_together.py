@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ottla.replication.log.memory_storage import MemoryStorage, ShortWrite
 from ottla.replication.log.tests.logs import batch, idempotent
 from ottla.replication.partition.appending_together import append_together
 from ottla.server.gate import dispatch
@@ -32,6 +31,7 @@ from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once
 from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.testing.memory_storage import MemoryStorage, ShortWrite
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.test_produce_at_once import NOW_MS, doubled, good, held, numbered
 from ottla.server.tests.test_topic_handlers import creatable, create

@@ -35,7 +35,6 @@ from ottla.replication.cluster.coordination import (
     TooLarge,
     WriteRefused,
 )
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.coordination import embedded as embedded_module
 from ottla.server.coordination import framed_socket, messages, served, serving
 from ottla.server.coordination.embedded import EmbeddedCoordination
@@ -44,6 +43,7 @@ from ottla.server.coordination.local_sockets import HeldElsewhere, connected, li
 from ottla.server.coordination.messages import Frame, Frames, Hello
 from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import TreeBroken, hold_tree, serve_tree
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.coordination_promises import Calls
 
 TIMEOUT_S = 60.0  # for what is not about silence

@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 import trio
-
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import (
+from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     BrokerEndpoint,
     BrokerRegistration,
-    ClusterState,
+    MetadataCache,
     PartitionState,
     TopicState,
 )
+
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.share_coordinators import WAITS_S
 from ottla.server.share.routed_persister import RoutedPersister
 from ottla.wire.answers import PendingAnswer
@@ -42,7 +42,7 @@ class Town:
     node_id = 1
 
     def __init__(self, leader: int | None) -> None:
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         for node_id in (1, 2):
             endpoint = BrokerEndpoint(node_id, "host", 9090 + node_id, None)
             self.cluster.put_broker(BrokerRegistration(node_id, {"PLAINTEXT": endpoint}, None))

@@ -18,10 +18,10 @@ import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.server.coordination import embedded
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import JOURNAL_NAME
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.wire.errors import KafkaError
 

@@ -19,7 +19,6 @@ from trio.testing import MockClock
 from ottla.replication.cluster import znodes
 from ottla.replication.controller import partition_states
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.tests.failing_calls import (
     ERRNOS,
     Case,
@@ -32,6 +31,7 @@ from ottla.replication.log.tests.failing_calls import (
 from ottla.replication.log.tests.failing_calls import run_case as run_one
 from ottla.replication.log.tests.logs import batch
 from ottla.server.cluster.controller import topics_by_request
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import opened
 from ottla.wire.errors import ErrorCode, KafkaError
 

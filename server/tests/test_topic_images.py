@@ -1,6 +1,7 @@
 """The topics of the cluster as group coordinators see them."""
 
-from ottla.replication.cluster.state import BrokerRegistration, ClusterState, PartitionState, TopicState
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
+
 from ottla.server.coordinators.topic_images import ClusterTopicImages
 
 TOPIC_ID = bytes(range(16))
@@ -18,8 +19,8 @@ def racked(**racks: str | None) -> list[BrokerRegistration]:
     return [BrokerRegistration(int(node[1:]), {}, rack) for node, rack in racks.items()]
 
 
-def cluster_of(**racks: str | None) -> tuple[ClusterState, ClusterTopicImages]:
-    cluster = ClusterState()
+def cluster_of(**racks: str | None) -> tuple[MetadataCache, ClusterTopicImages]:
+    cluster = MetadataCache()
     images = ClusterTopicImages(cluster)
     cluster.put_brokers(racked(**racks), controller_id=1)
     return cluster, images
@@ -37,7 +38,7 @@ def test_an_image_has_the_racks_of_each_partition() -> None:
 
 
 def test_topics_that_were_there_before_are_seen() -> None:
-    cluster = ClusterState()
+    cluster = MetadataCache()
     cluster.put_topic(topic(partition(1)))
     images = ClusterTopicImages(cluster)
     version = images.version

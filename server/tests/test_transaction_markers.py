@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from ottla.replication.cluster.metadata_cache import (
+    TRANSACTION_STATE_TOPIC,
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
+)
 from trio.testing import MockClock as Clock
 
 from ottla.groupcoord.tests.steps import counted
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.replication.cluster.state import (
-    TRANSACTION_STATE_TOPIC,
-    BrokerEndpoint,
-    BrokerRegistration,
-    ClusterState,
-    PartitionState,
-    TopicState,
-)
 from ottla.server.coordinators import transaction_markers
 from ottla.server.coordinators.transaction_markers import (
     PARTITIONS_AT_ONCE,
@@ -51,7 +51,7 @@ class FakeBroker:
 
     def __init__(self) -> None:
         self.node_id = HERE
-        self.cluster = ClusterState()
+        self.cluster = MetadataCache()
         self.coordinator_epoch: int | None = 5
         self.is_fenced = False
         self.codes: dict[tuple[str, int], ErrorCode] = {}
@@ -371,7 +371,7 @@ async def test_very_many_partitions_are_put_into_queues_some_at_a_time(
     broker.add_topic("many", *[HERE, OTHER] * (count // 2))
     places = [("many", index) for index in range(count)] + [("gone", index) for index in range(count)]
     await broker.settled()
-    with counted((ClusterState, "partition")) as steps, caplog.at_level("INFO"):
+    with counted((MetadataCache, "partition")) as steps, caplog.at_level("INFO"):
         broker.end("tx", *places)
         assert not steps.all  # this is called in the middle of an append
         await broker.settled()
@@ -389,7 +389,7 @@ async def test_very_many_partitions_without_a_leader_are_looked_at_less_often(
 ) -> None:
     count = 3 * PARTITIONS_PER_REQUEST
     broker.add_topic("many", *[-1] * count)
-    with counted((ClusterState, "partition")) as steps:
+    with counted((MetadataCache, "partition")) as steps:
         broker.end("tx", *[("many", index) for index in range(count)])
         await trio.sleep(RETRY_S * 3.5)
         assert steps.all["partition"] == count

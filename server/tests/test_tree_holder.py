@@ -15,7 +15,6 @@ import pytest
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, SessionExpired, WriteRefused
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import OsFile
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination import serving
@@ -26,6 +25,7 @@ from ottla.server.coordination.serving import hold_tree
 from ottla.server.coordination.tree import Tree
 from ottla.server.process.supervisor import Report
 from ottla.server.process.tree_keeper import _keep
+from ottla.server.testing.memory_storage import MemoryStorage
 
 DIRECTORY = Path("/data")
 JOURNAL = str(DIRECTORY / JOURNAL_NAME)

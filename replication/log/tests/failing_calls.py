@@ -34,9 +34,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ottla.replication.log.memory_storage import ShortWrite
 from ottla.replication.log.replacing import TEMPORARY_SUFFIX, IsStill, Replacement, always
 from ottla.replication.log.storage import Buffer, DirectoryLock, Storage, StorageFile
+from ottla.server.testing.memory_storage import ShortWrite
 
 ERRNOS = (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR)
 WRITES = frozenset(("append",))

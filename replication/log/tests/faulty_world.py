@@ -26,7 +26,6 @@ from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.faults import Fault as Kind
 from ottla.replication.log.faults import classify
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
@@ -36,6 +35,7 @@ from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
 from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
 from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.records import (
     BatchHeader,

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.replication.log.aborted_transactions import AbortedInRange, AbortedTransaction, TransactionIndex
 from ottla.replication.log.index import CorruptIndex
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileCache
+from ottla.server.testing.memory_storage import MemoryStorage
 
 PATH = "/00000000000000000000.txnindex"
 # Producers 1 and 2 abort one after the other; 3 had begun before both and aborts last.

@@ -12,7 +12,6 @@ import trio
 
 from ottla.replication.log.cleaner import LogCleaner, cleanable
 from ottla.replication.log.compaction import Limits
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
@@ -29,6 +28,7 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
 from ottla.wire.legacy_records import encode_message_set

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log.cleaner import LogCleaner, cleanable
 from ottla.replication.log.compaction import Limits
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.offset_map import OffsetMap
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
@@ -34,6 +33,7 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.records import Compression, Record, decode_records, encode_batch

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
@@ -34,6 +33,7 @@ from ottla.replication.log.tests.logs import (
     read_batches,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.records import Record, decode_records, encode_batch

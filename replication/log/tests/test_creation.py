@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
@@ -23,6 +22,7 @@ from ottla.replication.log.tests.logs import (
     offsets,
     read_batches,
 )
+from ottla.server.testing.memory_storage import MemoryStorage
 
 LONGEST = 249
 OTHER_ID = bytes(range(16))

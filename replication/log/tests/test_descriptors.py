@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.replication.log.descriptors import CACHED_FILES_MAX, LIMIT_MIN, Descriptors, raise_limit
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileCache, FileRegion, LazyFile
+from ottla.server.testing.memory_storage import MemoryStorage
 
 
 @pytest.mark.parametrize("limit", [LIMIT_MIN, 300, 512, 1024, 4096, 65_536, 1 << 20])

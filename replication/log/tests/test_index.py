@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.replication.log import index as index_module
 from ottla.replication.log.index import CorruptIndex, OffsetIndex, TimeIndex
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.storage import FileCache
+from ottla.server.testing.memory_storage import MemoryStorage
 
 BASE = 1000
 

@@ -117,8 +117,8 @@ def test_a_mark_cannot_hide_a_way_out() -> None:
 
 
 REPLICATION = Path(__file__).resolve().parents[2]
-# The last three join no paths of files.
-JOINS_FREELY = {"log/names.py", "cluster/znodes.py", "control/partition_table.py", "log/memory_storage.py"}
+# The last two join no paths of files.
+JOINS_FREELY = {"log/names.py", "cluster/znodes.py", "controller/partition_table.py"}
 
 
 def test_nothing_else_joins_paths() -> None:

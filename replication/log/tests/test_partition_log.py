@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log import segment as segment_module
 from ottla.replication.log.flush import write_epochs
-from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.segment import DamagedIndexes, Segment
 from ottla.replication.log.segment_pictures import Survey
@@ -41,6 +40,7 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.time_search import MAX_TIMESTAMP
 from ottla.replication.log.validator import AppendOrigin
+from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import assign_offsets

@@ -9,10 +9,10 @@ import pytest
 
 from ottla.replication.log import producers as producers_module
 from ottla.replication.log import snapshots as snapshots_module
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import decode_snapshot
 from ottla.replication.log.tests.logs import NOW_MS, ROOT, append, idempotent, load, new_log
+from ottla.server.testing.memory_storage import MemoryStorage
 
 DAY_MS = 86_400_000
 

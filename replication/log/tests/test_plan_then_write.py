@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
@@ -26,6 +25,7 @@ from ottla.replication.log.tests.logs import (
     segment_bases,
 )
 from ottla.replication.log.validator import AppendOrigin
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.rolling import should_roll
 from ottla.replication.log.scan import CorruptSegment, scan_batches
@@ -17,6 +16,7 @@ from ottla.replication.log.segment import CURSORS_MAX, RECENT_MAX, Segment
 from ottla.replication.log.storage import FileCache
 from ottla.replication.log.tests.logs import batch, batches_of, contents
 from ottla.replication.log.time_search import find_in
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import BatchHeader, assign_offsets, read_header
 
 BASE = 100

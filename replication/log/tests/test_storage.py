@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from ottla.replication.log.memory_storage import MemoryStorage
 from ottla.replication.log.names import LOG_SUFFIX, segment_path
 from ottla.replication.log.replacing import SYNCS_MAX, Replacement
 from ottla.replication.log.segment import Segment
@@ -26,6 +25,7 @@ from ottla.replication.log.storage import (
     OsStorage,
     Storage,
 )
+from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.errors import ErrorCode
 
 

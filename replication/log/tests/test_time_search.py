@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
 from ottla.replication.log import segment as segment_module
-from ottla.replication.log.memory_storage import MemoryFile, MemoryStorage
 from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, find, load, new_log
 from ottla.replication.log.tests.test_segment import BASE, Filled
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampSearch, find_in
+from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 

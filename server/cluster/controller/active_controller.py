@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, PartitionState, TopicState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -30,7 +31,6 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.peers import Peer
-from ottla.replication.cluster.state import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.controller.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.partition_states import Leads, PartitionStates, TopicIds, leads_nothing

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.cluster.state import BrokerRegistration
 from ottla.replication.controller.control_batch import ControlRequest, TopicPartition
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse

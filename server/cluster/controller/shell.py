@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerRegistration
 
 from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster import znodes
@@ -36,7 +37,6 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.peers import Peer
-from ottla.replication.cluster.state import NO_CONTROLLER, BrokerRegistration
 from ottla.replication.controller.partition_states import Leads, leads_nothing
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed

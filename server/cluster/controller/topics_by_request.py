@@ -22,7 +22,8 @@ from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import TopicState
+    from ottla.replication.cluster.metadata_cache import TopicState
+
     from ottla.replication.controller.topic_planner import TopicPlan
     from ottla.server.cluster.controller.decision_writer import DecisionWriter
     from ottla.server.cluster.controller.events import Action

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.replication.cluster.metadata_cache import NO_LEADER
+
 import ottla
-from ottla.replication.cluster.state import NO_LEADER
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.state import ClusterState, PartitionState
+    from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState
+
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     class Port(Protocol):
         """What is needed of the broker here."""
 
-        cluster: ClusterState
+        cluster: MetadataCache
         listeners: list[Listener]
         member: ClusterMember
 
@@ -103,7 +105,7 @@ def controller(broker: Port, exposition: Exposition) -> Iterator[str]:
     yield exposition.single(f"{stats}leaderelections_total", COUNTER, "Leaders chosen instead of others.", elections)
 
 
-def _partitions(cluster: ClusterState) -> Iterator[PartitionState]:
+def _partitions(cluster: MetadataCache) -> Iterator[PartitionState]:
     # A copy: topics come and go between two looks.
     for topic in list(cluster.topics.values()):
         yield from topic.partitions

@@ -19,9 +19,13 @@ dies: nothing is said to the service.
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import trio
@@ -35,7 +39,6 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SessionExpired,
 )
-from ottla.server.coordination.pipes import Agenda, Pipe
 from ottla.server.coordination.probed_session import ProbedSession
 from ottla.server.coordination.tree import NodeChange, Result, Tree, Watched, Watches, concerned_by
 
@@ -43,7 +46,87 @@ ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1
 DELAY_S = (0.0002, 0.002)  # one way, between these two
 
+Call = Callable[[], None]
 Action = Callable[[], Any]
+
+
+class Agenda:
+    """Calls to be made at their times by one task, those of one time in the order they were asked for."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Call]] = []
+        self._numbers = count()  # the order within one time, and calls themselves cannot be compared
+        self._earlier = trio.Event()
+
+    def at(self, when: float, call: Call) -> None:
+        number = next(self._numbers)
+        heapq.heappush(self._due, (when, number, call))
+        # The task sleeps until the first call is due. It has to know of an earlier one.
+        if self._due[0][1] == number:
+            self._earlier.set()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Make the calls until cancelled."""
+        task_status.started()
+        while True:
+            while self._due and self._due[0][0] <= trio.current_time():
+                heapq.heappop(self._due)[2]()
+            # After the calls, and without an await before the sleep: a call may have asked for others.
+            self._earlier = trio.Event()
+            with trio.move_on_at(self._due[0][0] if self._due else math.inf):
+                await self._earlier.wait()
+
+
+class Pipe:
+    """Messages one way: each after a delay, none before the one sent earlier; held back while the pipe is blocked."""
+
+    def __init__(self, agenda: Agenda, delay: Callable[[], float], *, blocked: bool = False) -> None:
+        self._agenda = agenda
+        self._delay = delay
+        self._messages: deque[Call] = deque()
+        self._held = 0  # so many of the last messages have not set out
+        self._last = -math.inf
+        self._blocked = blocked
+        self._closed = False
+
+    def send(self, deliver: Call) -> None:
+        if self._closed:
+            return
+        self._messages.append(deliver)
+        if self._blocked:
+            self._held += 1
+        else:
+            self._set_out()
+
+    def block(self) -> None:
+        """Hold back what is sent from now on; what has set out arrives."""
+        self._blocked = True
+
+    def unblock(self) -> None:
+        self._blocked = False
+        held, self._held = self._held, 0
+        for _ in range(held):
+            self._set_out()
+
+    def close(self, still_arrive: float = 0.0) -> None:
+        """Take no more; this share of the messages that have set out, the first ones, still arrives."""
+        self._closed = True
+        # The last messages are lost, as when a connection breaks: a
+        # receiver has the beginning of what was sent, never gaps.
+        keep = int((len(self._messages) - self._held) * still_arrive)
+        self._held = 0
+        while len(self._messages) > keep:
+            self._messages.pop()
+
+    def _set_out(self) -> None:
+        # A shorter delay must not let a message overtake the one before it.
+        self._last = max(self._last, trio.current_time() + self._delay())
+        self._agenda.at(self._last, self._arrive)
+
+    def _arrive(self) -> None:
+        # The pipe may have been closed since this was planned, and its message dropped.
+        if len(self._messages) > self._held:
+            self._messages.popleft()()
 
 
 class _Session:
