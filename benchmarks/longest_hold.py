@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
 from ottla.groupcoord.classic.records import (
     GroupMetadataKey,
@@ -36,6 +35,7 @@ from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.groupcoord.shard import Shard
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.control_batch import Sender
 from ottla.replication.controller.decisions import Decision

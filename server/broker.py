@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
+
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     NO_BROKER_EPOCH,
@@ -17,7 +18,6 @@ from ottla.replication.cluster.metadata_cache import (
     BrokerRegistration,
     MetadataCache,
 )
-
 from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.replication.fetcher.throttle import ReplicationThrottles

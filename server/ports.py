@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
+    from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.replication.fetcher.throttle import ReplicationThrottles
     from ottla.replication.partition.fetch_session import FetchSessionCache

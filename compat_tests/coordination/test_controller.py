@@ -12,10 +12,10 @@ import trio
 import trio.testing
 from compat_tests.apache.brokers import ZooKeeper
 from compat_tests.coordination.proxy import Proxy
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Check, Create, Delete, Operation, SetData
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.server.cluster.controller.shell import ControllerElection

@@ -16,8 +16,8 @@ import trio
 from compat_tests.simulation.network import Network, SimPeers, SimReadiness, SimSocket
 from compat_tests.simulation.processors import whose_task
 from compat_tests.simulation.virtual import EPOCH_S, thread_runner
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.replica_manager.directories import LogDirectoryProblem

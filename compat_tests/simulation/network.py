@@ -21,8 +21,8 @@ import outcome
 import trio
 from compat_tests.simulation.processors import Processors
 from compat_tests.simulation.trace import Trace
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.server.net.readiness import ROUND_S, Step, Wait
 from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from ottla.replication.cluster.metadata_cache import TOPIC_NAME_LENGTH_MAX, BrokerEndpoint, BrokerRegistration
-
 from ottla.replication.log.names import NO_NAMES
 from ottla.wire.errors import ErrorCode, KafkaError
 

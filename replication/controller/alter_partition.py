@@ -29,7 +29,6 @@ from ottla.replication.cluster.metadata_cache import (
     RECOVERING,
     PartitionState,
 )
-
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.replication.controller.decisions import Answer, Decision, StateChange
 from ottla.replication.controller.partition_states import PartitionStates

@@ -11,7 +11,6 @@ ReplicaManager). So it hears of a new broker first, and then that it is to follo
 from collections.abc import Iterable, Mapping
 
 from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, BrokerRegistration, PartitionState
-
 from ottla.replication.controller.steps import Steps
 from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.messages.leader_and_isr import (

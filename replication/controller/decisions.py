@@ -10,10 +10,9 @@ own; only their order is kept. A decision whose writes failed is dropped.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH, PartitionState
-
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Check, Create, Delete, Operation, SetData
+from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.wire.errors import KafkaError

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH, PartitionState
-
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.replication.controller.decisions import Answer, Decision, StateChange
 from ottla.replication.controller.election import offline_election, preferred_election

@@ -39,6 +39,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import NamedTuple
 
+from ottla.replication.cluster import znodes
 from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     NO_PARTITION_EPOCH,
@@ -47,8 +48,6 @@ from ottla.replication.cluster.metadata_cache import (
     TopicState,
     is_internal_topic,
 )
-
-from ottla.replication.cluster import znodes
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import (

@@ -7,9 +7,8 @@ holds the same, but for the failed log directories, of which the brokers tell.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
-
 from ottla.replication.cluster import znodes
+from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import (

@@ -6,7 +6,6 @@ The checks and words are those of Apache Kafka's single node (its class Replicat
 from collections.abc import Sequence
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, MetadataCache
-
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ottla.replication.cluster.metadata_cache import PartitionState
-
 from ottla.replication.controller.control_batch import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,

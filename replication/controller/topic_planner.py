@@ -17,7 +17,6 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
-
 from ottla.replication.controller.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.light_dataclass import light_dataclass

@@ -36,7 +36,6 @@ from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, 
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.replication.partition.followers import Follower
     from ottla.replication.partition.partition import Partition
 

@@ -50,7 +50,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.cluster.metadata_cache import TOPIC_NAME_LENGTH_MAX
-
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.wire.errors import ErrorCode
 

@@ -23,12 +23,6 @@ from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import trio
-from ottla.replication.cluster.metadata_cache import (
-    NO_BROKER_EPOCH,
-    NO_CONTROLLER,
-    BrokerRegistration,
-    topic_name_problem,
-)
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -39,6 +33,12 @@ from ottla.replication.cluster.coordination import (
     CoordinationUnavailable,
     Node,
     NoNode,
+)
+from ottla.replication.cluster.metadata_cache import (
+    NO_BROKER_EPOCH,
+    NO_CONTROLLER,
+    BrokerRegistration,
+    topic_name_problem,
 )
 from ottla.replication.cluster.znodes import MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode

@@ -31,9 +31,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import RECOVERED
 
 from ottla.replication.clock import system_clock_ms
+from ottla.replication.cluster.metadata_cache import RECOVERED
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState

@@ -31,9 +31,9 @@ from functools import partial
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 
 from ottla.replication.clock import system_clock_ms
+from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher.throttle import ReplicationThrottle
 from ottla.replication.keyed_lock import KeyedLock

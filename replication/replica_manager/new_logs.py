@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 
+from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.log.faults import Irreparable
 from ottla.replication.log.names import (
     DELETE_MARK,

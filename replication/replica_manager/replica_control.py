@@ -35,6 +35,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
+
 from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     UNKNOWN_STATE,
@@ -45,7 +46,6 @@ from ottla.replication.cluster.metadata_cache import (
     TopicState,
     is_internal_topic,
 )
-
 from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState
-
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     BadVersion,
@@ -15,6 +13,7 @@ from ottla.replication.cluster.coordination import (
     NotEmpty,
     Operation,
 )
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import Decision

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import PartitionState
 
+from ottla.replication.cluster.metadata_cache import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.log.tests.logs import batch
 from ottla.replication.partition.partition import Partition

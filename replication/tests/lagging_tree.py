@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ottla.replication.cluster.metadata_cache import BrokerRegistration
-
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     CoordinationError,
@@ -13,6 +11,7 @@ from ottla.replication.cluster.coordination import (
     OnSessionChange,
     Operation,
 )
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.replication.cluster.znodes import TopicAssignment
 
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 
+from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, contents
 from ottla.replication.log.time_search import TimestampedOffset

@@ -1,7 +1,7 @@
 import pytest
-from ottla.replication.cluster.metadata_cache import RECOVERED, RECOVERING
 
 from ottla.replication.cluster import znodes
+from ottla.replication.cluster.metadata_cache import RECOVERED, RECOVERING
 from ottla.replication.controller.alter_partition import judge, respond
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -1,5 +1,4 @@
 from ottla.replication.cluster.metadata_cache import PartitionState
-
 from ottla.replication.controller.control_batch import ControlBatch, Sender
 from ottla.replication.controller.steps import at_once
 from ottla.replication.tests.controlled import registration

@@ -1,6 +1,6 @@
 import pytest
-from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 
+from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from ottla.replication.controller.election import (
     after_loss,
     controlled_shutdown_election,

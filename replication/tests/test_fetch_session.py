@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
-from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 
+from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState, TopicState
 from ottla.replication.partition.fetch_session import (
     EVICTION_MS,
     NAMED_PER_STEP,

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER
-
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.elect_leaders import ElectionType, balance_leaders, elect_leaders
 from ottla.replication.controller.election import succeed

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import PartitionState
 from trio.testing import MockClock
 
+from ottla.replication.cluster.metadata_cache import PartitionState
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.log import segment
 from ottla.replication.log.checkpoints import decode_offsets

@@ -1,8 +1,8 @@
 import pytest
-from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Check, Create, NodeExists, NoNode
+from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
 from ottla.replication.controller.decisions import Decision, TopicCreation, TopicExtension

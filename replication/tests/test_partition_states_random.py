@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Operation, SetData
+from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 from ottla.replication.controller.alter_partition import judge
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.elect_leaders import ElectionType, balance_leaders, elect_leaders

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 
+from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState
 from ottla.replication.controller.decisions import Decision
 from ottla.replication.controller.election import succeed
 from ottla.replication.controller.reassignment import plan_reassignments, reassigned

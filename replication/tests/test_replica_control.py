@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, MetadataCache
 from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, SessionExpired
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, MetadataCache
 from ottla.replication.config import LogConfig
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.controller_claims import ControllerClaims

@@ -1,6 +1,6 @@
 import pytest
-from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -2,9 +2,9 @@ import json
 from functools import partial
 
 import pytest
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
 from ottla.replication.cluster import znodes
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 from ottla.wire.errors import ErrorCode, KafkaError
 

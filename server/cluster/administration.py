@@ -22,7 +22,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_LEADER, topic_name_problem
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -36,6 +35,7 @@ from ottla.replication.cluster.coordination import (
     NoNode,
     SessionExpired,
 )
+from ottla.replication.cluster.metadata_cache import NO_LEADER, topic_name_problem
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.keyed_lock import KeyedLock
@@ -57,9 +57,8 @@ from ottla.wire.messages.create_topics import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster.metadata_cache import TopicState
-
     from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.metadata_cache import TopicState
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.server.cluster.own_logs import OwnLogs
     from ottla.server.cluster.ports import ActiveController, Member

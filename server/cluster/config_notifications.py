@@ -26,9 +26,8 @@ from ottla.server.cluster.notices import ChangeNotices, persistently
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
-    from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.replication.cluster.coordination import Coordination
+    from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.server.cluster.settings_administration import SettingsAdministration
 
 logger = logging.getLogger("ottla.cluster.config")

@@ -28,9 +28,9 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminder
 from ottla.server.cluster.way_to_controller import Office, Way, ask_while_in_office

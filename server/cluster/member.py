@@ -31,7 +31,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -42,6 +41,7 @@ from ottla.replication.cluster.coordination import (
     NodeExists,
     SessionExpired,
 )
+from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.fetcher.nobody import FollowsNobody
 from ottla.replication.replica_manager.controller_claims import ControllerClaims

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
-
     from ottla.replication.cluster.coordination import Coordination
+    from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
     from ottla.replication.cluster.peers import Peer
     from ottla.replication.controller.control_batch import TopicPartition
     from ottla.replication.controller.elect_leaders import ElectionType

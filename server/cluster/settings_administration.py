@@ -45,9 +45,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.config import LogConfig
     from ottla.server.settings.kept_passwords import KeptPasswords
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
-
     from ottla.wire.schema import Message
 
 MOVE_GRACE_S = 2.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
-
 from ottla import __version__
+from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from ottla.server.console import questions
 from ottla.server.console.asking import refusal
 from ottla.server.http.pace import PacedTimeSlice

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-
 from ottla.groupcoord.transactions.producer import Producer
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.ports import HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import trio
+
+from ottla.groupcoord.runtime.ports import Appended
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-
-from ottla.groupcoord.runtime.ports import Appended
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_LEADER
 
 from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
+from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP

@@ -5,7 +5,6 @@ from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.settings.broker_config import BrokerConfig
 

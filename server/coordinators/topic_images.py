@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
-
 from ottla.groupcoord.metadata import TopicImage
+from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
 
 
 class ClusterTopicImages:

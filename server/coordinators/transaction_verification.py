@@ -19,9 +19,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.transaction_questions import Errors, Question
 from ottla.server.ports import HasCluster, HasMember, HasSettings, HasTransactions

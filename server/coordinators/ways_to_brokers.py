@@ -8,7 +8,6 @@ from ottla.server.ports import HasCluster, HasMember, HasSettings
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
-
     from ottla.replication.cluster.peers import Peer
     from ottla.wire.schema import Message
 

@@ -13,9 +13,8 @@ Behaviour
 
 from collections.abc import Collection
 
-from ottla.replication.cluster.metadata_cache import is_internal_topic
-
 from ottla.groupcoord.transactions.service import BATCH_VERSION
+from ottla.replication.cluster.metadata_cache import is_internal_topic
 from ottla.server.gate.access import may, require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext

@@ -11,7 +11,6 @@ Behaviour
 from __future__ import annotations
 
 from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH
-
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext

@@ -21,8 +21,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 
+from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.server.gate.access import may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla.replication.cluster.metadata_cache import is_internal_topic
-
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided

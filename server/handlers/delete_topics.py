@@ -23,7 +23,6 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.replication.cluster.metadata_cache import MetadataCache
-
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of

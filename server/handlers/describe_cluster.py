@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
-
 from ottla.server.gate.access import CLUSTER_NAME, authorized_operations, may_on_cluster
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext

@@ -25,9 +25,8 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.cluster.metadata_cache import topic_name_problem
-
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
+from ottla.replication.cluster.metadata_cache import topic_name_problem
 from ottla.replication.reminders import Reminder
 from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
 from ottla.server.gate.authorized_operations import AclOperation

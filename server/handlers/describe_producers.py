@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from ottla.replication.cluster.metadata_cache import topic_name_problem
-
 from ottla.replication.log.producers import ProducerEntry
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext

@@ -27,7 +27,6 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
-
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.deciding import denied_of

@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_LEADER
 
+from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.single_broker import election
 from ottla.server.cluster.waiting import until_shown
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.replication.controller.control_batch import TopicPartition
 
 Results = dict["TopicPartition", KafkaError | None]

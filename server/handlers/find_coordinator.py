@@ -13,13 +13,12 @@ Behaviour
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
+from ottla.groupcoord.share.coordinator.keys import parse_coordinator_key
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-
-from ottla.groupcoord.share.coordinator.keys import parse_coordinator_key
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import REFUSALS, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

@@ -23,7 +23,6 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ottla.replication.cluster.metadata_cache import topic_name_problem
-
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ottla.replication.cluster.metadata_cache import PartitionState
-
     from ottla.replication.controller.control_batch import TopicPartition
 
 

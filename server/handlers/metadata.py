@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import trio
+
 from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
     PartitionState,
@@ -30,7 +31,6 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
-
 from ottla.server.gate.access import (
     CLUSTER_NAME,
     allowed_names,

@@ -16,13 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
-
 from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.runtime.answers import then
 from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
 from ottla.groupcoord.streams.status import Status
+from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import denied_names, may_on_cluster, require

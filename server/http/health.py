@@ -14,7 +14,6 @@ from ottla.server.http.messages import Request, Response
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.duty import Duty

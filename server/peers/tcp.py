@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminders
 from ottla.server.auth.refusals import LoginFailed, LoginRefused, NotEncrypted

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 
+from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.ordinary_compressed import check_ordinary_compressed
 from ottla.replication.log.record_errors import InvalidRecords

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
-
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
 from ottla.replication.log.ordinary_compressed import Walk, check_compressed
 from ottla.replication.log.several_batches import follows

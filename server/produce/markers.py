@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-
 from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.server.ports import (

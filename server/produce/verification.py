@@ -17,9 +17,9 @@ from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 
 from ottla.groupcoord.transactions.producer import Producer
+from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.validator import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport

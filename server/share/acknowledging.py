@@ -25,7 +25,6 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.server.fetch.rights import FetchRights
     from ottla.server.share.service import ShareGroups
 

@@ -15,7 +15,6 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache
-
     from ottla.server.gate.access import Guarded
     from ottla.server.gate.context import RequestContext
     from ottla.server.net.deadlines import Deadlines

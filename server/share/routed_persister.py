@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S
 from ottla.server.coordinators.ways_to_brokers import WaysToBrokers

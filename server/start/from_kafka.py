@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, is_internal_topic
-
 from ottla.groupcoord.group_settings import group_settings
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Coordination, Create, Operation, SetData
@@ -37,6 +35,7 @@ from ottla.replication.cluster.kraft_metadata import (
     UnreadableMetadata,
     read_cluster_metadata,
 )
+from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC, is_internal_topic
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_offsets
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,

@@ -8,10 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
-
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Delete, NoNode
+from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.cluster.administration import random_topic_id

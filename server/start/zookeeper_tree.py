@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 
+from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
 from ottla.server.settings.kept_passwords import KeptPasswords

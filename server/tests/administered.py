@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.log.storage import Storage
 from ottla.server.broker import Broker

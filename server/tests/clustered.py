@@ -9,14 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import trio
-from ottla.replication.cluster.metadata_cache import (
-    NO_LEADER,
-    BrokerEndpoint,
-    BrokerRegistration,
-    MetadataCache,
-    PartitionState,
-    TopicState,
-)
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -28,6 +20,14 @@ from ottla.replication.cluster.coordination import (
     Delete,
     Operation,
     SetData,
+)
+from ottla.replication.cluster.metadata_cache import (
+    NO_LEADER,
+    BrokerEndpoint,
+    BrokerRegistration,
+    MetadataCache,
+    PartitionState,
+    TopicState,
 )
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig

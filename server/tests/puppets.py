@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Delete, NoNode, SetData
+from ottla.replication.cluster.metadata_cache import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.controller.control_batch import TopicPartition

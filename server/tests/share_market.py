@@ -8,6 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
+
+from ottla.groupcoord.config import SharePartitionConfig
+from ottla.groupcoord.group_settings import GroupSettings
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
@@ -15,11 +20,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
-from ottla.groupcoord.config import SharePartitionConfig
-from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 
+from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.auth.acls import Permission
 from ottla.server.cluster import settings_administration

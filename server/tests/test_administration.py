@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import NO_LEADER
 from trio.testing import MockClock
 
+from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
+from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.server.cluster.administration import TOPICS_PER_TURN
 from ottla.server.tests.clustered import Cluster, clustered

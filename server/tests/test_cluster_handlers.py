@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
+from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.session import ClusterSession

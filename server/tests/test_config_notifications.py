@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -17,6 +16,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     SetData,
 )
+from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.notices import EXPIRATION_MS

@@ -11,8 +11,8 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from ottla.replication.cluster.metadata_cache import UNKNOWN_STATE, MetadataCache, TopicState
 
+from ottla.replication.cluster.metadata_cache import UNKNOWN_STATE, MetadataCache, TopicState
 from ottla.server.broker import Broker
 from ottla.server.console import learning, learning_reader
 from ottla.server.tests.console_asking import ask, running

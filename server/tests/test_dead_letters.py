@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 
 from ottla.groupcoord.config import DeadLetterConfig
 from ottla.groupcoord.share.partition.acknowledging import REJECT, RELEASE
+from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 from ottla.replication.config import LogConfig
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.log.validator import ONE_BY_ONE_INLINE_MAX

@@ -11,10 +11,10 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from ottla.replication.cluster.metadata_cache import BrokerRegistration
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Node, SetData, WriteRefused
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.server.cluster.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -13,8 +15,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.find_coordinator import find_coordinator
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
@@ -15,7 +16,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
 from ottla.replication.config import RACK_AWARE, ReplicationConfig
 from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log

@@ -13,8 +13,8 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.cluster import forwarding
 from ottla.server.cluster.forwarding import ForwardingManager

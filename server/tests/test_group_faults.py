@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.tests.failing_calls import FailingCalls, run_every_case

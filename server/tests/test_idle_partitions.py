@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 import trio
 from hypothesis import example, given, settings
-from ottla.replication.cluster.metadata_cache import TopicState
 
+from ottla.replication.cluster.metadata_cache import TopicState
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents
 from ottla.replication.partition import fetch_session
 from ottla.replication.partition.fetch_session import EVICTION_MS, FetchSessionCache

@@ -8,8 +8,8 @@ from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.tests.administered import opened
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
@@ -16,9 +19,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
-from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.cluster.member import TOPICS_WORD_S, ClusterMember
 
 BROKER = 1

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers import metadata as module
 from ottla.server.net.long_answers import ANSWERS_MAX, LongAnswers

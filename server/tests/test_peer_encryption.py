@@ -14,8 +14,8 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.auth.issuing import Authority, Certified
 from ottla.server.auth.refusals import NotEncrypted

@@ -13,8 +13,8 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ottla.replication.cluster.metadata_cache import BrokerEndpoint, PartitionState
 
+from ottla.replication.cluster.metadata_cache import BrokerEndpoint, PartitionState
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.controller.control_batch import ControlBatch, Sender
 from ottla.replication.controller.steps import at_once

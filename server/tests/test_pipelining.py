@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
@@ -22,7 +23,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
 from ottla.replication.partition.commit_waits import CommitWaits
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition

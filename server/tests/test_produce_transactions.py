@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, marker
 from ottla.replication.log.validator import AppendOrigin
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from trio.testing import MockClock
 
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
 from ottla.groupcoord.share.offset_service import EndOffset
+from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.server.coordinators.end_offsets import LeadersEndOffsets

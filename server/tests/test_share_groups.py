@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.gate.dispatch import all_routes
 from ottla.server.tests.administered import AdministeredBroker, opened

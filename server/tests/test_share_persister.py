@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 import trio
+
+from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     BrokerEndpoint,
@@ -16,8 +18,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.share_coordinators import WAITS_S
 from ottla.server.share.routed_persister import RoutedPersister

@@ -1,7 +1,6 @@
 """The topics of the cluster as group coordinators see them."""
 
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
-
 from ottla.server.coordinators.topic_images import ClusterTopicImages
 
 TOPIC_ID = bytes(range(16))

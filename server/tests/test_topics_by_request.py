@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from trio.testing import MockClock
 
 from ottla.replication.cluster import znodes
@@ -23,6 +22,7 @@ from ottla.replication.cluster.coordination import (
     TooLarge,
     WriteRefused,
 )
+from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
 from ottla.replication.controller.topic_planner import TopicPlan
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre

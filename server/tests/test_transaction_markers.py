@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock as Clock
+
+from ottla.groupcoord.tests.steps import counted
+from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.metadata_cache import (
     TRANSACTION_STATE_TOPIC,
     BrokerEndpoint,
@@ -17,10 +21,6 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-from trio.testing import MockClock as Clock
-
-from ottla.groupcoord.tests.steps import counted
-from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators import transaction_markers
 from ottla.server.coordinators.transaction_markers import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from trio.testing import MockClock as Clock
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.server.handlers.add_offsets_to_txn import add_offsets_to_txn
 from ottla.server.handlers.add_partitions_to_txn import add_partitions_to_txn
 from ottla.server.handlers.describe_transactions import describe_transactions

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.server.handlers.add_offsets_to_txn import add_offsets_to_txn
 from ottla.server.handlers.offset_fetch import offset_fetch
 from ottla.server.handlers.txn_offset_commit import txn_offset_commit

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerEndpoint
 
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.cluster.way_to_controller import MOVE_GRACE_S, WayToController, ask_while_in_office
 from ottla.wire.messages.heartbeat import HeartbeatRequest

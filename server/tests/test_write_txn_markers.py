@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import trio
-from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 
 from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.tests.logs import NOW_MS, idempotent
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED

@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerRegistration, PartitionState, TopicState
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
@@ -30,6 +29,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     SetData,
 )
+from ottla.replication.cluster.metadata_cache import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.controller.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
 from ottla.replication.controller.decisions import Decision

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerRegistration
 
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.controller.control_batch import ControlRequest, TopicPartition
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest

@@ -16,8 +16,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
-
 from ottla.replication.cluster.coordination import (
     BadVersion,
     CoordinationError,
@@ -28,6 +26,7 @@ from ottla.replication.cluster.coordination import (
     NotEmpty,
     TooLarge,
 )
+from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TOPICS
 from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import Change, Decision, NodeRemoval, StateChange

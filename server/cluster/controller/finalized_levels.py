@@ -35,9 +35,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from ottla.replication.cluster.metadata_cache import BrokerRegistration
-
     from ottla.replication.cluster.coordination import Node
+    from ottla.replication.cluster.metadata_cache import BrokerRegistration
     from ottla.replication.controller.partition_states import PartitionStates
     from ottla.server.cluster.controller.tree import ControllerTree
 

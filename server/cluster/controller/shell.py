@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
-from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerRegistration
 
 from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster import znodes
@@ -36,6 +35,7 @@ from ottla.replication.cluster.coordination import (
     SessionExpired,
     SetData,
 )
+from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerRegistration
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.controller.partition_states import Leads, leads_nothing
 from ottla.server.cluster.controller.active_controller import ActiveController

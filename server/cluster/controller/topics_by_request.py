@@ -23,7 +23,6 @@ from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import TopicState
-
     from ottla.replication.controller.topic_planner import TopicPlan
     from ottla.server.cluster.controller.decision_writer import DecisionWriter
     from ottla.server.cluster.controller.events import Action

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import trio
-from ottla.replication.cluster.metadata_cache import BrokerRegistration
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Node, NoNode, SetData
+from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.replication.cluster.znodes import LeaderAndIsr, MalformedNode, TopicAssignment
 from ottla.replication.controller.control_batch import TopicPartition
 from ottla.server.cluster.controller.tree import ControllerTree

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.replication.cluster.metadata_cache import NO_LEADER
-
 import ottla
+from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState
-
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig

@@ -1,4 +1,5 @@
 import pytest
+
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
     BrokerRegistration,
