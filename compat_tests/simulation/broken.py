@@ -20,7 +20,7 @@ from compat_tests.simulation.groups import LOCK_MS
 from compat_tests.simulation.run import with_fixed_hashes
 
 from ottla.groupcoord.classic import rebalancing
-from ottla.groupcoord.consumer.state import ConsumerState
+from ottla.groupcoord.consumer.group import ConsumerState
 from ottla.groupcoord.offsets.table import Offsets
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime

@@ -18,11 +18,10 @@ from ottla.groupcoord.classic.answers import refused_join, refused_sync
 from ottla.groupcoord.classic.members import UNKNOWN_MEMBER_ID
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import JOIN, SYNC, ConsumerGroup
-from ottla.groupcoord.consumer.heartbeat import Heartbeats, change_of, check_room, known_static
-from ottla.groupcoord.consumer.leaving import Leaving
+from ottla.groupcoord.consumer.heartbeat import Heartbeats, Leaving, change_of, check_room, known_static
 from ottla.groupcoord.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS, Member
 from ottla.groupcoord.consumer.migration import DISABLED, Migration
-from ottla.groupcoord.consumer.pattern_refresh import PatternRefresh
+from ottla.groupcoord.consumer.patterns import PatternRefresh
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import Steps, in_pieces
 from ottla.groupcoord.limits import TEXT_LENGTH_MAX

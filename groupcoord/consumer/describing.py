@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from ottla.groupcoord.consumer.group import ConsumerState
 from ottla.groupcoord.consumer.member import Member
-from ottla.groupcoord.consumer.state import ConsumerState
 from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.modern.assignments import Assignment as Target
+from ottla.groupcoord.modern.assignor import Assignment as Target
 from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.wire.errors import ErrorCode

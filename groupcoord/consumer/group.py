@@ -1,15 +1,270 @@
-"""A consumer group as the shard, offsets and administrators see it. `state.py` has its state, `heartbeat.py` moves it."""
+"""The state of one consumer group. `replay` is the only writer of what is in records.
+
+    Empty         nobody is in
+    Assigning     the group's epoch is ahead of the target assignment's: it has to be computed anew
+    Reconciling   the target assignment is there, and some member is not there yet
+    Stable        every member has the partitions of the target assignment
+
+Members of the classic protocol may be among the others while a group is upgraded or downgraded. Their generation is
+their member epoch.
+
+Invariants: those of `ModernGroup`. A partition has at most one owner, which is the member whose record has it as assigned
+or as still to be given up.
+
+`ConsumerState` holds this state; `ConsumerGroup` answers the shard, offsets and administrators. `heartbeat.py` changes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
-from ottla.groupcoord.consumer.member import UNREVOKED_PARTITIONS, Member
-from ottla.groupcoord.consumer.state import ConsumerState
+from ottla.groupcoord.consumer import records
+from ottla.groupcoord.consumer.member import UNREVOKED_PARTITIONS, Member, Progress
 from ottla.groupcoord.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.modern.hosted import CommittingGroup
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment, EpochsOfPartitions, Reader, read_assignment
+from ottla.groupcoord.modern.group import NEVER, CommittingGroup, Counts, ModernGroup
+from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.wire.errors import ErrorCode
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+NO_TOPICS: frozenset[str] = frozenset()
+
+
+class ConsumerState(ModernGroup[Member]):
+    """Members, owners of partitions, subscriptions and targets of one consumer group."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.has_partition_metadata = False
+        self.is_held = False  # while its last member is replaced: it does not end in between
+        self.static_members: dict[str, str] = {}  # instance id -> member id
+        self.resolved: dict[str, records.ConsumerGroupRegularExpressionValue] = {}
+        self._matched: dict[str, frozenset[str]] = {}  # the topics of `resolved`
+        self.patterns_seen_topics = NEVER  # the version of the topics that the patterns were held against
+        self.assignors = Counts()
+        self.classic_count = 0
+        self.classic_protocols = Counts()
+        self._owners: dict[bytes, dict[int, str]] = {}
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ASSIGNING
+        epoch = self.assignment_epoch
+        return STABLE if all(each.is_reconciled_to(epoch) for each in self.members.values()) else RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        if instance_id is None:
+            return None
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def matched_by(self, member: Member) -> frozenset[str]:
+        """The names of the topics that a member's pattern stands for, one set for all who have given it."""
+        return self.topics_of(member.pattern)
+
+    def topics_of(self, pattern: str) -> frozenset[str]:
+        """The topics that a pattern stands for, as far as that is known."""
+        return self._matched.get(pattern, NO_TOPICS)
+
+    def all_readers(self) -> Callable[[], Iterable[Reader]]:
+        """The members as an assignor sees them, as they are now: to be made later, and in a thread."""
+        # Copies of the tables alone: what is in them never changes.
+        return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
+
+    def reads(self, member: Member, topic: str) -> bool:
+        """Whether a member names a topic, or its pattern stands for it."""
+        return topic in member.topics or topic in self.matched_by(member)
+
+    def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
+        """Whether another member has this partition."""
+        owner = self._owners.get(topic_id, {}).get(partition)
+        return owner is not None and owner != member_id
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Whether others still have partitions that the member shall have."""
+        assigned = member.progress.assigned
+        return any(
+            partition not in assigned.get(topic_id, ()) and self._owners.get(topic_id, {}).get(partition) is not None
+            for topic_id, partitions in self.target_of(member.member_id).items()
+            for partition in partitions
+        )
+
+    def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a classic member with these protocols could work with the other classic members."""
+        if protocol_type != "consumer":
+            return False
+        if self.is_empty:
+            return bool(names)
+        return any(self.classic_protocols.of(each) == self.classic_count for each in names)
+
+    # ------------------------------------------------------------------ records
+
+    def value_of(self, key: Any) -> Any | None:
+        """The value in force for a key, as it could be written again."""
+        return _VALUES[type(key)](self, key)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Put a record in force."""
+        _REPLAYS[type(record.key)](self, record.key, record.value)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether a record of it is in force."""
+        return bool(
+            self.is_held
+            or self.metadata is not None
+            or self.members
+            or self.targets
+            or self.target_metadata is not None
+            or self.resolved
+            or self.has_partition_metadata
+        )
+
+    def _replay_partition_metadata(self, key: Any, value: Any) -> None:
+        self.has_partition_metadata = value is not None
+
+    def _replay_target(self, key: Any, value: records.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        self.set_target(key.member_id, None if value is None else read_assignment(value.topic_partitions))
+
+    def _target_value(self, key: Any) -> records.ConsumerGroupTargetAssignmentMemberValue | None:
+        target = self.targets.get(key.member_id)
+        return None if target is None else records.target_value(target)
+
+    def _replay_words(self, key: Any, value: records.ConsumerGroupMemberMetadataValue | None) -> None:
+        self._replace(key.member_id, self._known(key.member_id).with_words(value))
+
+    def _words(self, key: Any) -> records.ConsumerGroupMemberMetadataValue | None:
+        return self._known(key.member_id).written
+
+    def _replay_progress(self, key: Any, value: records.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        progress = None if value is None else Progress.read(value)
+        self._replace(key.member_id, self._known(key.member_id).with_progress(progress))
+
+    def _progress(self, key: Any) -> records.ConsumerGroupCurrentMemberAssignmentValue | None:
+        progress = self._known(key.member_id).known_progress
+        return None if progress is None else progress.written()
+
+    def _replay_resolved(self, key: Any, value: records.ConsumerGroupRegularExpressionValue | None) -> None:
+        pattern = key.regular_expression
+        before = self.resolved.pop(pattern, None)
+        self._matched.pop(pattern, None)
+        if before is not None:
+            self.subscriptions.by_pattern.add(before.topics, -1)
+        if value is not None:
+            self.resolved[pattern] = value
+            self._matched[pattern] = frozenset(value.topics)
+            self.subscriptions.by_pattern.add(value.topics)
+
+    def _resolved(self, key: Any) -> records.ConsumerGroupRegularExpressionValue | None:
+        return self.resolved.get(key.regular_expression)
+
+    # ------------------------------------------------------------------ what is counted
+
+    def _known(self, member_id: str) -> Member:
+        return self.members.get(member_id) or Member(member_id)
+
+    def _replace(self, member_id: str, member: Member) -> None:
+        before = self.members.get(member_id)
+        if member.is_gone:
+            self.members.pop(member_id, None)
+        else:
+            self.members[member_id] = member
+        # A member says much less often something new about itself than it moves on.
+        if before is None or before.written is not member.written or member.is_gone:
+            if before is not None:
+                self._count(before, -1)
+            if not member.is_gone:
+                self._count(member, 1)
+        had = member.progress if before is None else before.progress
+        if before is None or had is not member.progress or member.is_gone:
+            self._give_up(had.assigned, member_id)
+            self._give_up(had.revoking, member_id)
+            self._take(member.progress.assigned, member_id)
+            self._take(member.progress.revoking, member_id)
+
+    def _count(self, member: Member, step: int) -> None:
+        self.subscriptions.by_name.add(member.topics, step)
+        if member.pattern:
+            self.subscriptions.patterns.add((member.pattern,), step)
+        if member.words.server_assignor is not None:
+            self.assignors.add((member.words.server_assignor,), step)
+        if member.classic_protocols is not None:
+            self.classic_count += step
+            self.classic_protocols.add([each.name for each in member.classic_protocols], step)
+        if member.instance_id is not None:
+            if step > 0:
+                self.static_members[member.instance_id] = member.member_id
+            elif self.static_members.get(member.instance_id) == member.member_id:
+                del self.static_members[member.instance_id]
+
+    def _take(self, partitions: EpochsOfPartitions, member_id: str) -> None:
+        for topic_id, epochs in partitions.items():
+            self._owners.setdefault(topic_id, {}).update(dict.fromkeys(epochs, member_id))
+
+    def _give_up(self, partitions: EpochsOfPartitions, member_id: str) -> None:
+        for topic_id, epochs in partitions.items():
+            owners = self._owners.get(topic_id, {})
+            for partition in epochs:
+                # In a log that was compacted the next owner's record may come first.
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self._owners.pop(topic_id, None)
+
+    # ------------------------------------------------------------------ its end
+
+    def tombstones(self) -> Iterator[KeyedRecord]:
+        """The end of all its records, the group's own last."""
+        group_id, members = self.group_id, list(self.members)
+        yield from (records.current_record(group_id, each, None) for each in members)
+        yield from (records.target_record(group_id, each, None) for each in members)
+        yield records.target_epoch_tombstone(group_id)
+        yield from (records.member_record(group_id, each, None) for each in members)
+        yield from [records.regex_record(group_id, each, None) for each in self.resolved]
+        yield records.partition_metadata_tombstone(group_id)
+        yield records.group_tombstone(group_id)
+
+
+def _readers(
+    members: Mapping[str, Member], matched: Mapping[str, frozenset[str]], targets: Mapping[str, Assignment]
+) -> Iterator[Reader]:
+    for each in members.values():
+        topics = matched.get(each.pattern, NO_TOPICS)
+        yield Reader(each.member_id, each.instance_id, each.topics, topics, targets.get(each.member_id, NOTHING))
+
+
+_REPLAYS: Mapping[type, Callable[[ConsumerState, Any, Any], None]] = {
+    records.ConsumerGroupMetadataKey: ConsumerState.replay_metadata,
+    records.ConsumerGroupPartitionMetadataKey: ConsumerState._replay_partition_metadata,
+    records.ConsumerGroupMemberMetadataKey: ConsumerState._replay_words,
+    records.ConsumerGroupTargetAssignmentMetadataKey: ConsumerState.replay_target_metadata,
+    records.ConsumerGroupTargetAssignmentMemberKey: ConsumerState._replay_target,
+    records.ConsumerGroupCurrentMemberAssignmentKey: ConsumerState._replay_progress,
+    records.ConsumerGroupRegularExpressionKey: ConsumerState._replay_resolved,
+}
+
+_VALUES: Mapping[type, Callable[[ConsumerState, Any], Any | None]] = {
+    records.ConsumerGroupMetadataKey: ConsumerState.metadata_value,
+    records.ConsumerGroupPartitionMetadataKey: lambda state, key: None,
+    records.ConsumerGroupMemberMetadataKey: ConsumerState._words,
+    records.ConsumerGroupTargetAssignmentMetadataKey: ConsumerState.target_metadata_value,
+    records.ConsumerGroupTargetAssignmentMemberKey: ConsumerState._target_value,
+    records.ConsumerGroupCurrentMemberAssignmentKey: ConsumerState._progress,
+    records.ConsumerGroupRegularExpressionKey: ConsumerState._resolved,
+}
+
 
 GROUP_TYPE = "consumer"
 
@@ -20,7 +275,7 @@ their assignment."""
 
 
 class ConsumerGroup(ConsumerState, CommittingGroup[Member]):
-    """See the module's docstring."""
+    """One consumer group with its deadlines, hosted by a shard."""
 
     group_type = GROUP_TYPE
     timer_kinds = (SESSION, REVOCATION, JOIN, SYNC)

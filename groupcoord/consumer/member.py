@@ -19,7 +19,7 @@ from ottla.groupcoord.consumer.records import (
 )
 from ottla.groupcoord.consumer.records import ConsumerGroupCurrentMemberAssignmentValue as CurrentAssignment
 from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataValue as MemberMetadata
-from ottla.groupcoord.modern.assignments import EpochsOfPartitions
+from ottla.groupcoord.modern.assignor import EpochsOfPartitions
 
 NO_EPOCH = -1
 

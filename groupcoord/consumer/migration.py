@@ -24,7 +24,7 @@ from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.member import Member, Progress
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import Steps, in_pieces
-from ottla.groupcoord.modern.assignments import Assignment, with_epoch
+from ottla.groupcoord.modern.assignor import Assignment, with_epoch
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation

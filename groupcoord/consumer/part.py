@@ -24,15 +24,15 @@ from ottla.groupcoord.consumer.group import (
 )
 from ottla.groupcoord.consumer.heartbeat import (
     Heartbeats,
+    Leaving,
     answered,
     check_room,
     find_member,
     is_ordinary,
     refused_heartbeat,
 )
-from ottla.groupcoord.consumer.leaving import Leaving
 from ottla.groupcoord.consumer.migration import Migration
-from ottla.groupcoord.consumer.pattern_refresh import PatternRefresh, PatternsResolved
+from ottla.groupcoord.consumer.patterns import PatternRefresh, PatternsResolved
 from ottla.groupcoord.consumer.rebalancing import AssignmentComputed, Rebalancing
 from ottla.groupcoord.consumer.records import FORMATS
 from ottla.groupcoord.effects import Steps

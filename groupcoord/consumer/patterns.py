@@ -1,11 +1,26 @@
-"""Which topics the regular expressions of a group match. It may take seconds, so it is done in a thread."""
+"""Resolution of the regular expressions of a consumer group to topics. Members' heartbeats set it off.
+
+All patterns of a group are resolved together, in a thread, at most once in ten seconds: when one is new, when the topics of
+the cluster have changed, and now and then anyhow. The matched topics are written, so that they survive the broker. They
+include no topic that the member whose request sets this off may not describe, as in Kafka.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
+from ottla.groupcoord.consumer import records
+from ottla.groupcoord.consumer.group import ConsumerGroup
+from ottla.groupcoord.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.modern.group import NEVER
+from ottla.groupcoord.part import Host
 from ottla.groupcoord.patterns import Pattern
+from ottla.groupcoord.rebalance_log import OTHER_MATCHES
+from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics
+from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.groupcoord")
 
@@ -39,3 +54,112 @@ def resolve(patterns: Iterable[str], names: Iterable[str]) -> Mapping[str, list[
                 room -= min(size, room)
                 resolved[text] = matched
     return resolved
+
+
+REFRESH_INTERVAL_MIN_MS = 10_000
+
+
+class PatternsResolved(NamedTuple):
+    """The request with the topics that patterns match; None: a bug kept them from being found."""
+
+    group_id: str
+    topics_version: int
+    timestamp_ms: int
+    resolved: Mapping[str, list[str] | None] | None
+
+
+class PatternRefresh:
+    """See the module's docstring."""
+
+    def __init__(self, host: Host, rebalancing: Rebalancing) -> None:
+        self._config = host.config
+        self._effects = host.effects
+        self._topics = host.topics
+        self._rebalancing = rebalancing
+        self._resolving: set[str] = set()
+
+    def check(self, group: ConsumerGroup | None, pattern: str | None) -> None:
+        """Raise KafkaError for a pattern that is new to the group and cannot be used."""
+        if not pattern or (group is not None and group.subscriptions.patterns.of(pattern)):
+            return
+        try:
+            Pattern(pattern)
+        except KafkaError as error:
+            raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
+
+    def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
+        """A member has another pattern. Returns whether that changes at once what it reads."""
+        self.forget_unused(group, (old,))
+        # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
+        return new in group.resolved if new else True
+
+    def forget_unused(self, group: ConsumerGroup, patterns: tuple[str, ...]) -> None:
+        """End the records of patterns that no member has any more."""
+        for pattern in dict.fromkeys(patterns):
+            if pattern in group.resolved and not group.subscriptions.patterns.of(pattern):
+                self._rebalancing.put(records.regex_record(group.group_id, pattern, None))
+
+    def refresh(self, group: ConsumerGroup, caller: Caller) -> None:
+        """Have the patterns resolved, if it is time for it, to topics that the caller may see."""
+        patterns = group.subscriptions.patterns.by_key
+        if not patterns or group.group_id in self._resolving or not self._is_due(group):
+            return
+        self._resolving.add(group.group_id)
+        compute = partial(resolve, tuple(patterns), tuple(self._topics.topic_names()))
+        version, timestamp_ms = self._topics.version, self._effects.timestamp_ms
+        narrow = None if caller.hidden_topics is None else partial(_without_hidden, caller.hidden_topics)
+        self._effects.compute(compute, partial(PatternsResolved, group.group_id, version, timestamp_ms), narrow)
+
+    def _is_due(self, group: ConsumerGroup) -> bool:
+        if not group.resolved:
+            return True
+        now_ms = self._effects.timestamp_ms
+        last_ms = next(iter(group.resolved.values())).timestamp
+        if now_ms <= last_ms + REFRESH_INTERVAL_MIN_MS:
+            return False
+        return (
+            len(group.subscriptions.patterns.by_key) != len(group.resolved)
+            or group.patterns_seen_topics != self._topics.version
+            or now_ms > last_ms + self._config.group_consumer_regex_refresh_interval_ms
+        )
+
+    def take_resolved(self, group: ConsumerGroup | None, result: PatternsResolved) -> None:
+        """Write what the patterns stand for, and begin the next epoch if that is something else."""
+        group_id = result.group_id
+        self._resolving.discard(group_id)
+        if group is None or result.resolved is None:
+            return
+        group.patterns_seen_topics = result.topics_version
+        has_changed = False
+        for pattern, topics in result.resolved.items():
+            # Members may have left meanwhile.
+            if group.subscriptions.patterns.of(pattern):
+                has_changed = self._write(group, pattern, topics, result) or has_changed
+                # If the log refuses this, the patterns have to be held against the topics again.
+                self._effects.undo_if_refused(partial(setattr, group, "patterns_seen_topics", NEVER))
+        self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
+
+    def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
+        """Whether the pattern stands for other topics than before."""
+        known = group.resolved.get(pattern)
+        before = [] if known is None else known.topics
+        # If there was not enough time it stands for the same topics, until the next look.
+        after = before if topics is None else sorted(topics)
+        value = records.ConsumerGroupRegularExpressionValue(
+            topics=after, version=result.topics_version, timestamp=result.timestamp_ms
+        )
+        self._rebalancing.put(records.regex_record(group.group_id, pattern, value))
+        return set(before) != set(after)
+
+
+async def _without_hidden(
+    hidden_topics: HiddenTopics, resolved: Mapping[str, list[str] | None]
+) -> Mapping[str, list[str] | None]:
+    different = dict.fromkeys(name for names in resolved.values() for name in names or ())
+    hidden = set(await hidden_topics(different))
+    if not hidden:
+        return resolved
+    return {
+        pattern: None if names is None else [name for name in names if name not in hidden]
+        for pattern, names in resolved.items()
+    }

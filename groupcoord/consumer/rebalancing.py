@@ -4,33 +4,154 @@
     assign           the target assignment is computed for that epoch, at most once in an interval
     reconcile        a member takes its next step towards its target
 
-The members' heartbeats, and the joins of classic members, carry a group through them. What they write is in force at once.
+The members' heartbeats, and the joins of classic members, carry a group through them. Records are in force at once.
 A small assignment is computed at once. A large one is computed in a thread; the group goes on with the targets that it
 has until the result is there. Members that have come meanwhile get theirs with the next one.
+
+A member gets from what it has to its target one step at each heartbeat (KIP-848):
+
+                         at a heartbeat, if there is another target
+    Stable               gives up what is no longer its own    -> UnrevokedPartitions, at its old epoch
+                         has nothing to give up                -> Stable or UnreleasedPartitions, at the new epoch
+    UnrevokedPartitions  still reports what it has to give up  -> stays, until its rebalance timeout puts it out
+                         reports it no more                    -> as from Stable
+    UnreleasedPartitions what others have given up is added    -> Stable when nothing is left to wait for
+    Unknown              must have given up everything         -> as from Stable; else it is fenced
+
+Members move on their own: nobody waits for all to have given up something. A partition has one owner at any time, because
+it stays with its member, also at a later epoch, until that reports it no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ottla.groupcoord.consumer import range_assignor, records, uniform_assignor
+from ottla.groupcoord.consumer import records
+from ottla.groupcoord.consumer.assignors import RANGE, UNIFORM, assign_range, assign_uniform
 from ottla.groupcoord.consumer.group import REVOCATION, ConsumerGroup
-from ottla.groupcoord.consumer.member import UNREVOKED_PARTITIONS, Member
-from ottla.groupcoord.consumer.reconciliation import Goal, Owned, reconciled
+from ottla.groupcoord.consumer.member import (
+    STABLE,
+    UNKNOWN,
+    UNRELEASED_PARTITIONS,
+    UNREVOKED_PARTITIONS,
+    Member,
+    Progress,
+)
 from ottla.groupcoord.effects import KeyedState, Steps
 from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
-from ottla.groupcoord.modern.assignor import Assignor, Readers
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment, Assignor, EpochsOfPartitions, Readers, read_assignment
 from ottla.groupcoord.modern.group import put_targets
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.records import KeyedRecord
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+class Owned(Protocol):
+    """Partitions of one topic that a member says it has."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+
+    @property
+    def partitions(self) -> list[int]: ...
+
+
+class Goal(NamedTuple):
+    """Where a member is going."""
+
+    epoch: int
+    target: Assignment
+    topic_ids: Container[bytes]
+    """Of the topics that it reads now, which may be others than the target was computed for."""
+    owned: Sequence[Owned] | None
+    """What it says that it has; None: it did not say."""
+    is_taken: Callable[[bytes, int], bool]
+    """Whether another member has this partition."""
+
+
+class _Parts(NamedTuple):
+    """What becomes of a member's partitions."""
+
+    kept: dict[bytes, dict[int, int]]
+    revoking: dict[bytes, dict[int, int]]
+    added: dict[bytes, list[int]]
+    some_are_taken: bool
+
+
+def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool) -> Progress:
+    """The next step of a member, which may be none. Raises KafkaError if it has to begin anew."""
+    state = progress.state
+    if state is STABLE and progress.epoch == goal.epoch:
+        return _without_unread(progress, goal) if has_subscription_changed else progress
+    if state is UNREVOKED_PARTITIONS and _has_any(goal.owned, progress.revoking):
+        return _without_unread(progress, goal) if has_subscription_changed else progress
+    if state is UNKNOWN:
+        if goal.owned is None or len(goal.owned):
+            raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "The consumer group member is in a unknown state.")
+        return _next(progress, goal, goal.epoch)
+    return _next(progress, goal, progress.epoch)
+
+
+def _has_any(owned: Sequence[Owned] | None, partitions: EpochsOfPartitions) -> bool:
+    """Whether the member still has one of these. As long as it does not say, it may have all."""
+    if owned is None:
+        return True
+    return any(
+        each in partitions.get(topic.topic_id, ())
+        for topic in owned
+        if topic.topic_id in partitions
+        for each in topic.partitions
+    )
+
+
+def _without_unread(progress: Progress, goal: Goal) -> Progress:
+    """Take away what the member has stopped reading. Its target, which comes later, may still have it."""
+    unread = [each for each in progress.assigned if each not in goal.topic_ids]
+    if not unread:
+        return progress
+    kept = {each: partitions for each, partitions in progress.assigned.items() if each in goal.topic_ids}
+    revoking = dict(progress.revoking)
+    for topic_id in unread:
+        revoking[topic_id] = {**revoking.get(topic_id, {}), **progress.assigned[topic_id]}
+    if _has_any(goal.owned, revoking):
+        return progress.at(progress.epoch, state=UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking)
+    return progress.at(progress.epoch, assigned=kept)
+
+
+def _next(progress: Progress, goal: Goal, epoch: int) -> Progress:
+    """Go on to the target, as far as that is possible now."""
+    parts = _divide(progress, goal)
+    if parts.revoking and _has_any(goal.owned, parts.revoking):
+        return progress.at(epoch, state=UNREVOKED_PARTITIONS, assigned=parts.kept, revoking=parts.revoking)
+    for topic_id, partitions in parts.added.items():
+        parts.kept.setdefault(topic_id, {}).update(dict.fromkeys(partitions, goal.epoch))
+    state = UNRELEASED_PARTITIONS if parts.some_are_taken else STABLE
+    return progress.at(goal.epoch, state=state, assigned=parts.kept, revoking={})
+
+
+def _divide(progress: Progress, goal: Goal) -> _Parts:
+    parts = _Parts({}, {}, {}, False)
+    some_are_taken = False
+    for topic_id in progress.assigned.keys() | goal.target.keys():
+        has: Mapping[int, int] = progress.assigned.get(topic_id, {})
+        target = goal.target.get(topic_id, frozenset()) if topic_id in goal.topic_ids else frozenset()
+        if kept := {each: epoch for each, epoch in has.items() if each in target}:
+            parts.kept[topic_id] = kept
+        if revoking := {each: epoch for each, epoch in has.items() if each not in target}:
+            parts.revoking[topic_id] = revoking
+        missing = [each for each in target if each not in has]
+        if free := [each for each in missing if not goal.is_taken(topic_id, each)]:
+            parts.added[topic_id] = free
+        some_are_taken = some_are_taken or len(free) < len(missing)
+    return parts._replace(some_are_taken=some_are_taken)
+
 
 ASSIGNORS: Mapping[str, Assignor] = {
-    uniform_assignor.NAME: uniform_assignor.assign,
-    range_assignor.NAME: range_assignor.assign,
+    UNIFORM: assign_uniform,
+    RANGE: assign_range,
 }
 
 SIZE_AT_ONCE = 1_000
@@ -65,7 +186,7 @@ class _TopicsRead(Container[bytes]):
 
 
 class Rebalancing:
-    """See the module's docstring."""
+    """Carry groups and members through these steps."""
 
     def __init__(self, host: Host, state: KeyedState) -> None:
         self._config = host.config

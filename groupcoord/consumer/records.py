@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.groupcoord.modern.assignments import Assignment, EpochsOfPartitions
+from ottla.groupcoord.modern.assignor import Assignment, EpochsOfPartitions
 from ottla.groupcoord.records import KeyedRecord, RecordFormat
 from ottla.wire.schema import Array, Bytes, Int8, Int32, Int64, String, Struct, Uuid, field
 

@@ -10,9 +10,8 @@ from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.consumer.part import DescribeConsumerGroup
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.limits import NAMED_MAX
-from ottla.groupcoord.modern.descriptions import Descriptions
-from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.modern.requests import check_texts, invalid
+from ottla.groupcoord.modern.describing import Descriptions
+from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.runtime.outcome import HiddenTopics
 from ottla.wire.answers import Given, Worked

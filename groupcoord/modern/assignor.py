@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it gives: it decides which member shall have which partitions.
+"""Assignments of partitions to members, and the input of assignors, which decide them.
 
 Assignors are pure functions of immutable values, so that they may run in a thread.
 """
@@ -7,11 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.metadata import TopicImage
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""Partitions by topic id. Never changed; a topic without partitions is not in it."""
+
+EpochsOfPartitions = Mapping[bytes, Mapping[int, int]]
+"""The same, with the member epoch since which each partition is assigned."""
+
+NOTHING: Assignment = {}
+
+
+def read_assignment(topics: Iterable[Any]) -> Assignment:
+    """The partitions of structs with `topic_id` and `partitions`, as records and requests have them."""
+    return {each.topic_id: frozenset(each.partitions) for each in topics if each.partitions}
+
+
+def without_epochs(epochs: EpochsOfPartitions) -> Assignment:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in epochs.items()}
+
+
+def with_epoch(assignment: Assignment, epoch: int) -> EpochsOfPartitions:
+    return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in assignment.items()}
+
+
+def count_of(assignment: Mapping[bytes, Any]) -> int:
+    """How many partitions these are."""
+    return sum(map(len, assignment.values()))
+
+
+def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
+    """Whether all partitions of these structs are in an assignment."""
+    for each in topics:
+        partitions = assignment.get(each.topic_id)
+        if partitions is None or not all(partition in partitions for partition in each.partitions):
+            return False
+    return True
 
 
 class Subscriber(NamedTuple):

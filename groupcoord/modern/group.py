@@ -1,26 +1,129 @@
-"""What groups have in common whose assignments the broker makes: consumer, share and streams groups.
+"""The common state of consumer, share and streams groups, whose assignments the broker makes.
 
-What a member has to do is told by three epochs. The *group epoch* rises when members, subscriptions or topics change. The
-*assignment epoch* is the group epoch for which the *target assignment* was computed: what each member shall have. A *member
-epoch* is the assignment epoch that the member has reached.
+Three epochs tell what a member has to do. The *group epoch* rises when members, subscriptions or topics change. The
+*assignment epoch* is the group epoch for which the *target assignment* was computed: the partitions of each member. A
+*member epoch* is the assignment epoch that the member has reached.
 
 Invariants: the assignment epoch is never ahead of the group epoch, and a member's epoch is never ahead of the assignment
 epoch.
+
+    EpochGroup       epochs, members and targets
+    ModernGroup      a group whose members read partitions of topics that they name (Kafka's ModernGroup)
+    HostedGroup      the answers to its shard that all these groups give alike, and the deadlines of members
+    CommittingGroup  a hosted group whose members commit offsets
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ottla.groupcoord.effects import Effects, Steps, in_pieces
+from ottla.groupcoord.group import PartitionCheck
+from ottla.groupcoord.group_settings import GroupSettings, GroupSettingsSource
+from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.groupcoord.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment
-from ottla.groupcoord.modern.subscriptions import Subscriptions
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment
 from ottla.groupcoord.rebalance_log import LastRebalance
 from ottla.groupcoord.records import GroupRecord
+from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.timers import TimerKey
 from ottla.groupcoord.topic_hashes import hash_of_topics
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.settings import trimmed
+
+
+def invalid(problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, problem)
+
+
+def check_texts(**texts: str | None) -> None:
+    """Raise KafkaError if one of these, by Kafka's names, is blank, or too long for a record of its group."""
+    for name, text in texts.items():
+        if text is None:
+            continue
+        if not trimmed(text):
+            raise invalid(f"{name} can't be empty.")
+        if len(text) > TEXT_LENGTH_MAX:
+            raise invalid(f"{name} is too long.")
+
+
+class Counts:
+    """How often something is there; what is there no more is forgotten."""
+
+    __slots__ = ("by_key", "revision")
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, int] = {}
+        self.revision = 0
+        """Rises whenever something is new, or is there no more."""
+
+    def add(self, keys: Iterable[str], step: int = 1) -> None:
+        for key in keys:
+            before = self.by_key.get(key, 0)
+            count = before + step
+            if count:
+                self.by_key[key] = count
+            else:
+                self.by_key.pop(key, None)
+            if not before or not count:
+                self.revision += 1
+
+    def of(self, key: str) -> int:
+        return self.by_key.get(key, 0)
+
+    def most_frequent(self) -> str | None:
+        """Which is there most often; of several the first in Kafka's hash table."""
+        count = len(self.by_key)
+        return max(self.by_key, key=lambda key: (self.by_key[key], -hash_map_slot(key, count)), default=None)
+
+
+class Subscriptions:
+    """The topics of a group by their names: how many members name each, and how many patterns stand for it."""
+
+    __slots__ = ("by_name", "by_pattern", "patterns")
+
+    def __init__(self) -> None:
+        self.by_name = Counts()
+        self.by_pattern = Counts()
+        self.patterns = Counts()
+        """The patterns themselves, with the number of members who have given each."""
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self.by_name.by_key or topic in self.by_pattern.by_key
+
+    @property
+    def revision(self) -> tuple[int, int]:
+        """Another one when other topics are read than before."""
+        return self.by_name.revision, self.by_pattern.revision
+
+    def __len__(self) -> int:
+        """How many topics these are, at most."""
+        return len(self.by_name.by_key) + len(self.by_pattern.by_key)
+
+    @property
+    def topics(self) -> Iterable[str]:
+        if not self.by_pattern.by_key:
+            return self.by_name.by_key
+        return self.by_name.by_key.keys() | self.by_pattern.by_key.keys()
+
+    def pair_count(self, matched_by: Callable[[str], Collection[str]]) -> int:
+        """How many pairs of a member and a topic there are; `matched_by` has the topics of a pattern."""
+        by_pattern = sum(count * len(matched_by(pattern)) for pattern, count in self.patterns.by_key.items())
+        return sum(self.by_name.by_key.values()) + by_pattern
+
+    def are_alike(self, member_count: int) -> bool:
+        """Whether all members read the same topics: everybody names the same ones, or everybody gives the same pattern."""
+        if not self.patterns.by_key:
+            return all(count == member_count for count in self.by_name.by_key.values())
+        if next(iter(self.patterns.by_key.values())) != member_count:
+            return False
+        return not self.by_name.by_key and all(count == 1 for count in self.by_pattern.by_key.values())
+
 
 MemberT = TypeVar("MemberT")
 TargetT = TypeVar("TargetT")
@@ -165,3 +268,167 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
             if target != self.targets.get(member_id):
                 changed[member_id] = target
         return changed
+
+
+EPOCHS_SINCE_OFFSET_COMMIT = 9
+"""The first version of OffsetCommit that knows member epochs."""
+
+NO_EPOCH = -1
+"""What a commit has in place of an epoch if its sender does not say who it is."""
+
+
+class HostedGroup(ABC, Generic[MemberT]):
+    """See the module's docstring. A kind of groups puts one of these classes over its state."""
+
+    group_type: str
+    """Kafka's name of the kind, which is that of its members' protocol, too."""
+    timer_kinds: tuple[str, ...]
+    """The kinds of deadlines that a member may have."""
+
+    group_id: str
+    members: dict[str, MemberT]
+
+    def __init__(self, effects: Effects, settings_of: GroupSettingsSource) -> None:
+        self._effects = effects
+        self._settings_of = settings_of
+
+    @property
+    def settings(self) -> GroupSettings:
+        """What is in force for the group now."""
+        return self._settings_of(self.group_id)
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """Its state, as clients see it."""
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.group_type,
+            group_state=self.state_name,
+            group_type=self.group_type,
+        )
+
+    # ------------------------------------------------------------------ its end
+
+    def check_delete(self) -> ErrorCode:
+        return ErrorCode.NON_EMPTY_GROUP if self.members else ErrorCode.NONE
+
+    # ------------------------------------------------------------------ deadlines
+
+    def schedule(self, kind: str, member_id: str, delay_ms: int) -> None:
+        key = TimerKey(kind, self.group_id, member_id)
+        self._effects.timers.schedule(key, self._effects.now_ms + max(delay_ms, 0))
+
+    def schedule_if_absent(self, kind: str, member_id: str, delay_ms: int) -> None:
+        if not self.is_scheduled(kind, member_id):
+            self.schedule(kind, member_id, delay_ms)
+
+    def is_scheduled(self, kind: str, member_id: str) -> bool:
+        return self._effects.timers.deadline_ms(TimerKey(kind, self.group_id, member_id)) is not None
+
+    def cancel(self, kind: str, member_id: str) -> None:
+        """End a deadline. If the log refuses what is written with that, it stands again."""
+        key, timers = TimerKey(kind, self.group_id, member_id), self._effects.timers
+        deadline_ms = timers.deadline_ms(key)
+        if deadline_ms is None:
+            return
+        timers.cancel(key)
+
+        def restore() -> None:
+            # A later call may have begun a new one.
+            if timers.deadline_ms(key) is None:
+                timers.schedule(key, deadline_ms)
+
+        self._effects.restore_if_refused(restore)
+
+    def cancel_member(self, member_id: str) -> None:
+        for kind in self.timer_kinds:
+            self.cancel(kind, member_id)
+
+    def cancel_timers(self) -> None:
+        for member_id in self.members:
+            self.cancel_member(member_id)
+
+    def end_deadlines(self) -> Steps:
+        """End all deadlines of members for good: a group of another kind has taken the place of this one."""
+        timers = self._effects.timers
+
+        def end(member_id: str) -> None:
+            for kind in self.timer_kinds:
+                timers.cancel(TimerKey(kind, self.group_id, member_id))
+
+        return in_pieces(list(self.members), end)
+
+    # ------------------------------------------------------------------ callers: nobody is ever parked here
+
+    def abandon(self, caller: Caller) -> None:
+        """A heartbeat never waits for other members."""
+
+    def unload(self, error: ErrorCode) -> None:
+        """A heartbeat never waits for other members."""
+
+
+class CommittingGroup(HostedGroup[MemberT]):
+    """One whose members commit offsets here."""
+
+    def check_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        *,
+        api_version: int,
+        is_transactional: bool = False,
+    ) -> ErrorCode | PartitionCheck:
+        """A commit of an older epoch counts for partitions that the member has had since then."""
+        if generation_id < 0 and not self.members:
+            return ErrorCode.NONE
+        # A transactional client of old does not say who it is.
+        if is_transactional and generation_id == NO_EPOCH and not member_id and group_instance_id is None:
+            return ErrorCode.NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        stale = self.stale(member)
+        if not is_transactional and api_version < EPOCHS_SINCE_OFFSET_COMMIT and stale is ErrorCode.STALE_MEMBER_EPOCH:
+            return ErrorCode.UNSUPPORTED_VERSION
+        epoch = self.epoch_of(member)
+        if generation_id == epoch:
+            return ErrorCode.NONE
+        if generation_id > epoch:
+            return stale
+        return lambda topic_id, topic, partition: (
+            ErrorCode.NONE if self.may_commit(member, generation_id, topic_id, topic, partition) else stale
+        )
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        member = None if member_id is None else self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_epoch == self.epoch_of(member) else self.stale(member)
+
+    @abstractmethod
+    def epoch_of(self, member: MemberT) -> int:
+        """The epoch that a member has reached."""
+
+    def stale(self, member: MemberT) -> ErrorCode:
+        """What a member hears that comes with another epoch than its own."""
+        return ErrorCode.STALE_MEMBER_EPOCH
+
+    @abstractmethod
+    def may_commit(self, member: MemberT, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
+        """Whether the member has had a partition since this epoch."""
+
+    def check_offset_delete(self) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    @property
+    def is_forgettable(self) -> bool:
+        return not self.members

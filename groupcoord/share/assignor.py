@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment
 
 TopicPartition = tuple[bytes, int]
 

@@ -7,7 +7,7 @@ from typing import Any
 from ottla.groupcoord.effects import Effects, KeyedState, Steps, in_pieces
 from ottla.groupcoord.group import PartitionCheck
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.modern.hosted import HostedGroup
+from ottla.groupcoord.modern.group import HostedGroup
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.metadata import TopicImage, TopicImages
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment, read_assignment
 from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
 from ottla.groupcoord.rebalance_log import (
     HAS_LEFT,

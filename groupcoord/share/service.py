@@ -15,7 +15,7 @@ import trio
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.limits import NAMED_MAX
 from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.modern.descriptions import Descriptions
+from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.callers import WaitingCaller

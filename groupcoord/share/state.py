@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ottla.groupcoord.modern.assignments import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment, read_assignment
 from ottla.groupcoord.modern.group import ModernGroup
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.share.initialization import StatePartitions

@@ -7,7 +7,7 @@ from functools import partial
 
 from ottla.groupcoord.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.modern.hosted import CommittingGroup
+from ottla.groupcoord.modern.group import CommittingGroup
 from ottla.groupcoord.streams.members import Member, MemberState
 from ottla.groupcoord.streams.state import StreamsState
 from ottla.groupcoord.streams.tasks import Task

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.modern.requests import check_texts, invalid
+from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
 from ottla.groupcoord.streams.internal_topics import TASKS_MAX
 from ottla.groupcoord.streams.tasks import Tasks, tasks_of
 from ottla.wire.errors import ErrorCode, KafkaError

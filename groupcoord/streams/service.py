@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.modern.descriptions import Descriptions
+from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.runtime.callers import WaitingCaller
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import Answered

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.groupcoord.consumer import mixed_assignor, range_assignor, uniform_assignor
-from ottla.groupcoord.modern.assignments import Assignment, count_of
-from ottla.groupcoord.modern.assignor import GroupSpec, Subscriber, in_kafkas_order
+from ottla.groupcoord.consumer.assignors import assign_mixed, assign_range, assign_uniform
+from ottla.groupcoord.modern.assignor import Assignment, GroupSpec, Subscriber, count_of, in_kafkas_order
 
 A, B, C = (name.encode() * 16 for name in "abc")
 
@@ -33,7 +32,7 @@ def kept(before: Mapping[str, Assignment], after: Mapping[str, Assignment]) -> i
 
 
 def test_range_gives_neighbours_and_the_first_members_one_more() -> None:
-    given = range_assignor.assign(spec({A: 7, B: 2}, dict.fromkeys("xyz", (A, B))))
+    given = assign_range(spec({A: 7, B: 2}, dict.fromkeys("xyz", (A, B))))
     assert given == {
         "x": {A: frozenset({0, 1, 2}), B: frozenset({0})},
         "y": {A: frozenset({3, 4}), B: frozenset({1})},
@@ -42,7 +41,7 @@ def test_range_gives_neighbours_and_the_first_members_one_more() -> None:
 
 
 def test_range_goes_by_the_readers_of_each_topic() -> None:
-    given = range_assignor.assign(spec({A: 4, B: 4}, {"x": (A,), "y": (A, B), "z": (B,)}))
+    given = assign_range(spec({A: 4, B: 4}, {"x": (A,), "y": (A, B), "z": (B,)}))
     assert given == {
         "x": {A: frozenset({0, 1})},
         "y": {A: frozenset({2, 3}), B: frozenset({0, 1})},
@@ -52,7 +51,7 @@ def test_range_goes_by_the_readers_of_each_topic() -> None:
 
 def test_range_puts_static_members_first() -> None:
     members = [Subscriber("a", None, frozenset({A})), Subscriber("z", "instance", frozenset({A}))]
-    given = range_assignor.assign(GroupSpec(members, {A: 1}, True))
+    given = assign_range(GroupSpec(members, {A: 1}, True))
     assert given == {"a": {}, "z": {A: frozenset({0})}}
 
 
@@ -61,18 +60,18 @@ def test_range_puts_static_members_first() -> None:
 
 def test_uniform_lets_members_keep_what_they_have_and_fills_up_the_others() -> None:
     before = {"x": {A: frozenset(range(6))}}
-    given = uniform_assignor.assign(spec({A: 6}, dict.fromkeys("xy", (A,)), before))
+    given = assign_uniform(spec({A: 6}, dict.fromkeys("xy", (A,)), before))
     assert given == {"x": {A: frozenset({0, 1, 2})}, "y": {A: frozenset({3, 4, 5})}}
 
 
 def test_uniform_lets_the_odd_partition_stay_where_it_is() -> None:
     before = {"x": {A: frozenset({0, 1})}, "y": {A: frozenset({2, 3, 4})}}
-    assert uniform_assignor.assign(spec({A: 5}, dict.fromkeys("xy", (A,)), before)) == before
+    assert assign_uniform(spec({A: 5}, dict.fromkeys("xy", (A,)), before)) == before
 
 
 @pytest.mark.parametrize("members", [{}, dict.fromkeys("xy", ())])
 def test_nobody_and_nothing_make_an_empty_assignment(members: Mapping[str, tuple[bytes, ...]]) -> None:
-    for assign in (uniform_assignor.assign, range_assignor.assign):
+    for assign in (assign_uniform, assign_range):
         assert not partitions(assign(spec({}, members)))
 
 
@@ -82,8 +81,8 @@ names = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_si
 
 @given(counts=topics, first=names, second=names)
 def test_uniform_is_even_complete_and_sticky(counts: dict[bytes, int], first: list[str], second: list[str]) -> None:
-    before = uniform_assignor.assign(spec(counts, dict.fromkeys(first, tuple(counts))))
-    after = uniform_assignor.assign(spec(counts, dict.fromkeys(second, tuple(counts)), before))
+    before = assign_uniform(spec(counts, dict.fromkeys(first, tuple(counts))))
+    after = assign_uniform(spec(counts, dict.fromkeys(second, tuple(counts)), before))
     everything = sorted((topic, each) for topic, count in counts.items() for each in range(count))
     for given_now in (before, after):
         assert partitions(given_now) == everything
@@ -94,7 +93,7 @@ def test_uniform_is_even_complete_and_sticky(counts: dict[bytes, int], first: li
     for member in set(first) & set(second):
         had = sum(len(found & before[member].get(topic, frozenset())) for topic, found in after[member].items())
         assert had >= min(count_of(before[member]), smallest)
-    again = uniform_assignor.assign(spec(counts, dict.fromkeys(second, tuple(counts)), after))
+    again = assign_uniform(spec(counts, dict.fromkeys(second, tuple(counts)), after))
     assert again == after, "nothing moves without a reason"
 
 
@@ -109,7 +108,7 @@ def test_a_partition_that_several_members_have_stays_with_one(
     """The leader of a classic group may have given it to all of them."""
     had = {each: {A: frozenset(number % count for number in numbers)} for each, numbers in before.items()}
     members = {each: (A, B) if is_mixed and each == "a" else (A,) for each in "abcd"}
-    given_now = uniform_assignor.assign(spec({A: count, B: 0}, members, had))
+    given_now = assign_uniform(spec({A: count, B: 0}, members, had))
     assert partitions(given_now) == [(A, each) for each in range(count)]
 
 
@@ -117,21 +116,21 @@ def test_a_partition_that_several_members_have_stays_with_one(
 
 
 def test_mixed_members_share_what_they_both_read() -> None:
-    given = mixed_assignor.assign(spec({A: 4, B: 4}, {"x": (A,), "y": (A, B)}))
+    given = assign_mixed(spec({A: 4, B: 4}, {"x": (A,), "y": (A, B)}))
     assert given == {"x": {A: frozenset({0, 1, 2, 3})}, "y": {B: frozenset({0, 1, 2, 3})}}
 
 
 def test_partitions_move_along_a_chain_of_members() -> None:
     members = {"x": (A,), "y": (A, B), "z": (B,)}
     before = {"x": {A: frozenset(range(6))}}
-    after = mixed_assignor.assign(spec({A: 6, B: 6}, members, before))
+    after = assign_mixed(spec({A: 6, B: 6}, members, before))
     assert [count_of(after[each]) for each in "xyz"] == [5, 4, 3], "the readers of each topic are even"
 
 
 def test_mixed_members_keep_what_they_have() -> None:
     members = {"x": (A,), "y": (A, B)}
     before = {"x": {A: frozenset({2, 3})}, "y": {A: frozenset({0, 1})}}
-    assert mixed_assignor.assign(spec({A: 4, B: 0}, members, before)) == before
+    assert assign_mixed(spec({A: 4, B: 0}, members, before)) == before
 
 
 readers = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.sets(st.sampled_from([A, B, C])), min_size=1)
@@ -142,7 +141,7 @@ readers = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.sets(s
 )
 def test_mixed_is_complete_balanced_and_stable(counts: dict[bytes, int], members: dict[str, set[bytes]]) -> None:
     asked = {each: tuple(found) for each, found in members.items()}
-    given_now = mixed_assignor.assign(spec(counts, asked))
+    given_now = assign_mixed(spec(counts, asked))
     read = set().union(*members.values())
     assert partitions(given_now) == sorted((topic, each) for topic in read for each in range(counts[topic]))
     sizes = {each: count_of(found) for each, found in given_now.items()}
@@ -151,7 +150,7 @@ def test_mixed_is_complete_balanced_and_stable(counts: dict[bytes, int], members
             for taker, reads in members.items():
                 if topic in reads:
                     assert sizes[giver] - sizes[taker] <= 1, "one more move would gain something"
-    assert mixed_assignor.assign(spec(counts, asked, given_now)) == given_now
+    assert assign_mixed(spec(counts, asked, given_now)) == given_now
 
 
 def test_members_come_in_the_order_of_javas_hash_map() -> None:

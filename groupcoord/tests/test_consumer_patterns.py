@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.consumer import patterns, rebalancing
-from ottla.groupcoord.consumer.pattern_refresh import REFRESH_INTERVAL_MIN_MS
-from ottla.groupcoord.consumer.patterns import resolve
+from ottla.groupcoord.consumer.patterns import REFRESH_INTERVAL_MIN_MS, resolve
 from ottla.groupcoord.modern import assignor
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,

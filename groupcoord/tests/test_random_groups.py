@@ -1,6 +1,7 @@
 """Groups under random clients: they come, crash, leave, change their minds and disconnect, the log refuses writes, the
 broker restarts. Whatever happens, a generation has one leader and one assignment, everybody who waits is answered, and
-once the trouble is over the group consists of exactly those who are alive."""
+once the trouble is over the group consists of exactly those who are alive.
+"""
 
 import random
 

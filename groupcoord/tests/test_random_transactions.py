@@ -1,5 +1,6 @@
 """Transactions under random producers: whatever they do, the state in force is the state that the log says, a transaction that
-was decided is never decided otherwise, and nobody works with an epoch that was given to somebody else."""
+was decided is never decided otherwise, and nobody works with an epoch that was given to somebody else.
+"""
 
 from __future__ import annotations
 
