@@ -222,7 +222,7 @@ async def offsets(root: Path) -> None:
             log.append_as_follower(memoryview(bytearray(b"".join(batches))), now_ms=NOW_MS)
         broker = SimpleNamespace(
             partition=lambda topic, index, log=log: SimpleNamespace(log=log),
-            surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
+            environment=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
         )
         topic = InternalTopicLog(
             cast(Any, broker),
@@ -293,7 +293,7 @@ async def groups(root: Path) -> None:
         cluster=SimpleNamespace(topic=lambda name: None),
         member=SimpleNamespace(is_fenced=False),
         now_ms=lambda: NOW_MS,
-        surroundings=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
+        environment=SimpleNamespace(run_in_thread=trio.to_thread.run_sync),
     )
     topic = InternalTopicLog(
         cast(Any, broker),

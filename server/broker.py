@@ -30,6 +30,7 @@ from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.groups_code import GROUPS_CODE, SHARE_STATE_CODE, TRANSACTIONS_CODE
 from ottla.server.duty import Duty
+from ottla.server.environment import Environment
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
@@ -37,7 +38,6 @@ from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.rules import cordoned_among
 from ottla.server.settings.workers_config import FOLDER
-from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ class Broker:
     """Everything a handler may need; one per process."""
 
     def __init__(
-        self, config: BrokerConfig, surroundings: Surroundings | None = None, readiness: Readiness | None = None
+        self, config: BrokerConfig, environment: Environment | None = None, readiness: Readiness | None = None
     ) -> None:
         self._nursery: trio.Nursery | None = None
         self._early: list[LatePart] = []
         self._workers_lock: DirectoryLock | None = None
-        self.surroundings = surroundings or Surroundings()
+        self.environment = environment or Environment()
         self.authorizer = self._authorizer(config)
         self.tokens = self._tokens(config)
         self.readiness = readiness
@@ -117,10 +117,10 @@ class Broker:
             [str(path) for path in config.log_dirs],
             node_id=config.node_id,
             config=config.replication,
-            storage=self.surroundings.storage,
-            descriptors=self.surroundings.descriptors,
-            clock_ms=self.surroundings.clock_ms,
-            run_in_thread=self.surroundings.run_in_thread,
+            storage=self.environment.storage,
+            descriptors=self.environment.descriptors,
+            clock_ms=self.environment.clock_ms,
+            run_in_thread=self.environment.run_in_thread,
             log_dirs_throttle=self.throttles.log_dirs,
         )
         self._cordon(config)
@@ -156,7 +156,7 @@ class Broker:
             return None
         from ottla.server.auth.authorizer import AclAuthorizer  # here, because most brokers have none
 
-        return AclAuthorizer(config.authorizer, lambda: self.surroundings.clock_ms() / 1000)
+        return AclAuthorizer(config.authorizer, lambda: self.environment.clock_ms() / 1000)
 
     def _tokens(self, config: BrokerConfig) -> DelegationTokens | None:
         if not config.tokens.secret_key:
@@ -195,7 +195,7 @@ class Broker:
             self.configs.groups.in_force,
             self._share_ports,
             kinds=kinds,
-            run_in_thread=self.surroundings.run_in_thread,
+            run_in_thread=self.environment.run_in_thread,
         )
         self.coordinators.take_up(GROUP_METADATA_TOPIC, self._started(coordinator))
         return coordinator
@@ -217,7 +217,7 @@ class Broker:
         from ottla.replication.partition.fetch_session import FetchSessionCache, random_session_id
 
         slots = self.configs.started_with.replication.max_incremental_fetch_session_cache_slots
-        return FetchSessionCache(slots, partial(random_session_id, self.surroundings.random_bytes))
+        return FetchSessionCache(slots, partial(random_session_id, self.environment.random_bytes))
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
@@ -271,7 +271,7 @@ class Broker:
         from ottla.server.telemetry.telemetry import Telemetry
 
         assert self.receiver is not None  # or nobody would be asked for metrics
-        return self._started(Telemetry(self.configs, self.receiver, self.surroundings.random_bytes, self.now_ms))
+        return self._started(Telemetry(self.configs, self.receiver, self.environment.random_bytes, self.now_ms))
 
     @property
     def begun_telemetry(self) -> Telemetry | None:
@@ -331,7 +331,7 @@ class Broker:
     def streams_topics(self) -> StreamsTopics:
         from ottla.server.cluster.streams_topics import StreamsTopics
 
-        return StreamsTopics(self.administration, self.surroundings.clock_ms)
+        return StreamsTopics(self.administration, self.environment.clock_ms)
 
     def _started(self, part: PartT) -> PartT:
         """Let a part work from now on, or with all others when the broker begins to run."""
@@ -382,7 +382,7 @@ class Broker:
         self.replicas.directories.cordon(map(str, cordoned_among(config.log_dirs, config.server.cordoned_log_dirs)))
 
     def now_ms(self) -> int:
-        return self.surroundings.clock_ms()
+        return self.environment.clock_ms()
 
     def partition(self, topic: str, index: int) -> Partition:
         """A partition that this broker holds; raises as Kafka answers for one that it does not."""
@@ -418,14 +418,14 @@ class Broker:
 
     async def _keep_out_workers(self) -> None:
         """Refuse to start where several workers run, or have left partitions behind; they look after that themselves."""
-        config, storage = self.configs.started_with, self.surroundings.storage or OsStorage()
+        config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
             from ottla.server.start.worker_folders import (
                 keep_out_workers,  # here, because most brokers were always alone
             )
 
             dirs = [str(each) for each in config.log_dirs]
-            self._workers_lock = await self.surroundings.run_in_thread(keep_out_workers, storage, dirs)
+            self._workers_lock = await self.environment.run_in_thread(keep_out_workers, storage, dirs)
 
     async def _add_user(self, user: FirstUser) -> None:
         """Give a credential to a user who has none for that mechanism."""
@@ -433,7 +433,7 @@ class Broker:
 
         entity, entities = user_entity(user.name), self.administration.settings.entities
         if user.mechanism not in entities.texts(entity):
-            credential = await self.surroundings.run_in_thread(user.credential)
+            credential = await self.environment.run_in_thread(user.credential)
             try:
                 await entities.alter(entity, lambda texts: {user.mechanism: credential, **texts})
             except KafkaError as error:

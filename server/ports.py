@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.coordinators import Coordinators
     from ottla.server.coordinators.transaction_questions import Verifier
+    from ottla.server.environment import Environment
     from ottla.server.gate.access import Authorizer
     from ottla.server.net.deadlines import Deadlines
     from ottla.server.net.long_answers import LongAnswers
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ottla.server.quotas.client_quotas import ClientQuotas
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.repository import ConfigRepository
-    from ottla.server.surroundings import Surroundings
     from ottla.server.telemetry.receiver import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
 
@@ -197,9 +197,9 @@ class HasTelemetry(Protocol):
         """Which clients are asked for which metrics. There has to be a receiver."""
 
 
-class HasSurroundings(Protocol):
+class HasEnvironment(Protocol):
     @property
-    def surroundings(self) -> Surroundings:
+    def environment(self) -> Environment:
         """Disks, clocks, threads."""
 
     def now_ms(self) -> int: ...

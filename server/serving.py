@@ -25,6 +25,7 @@ from ottla.replication.log.storage import ACCESS, OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.environment import Environment
 from ottla.server.gate.dispatch import client_routes, served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
@@ -35,7 +36,6 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.connection_rates import UNLIMITED
 from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_value
 from ottla.server.stop import Stop
-from ottla.server.surroundings import Surroundings
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _serve_bound(
     readiness = Readiness()
     try:
         storage = OsStorage(ACCESS[config.server.log_dirs_readable_by])
-        broker = Broker(config, Surroundings(storage=storage, descriptors=descriptors), readiness)
+        broker = Broker(config, Environment(storage=storage, descriptors=descriptors), readiness)
         # What a worker shares with others is no way to it alone.
         broker.register(bound[: len(config.listeners)])
         async with trio.open_nursery() as sessions:
@@ -161,7 +161,7 @@ def _listen(broker: Broker, bound: Bound, for_brokers: Calls, for_clients: Calls
     buffers = ReceiveBuffers(MemoryBudget.of(broker.config.server.queued_max_request_bytes))
     limits = ConnectionLimits(
         lambda: broker.config.server,
-        broker.surroundings.descriptors,
+        broker.environment.descriptors,
         broker.quotas,
         # Clients that open very many connections must not keep out the brokers, if these have a listener of their
         # own.

@@ -23,6 +23,7 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.environment import Environment
 from ottla.server.gate.dispatch import served_routes
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
@@ -30,7 +31,6 @@ from ottla.server.net.connection_limits import ConnectionLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener
 from ottla.server.settings.broker_config import load_config
-from ottla.server.surroundings import Surroundings
 from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import iter_batches
@@ -210,7 +210,7 @@ class SimBroker:
             self.is_serving = False
 
     async def _live(self) -> None:
-        broker = self.broker = Broker(load_config(self._settings), self._surroundings(), SimReadiness())  # type: ignore[arg-type]
+        broker = self.broker = Broker(load_config(self._settings), self._environment(), SimReadiness())  # type: ignore[arg-type]
         endpoint = BrokerEndpoint(self.node_id, f"broker-{self.node_id}", self.node_id)
         broker.member.register(BrokerRegistration(self.node_id, {LISTENER: endpoint}))
         async with trio.open_nursery() as sessions:
@@ -243,9 +243,9 @@ class SimBroker:
             nursery.start_soon(wait, self._stop_asked)
             nursery.start_soon(wait, broker.replicas.all_directories_failed)
 
-    def _surroundings(self) -> Surroundings:
+    def _environment(self) -> Environment:
         chance = self._setting.chance
-        return Surroundings(
+        return Environment(
             storage=self.disk,
             clock_ms=self.clock_ms,
             run_in_thread=thread_runner(chance),

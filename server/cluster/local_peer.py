@@ -10,14 +10,14 @@ from ottla.server.gate.dispatch import all_routes
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ottla.server.ports import HasSurroundings
+    from ottla.server.ports import HasEnvironment
     from ottla.wire.schema import Message
 
 
 class LocalPeer:
     """A `Peer` that calls the handlers."""
 
-    def __init__(self, broker: HasSurroundings, client_id: str) -> None:
+    def __init__(self, broker: HasEnvironment, client_id: str) -> None:
         self._broker = broker
         self._client_id = client_id
 

@@ -609,7 +609,7 @@ class ClusterMember:
 
     async def _load_coordinators(self, topics: Iterable[str]) -> None:
         if modules := self._broker.coordinators.not_loaded(topics):
-            await self._broker.surroundings.run_in_thread(self._broker.coordinators.load_code, modules)
+            await self._broker.environment.run_in_thread(self._broker.coordinators.load_code, modules)
 
     def _on_unclean_allowed(self, topics: Iterable[str] | None) -> None:
         if self.controller is not None:

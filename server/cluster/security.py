@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.server.ports import HasSettings, HasSurroundings
+from ottla.server.ports import HasEnvironment, HasSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.wire.errors import KafkaError
 
 
-class Port(HasSettings, HasSurroundings, Protocol):
+class Port(HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
     @property
@@ -84,7 +84,7 @@ class Security:
             is_controller=self._is_controller,
             has_readers=self._has_readers,
             clock_ms=self._broker.now_ms,
-            run_in_thread=self._broker.surroundings.run_in_thread,
+            run_in_thread=self._broker.environment.run_in_thread,
         )
 
     async def read_all(self) -> None:

@@ -11,7 +11,7 @@ from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
 from ottla.server.cluster.local_peer import LocalPeer
 from ottla.server.cluster.way_to_controller import WayToController
 from ottla.server.peers.speech import Speech
-from ottla.server.ports import HasCluster, HasReadiness, HasSettings, HasSurroundings
+from ottla.server.ports import HasCluster, HasEnvironment, HasReadiness, HasSettings
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.forwarding import Election, ForwardingManager
 
 
-class Port(HasCluster, HasReadiness, HasSettings, HasSurroundings, Protocol):
+class Port(HasCluster, HasReadiness, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
     @property
@@ -46,7 +46,7 @@ class WaysToMembers:
             encryption=None if broker.tls is None else broker.tls.get(listener),
             login=broker.config.peer_logins.get(listener),
         )
-        return broker.surroundings.make_peers(broker.readiness, speech)
+        return broker.environment.make_peers(broker.readiness, speech)
 
     def to(self, broker_id: int, *, purpose: str) -> Peer:
         """A new way to a broker. PeerUnavailable: the controller has not named such a broker."""

@@ -9,7 +9,7 @@ from ottla.groupcoord.transactions.producer import Producer
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
-from ottla.server.ports import HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier
+from ottla.server.ports import HasEnvironment, HasPartitions, HasSettings, HasTransactionVerifier
 from ottla.wire.answers import Worked
 from ottla.wire.errors import KafkaError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NO_SEQUENCE = -1  # the records are the coordinator's
 
 
-class Port(HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier, Protocol):
+class Port(HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
     """What is needed of the broker here."""
 
 

@@ -16,7 +16,7 @@ from ottla.replication.cluster.metadata_cache import (
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
-from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasCluster, HasEnvironment, HasMember, HasPartitions, HasReplicas, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ALL_REPLICAS = -1
 TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
-class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 
@@ -115,7 +115,7 @@ class InternalTopicLog:
         """Everything up to the end, about a megabyte at a time, read in a thread."""
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
-            await self._broker.surroundings.run_in_thread(self._load_codecs)
+            await self._broker.environment.run_in_thread(self._load_codecs)
             self._can_read = True
         found = self._broker.partition(self.topic, partition)
         log = found.log
@@ -135,7 +135,7 @@ class InternalTopicLog:
         if isinstance(region, bytes):
             return region
         try:
-            found: bytes = await self._broker.surroundings.run_in_thread(region.read)
+            found: bytes = await self._broker.environment.run_in_thread(region.read)
         except OSError as error:
             raise log.storage_error(error) from None
         # The file has less than its index says. A load of half of it would silently lose groups.

@@ -19,11 +19,11 @@ from ottla.server.ports import (
     HasAuthorizer,
     HasCluster,
     HasDeadlines,
+    HasEnvironment,
     HasMember,
     HasPartitions,
     HasReplicas,
     HasSettings,
-    HasSurroundings,
     HasThrottles,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -66,7 +66,7 @@ class Port(
     HasPartitions,
     HasReplicas,
     HasSettings,
-    HasSurroundings,
+    HasEnvironment,
     HasThrottles,
     Protocol,
 ):
@@ -95,7 +95,7 @@ class PartitionReader(KeepsFewFilesOpen):
     )
 
     def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any]) -> None:
-        super().__init__(broker.surroundings.descriptors)
+        super().__init__(broker.environment.descriptors)
         self.broker = broker
         self.version = version = context.api_version
         self.listener_name = context.listener_name

@@ -35,7 +35,7 @@ from ottla.server.net.large_requests import (
 )
 from ottla.server.net.sliced_work import QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.ports import HasAuthorizer, HasMember, HasQuotas, HasSurroundings
+from ottla.server.ports import HasAuthorizer, HasEnvironment, HasMember, HasQuotas
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
     decode_request_header,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _head = struct.Struct(">hh").unpack_from  # api key, api version
 
 
-class Port(HasAuthorizer, HasMember, HasQuotas, HasSurroundings, Protocol):
+class Port(HasAuthorizer, HasMember, HasQuotas, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 
@@ -85,7 +85,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext[Port]) -> E
 
 
 def _client(request: EnvelopeRequest, context: RequestContext[Port]) -> RequestContext[Port]:
-    """The client's surroundings, as they are at the broker that it has asked."""
+    """The client's context, as it is at the broker that it has asked."""
     try:
         principal = decode_principal(request.request_principal or b"")
     except ProtocolViolation:

@@ -195,7 +195,7 @@ class Asking:
     def answer(self) -> Given[ShareFetchResponse]:
         """The answer, now or when there are records and all acknowledgements are stored."""
         settings = self._groups.settings_of(self._key.group_id)
-        reader = ShareReader(self._broker.surroundings.descriptors, is_committed_only=settings.reads_committed)
+        reader = ShareReader(self._broker.environment.descriptors, is_committed_only=settings.reads_committed)
         limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
         is_stale = partial(_is_stale, self._begun, self._session, self._request.share_session_epoch)
         self._fetching = fetching = ShareFetching(

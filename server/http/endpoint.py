@@ -50,7 +50,7 @@ async def serve_http(broker: Broker, sock: socket.socket, stop: Stop, more: Sequ
 
 async def _serve(broker: Broker, sock: socket.socket, stop: Stop, more: Sequence[Add]) -> None:
     routes, pace, lag = Routes(), Pace(), LoopLag()
-    server = HttpServer(routes, _guard(broker), broker.surroundings.descriptors, pace)
+    server = HttpServer(routes, _guard(broker), broker.environment.descriptors, pace)
     works = [add(routes, broker, lag, pace) for add in more]
     add_health(routes, broker, stop)
     Metrics(broker, stop, pace, lag, server).add_to(routes)

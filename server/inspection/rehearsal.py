@@ -14,9 +14,9 @@ from ottla.replication.log.storage import Storage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.environment import Environment
 from ottla.server.inspection.overlay import Change, OverlayStorage
 from ottla.server.settings.broker_config import BrokerConfig
-from ottla.server.surroundings import Surroundings
 from ottla.wire.settings import InvalidSetting
 
 SAID_MAX = 1_000
@@ -63,7 +63,7 @@ def rehearse(config: BrokerConfig, storage: OverlayStorage) -> Rehearsal:
 
 async def open_broker(config: BrokerConfig, storage: Storage) -> list[LoadedRange]:
     """The logs of a broker that is opened on a storage, whose decisions are kept there, and which is left as it is then."""
-    broker = Broker(config, Surroundings(storage=storage))
+    broker = Broker(config, Environment(storage=storage))
     async with trio.open_nursery() as sessions:
         await broker.open(sessions)
         await broker.member.keep()

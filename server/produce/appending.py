@@ -34,10 +34,10 @@ from ottla.server.ports import (
     HasAuthorizer,
     HasCluster,
     HasDeadlines,
+    HasEnvironment,
     HasPartitions,
     HasReplicas,
     HasSettings,
-    HasSurroundings,
     HasTransactionVerifier,
 )
 from ottla.server.produce.leader_hints import current_leader, endpoints
@@ -105,7 +105,7 @@ class Port(
     HasPartitions,
     HasReplicas,
     HasSettings,
-    HasSurroundings,
+    HasEnvironment,
     HasTransactionVerifier,
     Protocol,
 ):

@@ -26,11 +26,11 @@ from ottla.replication.log.validator import AppendOrigin
 from ottla.server.ports import (
     HasAuthorizer,
     HasDeadlines,
+    HasEnvironment,
     HasGroups,
     HasPartitions,
     HasReplicas,
     HasSettings,
-    HasSurroundings,
 )
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -58,7 +58,7 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 

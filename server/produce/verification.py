@@ -28,9 +28,9 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.ports import (
     HasAuthorizer,
     HasCluster,
+    HasEnvironment,
     HasPartitions,
     HasSettings,
-    HasSurroundings,
     HasTransactionVerifier,
 )
 from ottla.server.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
@@ -55,7 +55,7 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(HasAuthorizer, HasCluster, HasPartitions, HasSettings, HasSurroundings, HasTransactionVerifier, Protocol):
+class Port(HasAuthorizer, HasCluster, HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
     """What is needed of the broker here."""
 
 

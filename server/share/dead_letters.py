@@ -31,7 +31,7 @@ from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.replication.reminders import Reminders
-from ottla.server.ports import HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasCluster, HasEnvironment, HasMember, HasPartitions, HasReplicas, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -68,7 +68,7 @@ RETRIABLE = (
 _threads = trio.CapacityLimiter(2)
 
 
-class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 

@@ -9,7 +9,7 @@ from ottla.groupcoord.share.partition.sessions import SessionKey, TopicPartition
 from ottla.server.fetch.rights import FetchRights
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.ports import HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasAuthorizer, HasCluster, HasEnvironment, HasReplicas, HasSettings
 from ottla.wire.answers import PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -30,7 +30,7 @@ class HasShareGroups(Protocol):
         """Share groups, as far as this broker leads their partitions."""
 
 
-class Port(HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasShareGroups, HasSurroundings, Protocol):
+class Port(HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasShareGroups, HasEnvironment, Protocol):
     """What is needed of the broker to serve share groups."""
 
 

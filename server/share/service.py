@@ -17,7 +17,7 @@ from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
 from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.groupcoord.share.partition.sessions import ShareSession, ShareSessions
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.ports import HasDeadlines, HasPartitions, HasReplicas, HasSurroundings
+from ottla.server.ports import HasDeadlines, HasEnvironment, HasPartitions, HasReplicas
 from ottla.server.share.dead_letters import DeadLetterQueues
 from ottla.server.share.leader_share import LeaderShare
 from ottla.server.share.routed_persister import Port as PersisterPort
@@ -37,7 +37,7 @@ SHARES_AT_ONCE = 100
 DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191)
 
 
-class Port(PersisterPort, HasDeadlines, HasPartitions, HasReplicas, HasSurroundings, Protocol):
+class Port(PersisterPort, HasDeadlines, HasPartitions, HasReplicas, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 

@@ -16,7 +16,7 @@ from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.cluster.administration import random_topic_id
 from ottla.server.cluster.log_dir_identities import check_journal
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 
-class Port(HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 
@@ -37,16 +37,16 @@ class OwnTree:
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker
-        surroundings = broker.surroundings
+        environment = broker.environment
         self.coordination = EmbeddedCoordination(
-            Path(broker.config.log_dirs[0]), run_in_thread=surroundings.run_in_thread, storage=surroundings.storage
+            Path(broker.config.log_dirs[0]), run_in_thread=environment.run_in_thread, storage=environment.storage
         )
 
     async def open_session(self) -> Session:
         """Raises LogDirectoryProblem."""
         broker = self._broker
         # Before the journal is opened: that would begin a new one where the old one is missing.
-        await broker.surroundings.run_in_thread(
+        await broker.environment.run_in_thread(
             check_journal, broker.replicas.directories.all, broker.configs.started_with.accepted_log_dirs
         )
         self.coordination.is_patient = False
@@ -92,7 +92,7 @@ class OwnTree:
 
 async def take_over(broker: Port, tree: Coordination) -> None:
     """Fill a new tree from what Apache Kafka left in the log directories, if it did. Raises LogDirectoryProblem."""
-    replicas, run_in_thread = broker.replicas, broker.surroundings.run_in_thread
+    replicas, run_in_thread = broker.replicas, broker.environment.run_in_thread
     found = await run_in_thread(replicas.directories.found_partitions)
     if found:
         for directory in replicas.log_directories:

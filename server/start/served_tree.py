@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.server.coordination.served import ServedCoordination
-from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
 from ottla.server.start.zookeeper_tree import PATIENCE_SHARE, hosted_on_disk
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOVED_SUFFIX = ".moved-to-served-tree"
 
 
-class Port(HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 

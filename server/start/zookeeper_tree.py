@@ -8,7 +8,7 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
-from ottla.server.ports import HasReplicas, HasSettings, HasSurroundings
+from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 from ottla.server.settings.kept_passwords import KeptPasswords
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
 from ottla.wire.errors import KafkaError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 
 
-class Port(HasReplicas, HasSettings, HasSurroundings, Protocol):
+class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
     """What is needed of the broker here."""
 
 
@@ -37,7 +37,7 @@ class ZooKeeperTree:
         self.patience_s = config.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
 
     async def open_session(self) -> Session:
-        return self._broker.surroundings.open_session(self._config)
+        return self._broker.environment.open_session(self._config)
 
     async def fill(self, tree: Coordination) -> None:
         """Bring what this broker had while it was alone."""
@@ -68,7 +68,7 @@ class ZooKeeperTree:
 
 async def hosted_on_disk(broker: Port) -> list[HostedPartition]:
     """Every partition in the log directories, with its topic's settings."""
-    found = await broker.surroundings.run_in_thread(broker.replicas.directories.found_partitions)
+    found = await broker.environment.run_in_thread(broker.replicas.directories.found_partitions)
     return [
         HostedPartition(
             each.parsed.topic,

@@ -13,9 +13,9 @@ from ottla.replication.config import LogConfig
 from ottla.replication.log.storage import Storage
 from ottla.server.broker import Broker
 from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.environment import Environment
 from ottla.server.gate.context import RequestContext
 from ottla.server.settings.broker_config import load_config
-from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import bare
 
 LISTENER = "PLAINTEXT"
@@ -34,7 +34,7 @@ class AdministeredBroker(Broker):
         self, directory: Path, settings: Mapping[str, str] | None, storage: Storage | None, rack: str | None
     ) -> None:
         config = load_config({"node.id": "1", "log.dirs": str(directory), **(settings or {})})
-        super().__init__(config, Surroundings(run_in_thread=at_once, storage=storage))
+        super().__init__(config, Environment(run_in_thread=at_once, storage=storage))
         endpoint = BrokerEndpoint(1, "host-1", 9092, rack)
         self.member.register(BrokerRegistration(1, {LISTENER: endpoint}, rack))
         self.deleted: list[str] = []

@@ -24,12 +24,12 @@ from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
+from ottla.server.environment import Environment
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.share_acknowledge import share_acknowledge
 from ottla.server.handlers.share_fetch import share_fetch
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.share.service import ShareGroups
-from ottla.server.surroundings import Surroundings
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import read_share_group_state as reading
@@ -172,7 +172,7 @@ class Market:
         self.member = SimpleNamespace(features=SimpleNamespace(level=lambda name: self.share_version))
         self.share_version = 2
         self.deadlines = Deadlines()
-        self.surroundings = Surroundings(descriptors=Descriptors(1000))
+        self.environment = Environment(descriptors=Descriptors(1000))
         self.coordinator = Coordinator()
         self.share_groups = ShareGroups(cast(Any, self), self.coordinator)
         self.partitions = [self.led(index) for index in range(partitions)]

@@ -168,7 +168,7 @@ async def test_a_cold_answer_keeps_no_file_open_after_it_has_gone() -> None:
     session_id = (await archive.ask({0: 0, 1: 0}, (0, 0))).session_id
     archive.memory.evict()
     answer = await archive.ask({0: 1000, 1: 1000}, (session_id, 1))
-    regions = archive.surroundings.descriptors.regions
+    regions = archive.environment.descriptors.regions
     assert all(each.records for each in told(answer).values()) and len(regions) == 2
     del answer
     assert not regions

@@ -10,11 +10,11 @@ import trio
 from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.tests.logs import TOPIC_ID, batch
+from ottla.server.environment import Environment
 from ottla.server.fetch.fetched_files import BYTES_WITHOUT_FILES
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
-from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_follower_fetch import VERSION, Leader, told
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
@@ -27,7 +27,7 @@ class Shop(Leader):
     def __init__(self, value: bytes = b"value") -> None:
         super().__init__(PARTITIONS)
         self.budget = Descriptors(LIMIT_MIN)
-        self.surroundings = Surroundings(descriptors=self.budget)
+        self.environment = Environment(descriptors=self.budget)
         self.is_in_cluster = False
         for partition in self.partitions:
             for _ in range(2):

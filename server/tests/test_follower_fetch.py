@@ -21,13 +21,13 @@ from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, new_log
 from ottla.replication.partition.fetch_session import FetchSessionCache
 from ottla.replication.partition.partition import Partition
+from ottla.server.environment import Environment
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.send_buffers import REPLICA_SEND_BUFFER_BYTES, UNCHANGED, widen_for_replica
 from ottla.server.settings.broker_config import ServerConfig
-from ottla.server.surroundings import Surroundings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
     FetchPartition,
@@ -71,7 +71,7 @@ class Leader:
         self.socket: Any = None  # of the connection that asks
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
         self.deadlines = Deadlines()
-        self.surroundings = Surroundings()
+        self.environment = Environment()
         self.time_ms = NOW_MS
         self.rate = 1 << 62
         self.throttled: tuple[str, ...] = ()

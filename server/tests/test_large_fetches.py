@@ -11,11 +11,11 @@ import trio.testing
 from ottla.replication.log.tests.logs import batch, batches_of, contents, idempotent, marker
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.environment import Environment
 from ottla.server.fetch import answering, old_fetches, partition_reader, reading
 from ottla.server.fetch.reading import Reading
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.handlers import fetch as fetch_handler
-from ottla.server.surroundings import Surroundings
 from ottla.server.tests.test_fetched_regions import PARTITIONS, Shop
 from ottla.server.tests.test_follower_fetch import told
 from ottla.wire.control_batches import ControlType
@@ -39,7 +39,7 @@ def append(shop: Shop, index: int) -> None:
 async def test_a_change_of_one_partition_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred appends would look at ten thousand partitions each, for every fetch that waits."""
     shop = Shop()
-    shop.surroundings = Surroundings()
+    shop.environment = Environment()
     size = len(batch(1))
     waiting = shop.consume(min_bytes=2 * PARTITIONS * size + 5 * size)
     assert isinstance(waiting, WaitingFetch)

@@ -27,6 +27,7 @@ from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempote
 from ottla.replication.partition.commit_waits import CommitWaits
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
 from ottla.replication.partition.refused_sequences import PATIENCE_S, RefusedSequences
+from ottla.server.environment import Environment
 from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.net import inbox
@@ -39,7 +40,6 @@ from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.surroundings import Surroundings
 from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
@@ -74,7 +74,7 @@ class Leader:
             commit_waits=CommitWaits(), refused_sequences=RefusedSequences(), partition=self.partition
         )
         self.deadlines = Deadlines()
-        self.surroundings = Surroundings()
+        self.environment = Environment()
         self.partitions = [self._led(index) for index in range(PARTITIONS)]
         self.fences = 0  # how often it is fenced when it is asked for a partition
 

@@ -52,7 +52,7 @@ class Metrics:
 
     def _text(self, exposition: Exposition, found: Figures) -> Iterator[str]:
         broker = self._broker
-        descriptors, listeners = broker.surroundings.descriptors, broker.listeners
+        descriptors, listeners = broker.environment.descriptors, broker.listeners
         worked = "Seconds of processor time that scrapes have taken."
         return chain(
             member(broker, self._stop, exposition),

@@ -1,4 +1,4 @@
-"""What a broker touches of the world: disks, clocks, threads, other brokers, ZooKeeper. A simulation brings its own."""
+"""The environment of a broker: disks, clocks, threads, other brokers, ZooKeeper. A simulation brings its own."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
 
 
 @light_dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """See the module's docstring. `storage` None: the disks of this machine."""
+class Environment:
+    """What a broker touches of the world. `storage` None: the disks of this machine."""
 
     storage: Storage | None = None
     descriptors: Descriptors = field(default_factory=Descriptors)
