@@ -29,12 +29,12 @@ from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.coordinators.groups_code import GROUPS_CODE, SHARE_STATE_CODE, TRANSACTIONS_CODE
-from ottla.server.duty import Duty
 from ottla.server.environment import Environment
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.serving_state import ServingState
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.rules import cordoned_among
 from ottla.server.settings.workers_config import FOLDER
@@ -103,7 +103,7 @@ class Broker:
         self.tls = self._tls(config)
         self.cluster = MetadataCache(controller_id=config.node_id)
         self.listeners: list[Listener] = []
-        self.duty = Duty()
+        self.serving_state = ServingState()
         self.http_address: tuple[str, int] | None = None
         self.receiver: Receiver | None = None
         self.http_token = ""

@@ -4,7 +4,7 @@ Start: bind the listeners (a taken port ends the start before anything is touche
 settings, and load the logs, recovering what a crash left: as `Alone` or as a `ClusterMember` -> coordinators -> accept
 connections -> join the cluster. Nobody is answered before everything is there.
 
-Stop (`stop.py`): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush and
+Stop (`serving_state.py`): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush and
 close the logs, leave the clean-shutdown mark, let go of the directories, and of the session. Each wait on the way has a
 limit, and `at_once` ends the hand-over.
 """
@@ -34,8 +34,8 @@ from ottla.server.net.listener import Encryption, Listener, bind
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.connection_rates import UNLIMITED
+from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_value
-from ottla.server.stop import Stop
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def _serve_until_asked(
             for_brokers, for_clients = calls_of(broker)
             _listen(broker, bound, for_brokers, for_clients, nursery)
             before_serving()
-            async with broker.duty.until_left():
+            async with broker.serving_state.until_left():
                 nursery.start_soon(_open_when_told, broker, [for_brokers, for_clients])
                 failure = await _stopped(broker, stop, on_ready)
                 # Requests are still answered while others take over. Another signal ends the wait.
@@ -221,7 +221,7 @@ async def _open_when_told(broker: Broker, calls: Sequence[Calls]) -> None:
     await broker.member.until_started()
     for each in calls:
         each.opened.set()
-    broker.duty.begin()
+    broker.serving_state.begin()
 
 
 async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None]) -> str:

@@ -21,8 +21,8 @@ from ottla.server.console.settings_view import SettingsView
 from ottla.server.console.transactions_view import TransactionsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
 from ottla.server.coordinators.groups_code import load_groups
-from ottla.server.duty import OffDuty
 from ottla.server.http.messages import JSON, Refused, Request, Response
+from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "settings": SettingsView(broker, pace).settings,
     }
     for name, handler in reads.items():
-        routes.get(f"/api/{name}", _answered(_on_duty(broker, handler)), check=access.check)
+        routes.get(f"/api/{name}", _answered(_while_serving(broker, handler)), check=access.check)
     if access.may_write:
         writing = Writing(broker)
         changes: dict[str, Asked] = {"produce": writing.produce, "alter": writing.alter, "load": learning.change}
         for name, handler in changes.items():
-            answer = _answered(_on_duty(broker, handler))
+            answer = _answered(_while_serving(broker, handler))
             routes.post(f"/api/{name}", answer, body_bytes_max=BODY_BYTES_MAX, check=access.check)
     return partial(_work, learning, tail)
 
@@ -86,12 +86,12 @@ async def _work(learning: Learning, tail: LogTail) -> None:
         nursery.start_soon(tail.run)
 
 
-def _on_duty(broker: Broker, handler: Asked) -> Asked:
+def _while_serving(broker: Broker, handler: Asked) -> Asked:
     async def answer(request: Request) -> Any:
         try:
-            with broker.duty.work():
+            with broker.serving_state.work():
                 return await handler(request)
-        except OffDuty:
+        except NotServing:
             raise Refused(503, "The broker does not serve yet, or not any more.") from None
 
     return answer

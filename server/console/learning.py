@@ -21,8 +21,8 @@ from ottla.server.console import questions
 from ottla.server.console.learning_reader import Reader
 from ottla.server.console.partitioning import partition_of_key
 from ottla.server.console.writing import produced
-from ottla.server.duty import OffDuty
 from ottla.server.http.messages import Refused
+from ottla.server.serving_state import NotServing
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import Record
 
@@ -60,9 +60,9 @@ class Learning:
             await self._started.wait()
             self._problem = ""
             try:
-                with self._broker.duty.work():
+                with self._broker.serving_state.work():
                     await self._load()
-            except OffDuty:
+            except NotServing:
                 self._problem = "The broker stops."
             except (Refused, KafkaError) as error:
                 self._problem = str(error)

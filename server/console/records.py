@@ -20,9 +20,9 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.server.console import questions
 from ottla.server.console.batches import Page
-from ottla.server.duty import OffDuty
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
+from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import RECORDS_OFFSET, read_header
 from ottla.wire.threads import paced
@@ -197,7 +197,7 @@ class Records:
             while True:
                 for index, position in list(positions.items()):
                     if self._broker.partition(topic, index).high_watermark > position:
-                        with self._broker.duty.work():
+                        with self._broker.serving_state.work():
                             news = await self._news(topic, index, positions)
                         yield news
                         last_sign = trio.current_time()
@@ -205,7 +205,7 @@ class Records:
                     yield b":\n\n"
                     last_sign = trio.current_time()
                 await trio.sleep(LIVE_PERIOD_S)
-        except OffDuty:
+        except NotServing:
             yield b"data: " + _encoded({"ended": "the broker stops"}) + b"\n\n"
         except (Refused, KafkaError) as error:
             yield b"data: " + _encoded({"ended": str(error)}) + b"\n\n"

@@ -20,7 +20,7 @@ from ottla.server.http.server import HttpServer
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.stop import Stop
+    from ottla.server.serving_state import Stop
 
 logger = logging.getLogger("ottla.http")
 

@@ -16,16 +16,15 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.member import ClusterMember
-    from ottla.server.duty import Duty
     from ottla.server.http.routes import Routes
     from ottla.server.net.listener import Listener
-    from ottla.server.stop import Stop
+    from ottla.server.serving_state import ServingState, Stop
 
     class Port(Protocol):
         """What is needed of the broker here."""
 
         cluster: MetadataCache
-        duty: Duty
+        serving_state: ServingState
         listeners: list[Listener]
         member: ClusterMember
         replicas: ReplicaManager
@@ -58,7 +57,9 @@ def readiness_of(broker: Port, stop: Stop) -> Mapping[str, str]:
     """The same."""
     member = broker.member
     is_open = (
-        broker.duty.is_on and bool(broker.listeners) and all(each.calls.opened.is_set() for each in broker.listeners)
+        broker.serving_state.is_on
+        and bool(broker.listeners)
+        and all(each.calls.opened.is_set() for each in broker.listeners)
     )
     is_registered = broker.node_id in broker.cluster.brokers and not member.is_fenced
     return {

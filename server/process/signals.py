@@ -20,7 +20,7 @@ from typing import Final
 
 import trio
 
-from ottla.server.stop import Stop
+from ottla.server.serving_state import Stop
 
 logger = logging.getLogger("ottla.broker")
 

@@ -16,8 +16,8 @@ import trio
 from ottla.server.broker import Broker
 from ottla.server.http.health import readiness_of
 from ottla.server.serving import StartupError, serve
+from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.stop import Stop
 
 FAR_S = 60.0
 

@@ -31,7 +31,7 @@ from ottla.server.http.metrics.requests import RecentTimes, requests
 from ottla.server.http.metrics.scrape import PIECE_BYTES, Metrics
 from ottla.server.http.metrics.topics import topics
 from ottla.server.http.pace import Pace
-from ottla.server.stop import Stop
+from ottla.server.serving_state import Stop
 from ottla.server.tests.test_http_health import config_for, get, running
 from ottla.server.tests.test_serving import HEARTBEAT_V0
 from ottla.wire.errors import ErrorCode

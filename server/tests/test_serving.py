@@ -12,8 +12,8 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.serving import StartupError, bind_all, serve
+from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import BrokerConfig, load_config
-from ottla.server.stop import Stop
 
 HEARTBEAT_V0 = bytes.fromhex("0000001c 000c 0000 0000000b 0001 63 0001 67 00000001 0008") + b"memberid"
 

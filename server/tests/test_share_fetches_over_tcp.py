@@ -15,8 +15,8 @@ from ottla.replication.log.tests.logs import batch
 from ottla.server.broker import Broker
 from ottla.server.gate.dispatch import response_class_of
 from ottla.server.serving import serve
+from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import load_config
-from ottla.server.stop import Stop
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import (
     RequestHeader,

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import MetadataCache, PartitionState
     from ottla.server.cluster.member import ClusterMember
     from ottla.server.net.listener import Listener
+    from ottla.server.serving_state import Stop
     from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.stop import Stop
 
     class Port(Protocol):
         """What is needed of the broker here."""

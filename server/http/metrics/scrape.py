@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.http.pace import Pace
     from ottla.server.http.routes import Routes
     from ottla.server.http.server import HttpServer
-    from ottla.server.stop import Stop
+    from ottla.server.serving_state import Stop
 
 PIECE_BYTES = 256 * 1024
 """A turn with all that belongs to it costs 0.3 ms. So it had better give more than the 64 KiB that are sent at a time."""

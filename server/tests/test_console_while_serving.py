@@ -10,7 +10,7 @@ import trio.testing
 
 from ottla.server.broker import Broker
 from ottla.server.console import learning
-from ottla.server.duty import Duty, OffDuty
+from ottla.server.serving_state import NotServing, ServingState
 from ottla.server.tests.console_asking import ask, make_topic, running
 
 TOKEN = "a-token-of-an-operator"
@@ -103,31 +103,31 @@ async def test_nothing_is_asked_of_a_broker_that_loads_its_logs(
     assert set(seen.values()) == {503}
 
 
-async def test_work_is_cancelled_when_the_duty_ends_which_waits_for_it() -> None:
-    duty, told = Duty(), []
+async def test_work_is_cancelled_when_serving_ends_which_waits_for_it() -> None:
+    state, told = ServingState(), []
 
     async def work() -> None:
         try:
-            with duty.work():
+            with state.work():
                 try:
                     await trio.sleep_forever()
                 finally:
                     with trio.CancelScope(shield=True):
                         await trio.lowlevel.checkpoint()
                     told.append("ended")
-        except OffDuty:
-            told.append("off duty")
+        except NotServing:
+            told.append("not serving")
 
     async with trio.open_nursery() as nursery:
-        async with duty.until_left():
-            with pytest.raises(OffDuty), duty.work():
+        async with state.until_left():
+            with pytest.raises(NotServing), state.work():
                 raise AssertionError
-            duty.begin()
+            state.begin()
             nursery.start_soon(work)
             nursery.start_soon(work)
             await trio.testing.wait_all_tasks_blocked()
         assert told.count("ended") == 2
-    assert told.count("off duty") == 2
-    duty.begin()  # too late
-    with pytest.raises(OffDuty), duty.work():
+    assert told.count("not serving") == 2
+    state.begin()  # too late
+    with pytest.raises(NotServing), state.work():
         raise AssertionError

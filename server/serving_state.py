@@ -1,0 +1,88 @@
+"""Whether a broker serves, and how it is asked to stop.
+
+Connections of clients end with the broker's nursery. What works for others outside of it, such as the HTTP endpoint, which is there
+before and after, asks the serving state: it works neither before clients are served, nor after a log is closed.
+
+    not begun --begin--> serving --the end of `until_left`--> over     work under way is cancelled, and waited for
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import trio
+
+
+class NotServing(Exception):
+    """The broker does not serve yet, or not any more."""
+
+
+class ServingState:
+    """Lets work happen only while the broker serves."""
+
+    def __init__(self) -> None:
+        self.is_on = self._is_over = False
+        self._under_way: set[trio.CancelScope] = set()
+        self._all_ended = trio.Event()
+
+    def begin(self) -> None:
+        """Clients are served from now on, unless it is over already."""
+        self.is_on = not self._is_over
+
+    @asynccontextmanager
+    async def until_left(self) -> AsyncIterator[None]:
+        """The broker serves no longer than this block, which waits for all work. It may begin to in it."""
+        try:
+            yield
+        finally:
+            self.is_on, self._is_over = False, True
+            for scope in self._under_way:
+                scope.cancel()
+            # Also if all is cancelled: the logs are closed next. A thread takes its time, and its work goes on a little.
+            with trio.CancelScope(shield=True):
+                if self._under_way:
+                    await self._all_ended.wait()
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Do work that needs the broker to serve. Raises NotServing instead of it, or after it was cancelled."""
+        if not self.is_on:
+            raise NotServing
+        scope = trio.CancelScope()
+        self._under_way.add(scope)
+        try:
+            with scope:
+                yield
+        finally:
+            self._under_way.discard(scope)
+            if not self._under_way and not self.is_on:
+                self._all_ended.set()
+        if scope.cancelled_caught:
+            raise NotServing
+
+
+class Stop:
+    """A request to stop. `asked`: hand over and stop. `at_once`: stop without handing over; the logs are flushed all the same."""
+
+    def __init__(self) -> None:
+        self.asked = trio.Event()
+        self.at_once = trio.Event()
+        self.hands_over = True
+        """Whether somebody is left to hand over to: not if all brokers stop together."""
+
+    async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do some work, cancelled when `event` happens; answers whether it was done."""
+        is_done = False
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            await work()
+            # Not reached when `event` has cancelled the work.
+            is_done = True
+            nursery.cancel_scope.cancel()
+        return is_done
