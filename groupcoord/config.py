@@ -1,10 +1,11 @@
 """The settings of the coordinators of groups, transactions and share partitions, by Kafka's names."""
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import INT_MAX, LIST, LONG, SHORT, setting
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamsGroupConfig:
     """Streams groups."""
 
@@ -35,7 +36,7 @@ class StreamsGroupConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
     """Classic groups and the topic that keeps committed offsets; what groups of the newer kinds need is in the bases."""
 
@@ -100,7 +101,7 @@ class GroupConfig(StreamsGroupConfig):
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupBoundsConfig:
     """Defaults and bounds of the settings that groups may have of their own; `group_settings.py` puts them in force."""
 
@@ -199,7 +200,7 @@ class GroupBoundsConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SharePartitionConfig:
     """Share groups at the leaders of partitions. A group may have settings of its own for all but the sessions."""
 
@@ -215,7 +216,7 @@ class SharePartitionConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DeadLetterConfig:
     """The dead-letter queues of share groups."""
 
@@ -227,7 +228,7 @@ class DeadLetterConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TransactionConfig:
     """Transactions and the topic that keeps their state."""
 
@@ -260,7 +261,7 @@ class TransactionConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ShareCoordinatorConfig:
     """The state of share partitions and the topic that keeps it."""
 

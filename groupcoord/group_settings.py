@@ -13,10 +13,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     LONG,
     STRING,
@@ -83,7 +82,7 @@ def _own(default: Any, doc: str, **details: Any) -> Any:
     return setting(default, doc=doc, **details)
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupSettings:
     """Every setting of one group that is in force: its own, else the broker's."""
 

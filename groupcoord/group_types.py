@@ -8,6 +8,7 @@ when they first need it (`Shard`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 
@@ -16,10 +17,9 @@ from ottla.groupcoord.offsets.part import OFFSETS
 from ottla.groupcoord.part import PartKind
 from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.runtime.ports import NotLoaded
-from ottla.wire.light_dataclass import light_dataclass
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class LateKind:
     """A kind of groups whose code is loaded late: the folder of that name in groupcoord/, whose part is `KIND`."""
 

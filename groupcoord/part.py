@@ -18,7 +18,7 @@ registers them in `commits`, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
@@ -29,7 +29,6 @@ from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.records import RecordFormat
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.timers import TimerKey
-from ottla.wire.light_dataclass import light_dataclass
 
 Handler = Callable[[Any, Caller], None]
 Read = Callable[[Any], Any]
@@ -37,7 +36,7 @@ Replay = Callable[[Any, int, int], None]
 """Takes over a record of the log: the record, its offset, and the id of the producer whose transaction it is part of, or -1."""
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class Host:
     """What the parts of one shard share."""
 
@@ -80,7 +79,7 @@ class Part:
         """A transaction has ended."""
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class PartKind:
     """What is known of a part before there is a shard."""
 

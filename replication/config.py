@@ -6,10 +6,9 @@ synonyms, in that order of precedence. `ReplicationConfig` holds what concerns a
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     DOUBLE_MAX,
     INT,
@@ -49,7 +48,7 @@ def _throttled_replicas(name: str) -> Any:
     return setting((), kind=LIST, check=check, doc=doc)
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LogConfig:
     """One topic's settings, defaults filled in."""
 
@@ -311,7 +310,7 @@ class LogConfig:
             raise InvalidSetting("remote.storage.enable", True, "disabled", message=message)
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplicationConfig:
     """What the replica manager and the controller need to know, for all partitions."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ottla.replication.clock import system_clock_ms
 from ottla.replication.log.descriptors import Descriptors
-from ottla.wire.light_dataclass import light_dataclass
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peers
@@ -51,7 +50,7 @@ def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """What a broker touches of the world. `storage` None: the disks of this machine."""
 

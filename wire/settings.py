@@ -1,6 +1,6 @@
 """How a setting is declared, read from text and written back: Kafka's types, ranges and error sentences.
 
-A configuration is a frozen `light_dataclass` whose field names are Kafka's setting names with '.' written as '_'. Each field is
+A configuration is a frozen dataclass whose field names are Kafka's setting names with '.' written as '_'. Each field is
 made by `setting()`, which keeps what `DescribeConfigs` and the start-up check need beside the default:
 
     class LogConfig:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
-from ottla.wire.light_dataclass import light_dataclass
 
 
 class CoordinatorShard(Protocol):
@@ -70,7 +70,7 @@ def _nobody_is_told(partition: int, shard: Any) -> None:
     """What most kinds do when records have come into force."""
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
     """What a runtime runs."""
 

@@ -9,10 +9,10 @@ ReplicaManager). So it hears of a new broker first, and then that it is to follo
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, BrokerRegistration, PartitionState
 from ottla.replication.controller.steps import Steps
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -84,7 +84,7 @@ class ControlBatch:
         return bool(self.leader_and_isr or self.update_metadata or self.stop_replica)
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sender:
     """The controller as its requests name it, and what they say of brokers and topics besides."""
 

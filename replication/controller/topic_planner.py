@@ -6,7 +6,7 @@ taken: it collides with others before the cluster shows its topic.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ottla.replication.cluster.metadata_cache import (
     CLUSTER_METADATA_TOPIC,
@@ -19,13 +19,12 @@ from ottla.replication.cluster.metadata_cache import (
 )
 from ottla.replication.controller.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.light_dataclass import light_dataclass
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NewTopic:
     """A topic to create: counts of -1 ask for the broker's defaults, assignments replace both counts."""
 
@@ -36,7 +35,7 @@ class NewTopic:
     configs: Mapping[str, str] | None = None
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicPlan:
     """A change of one topic, `before` None: its creation. `first_new` is the first partition that did not exist before."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from ottla.wire.light_dataclass import light_dataclass
 
 if TYPE_CHECKING:
     from ottla.server.auth.tls_listener import TlsListener
     from ottla.server.settings.sasl_config import PeerLoginConfig
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Speech:
     """How this broker speaks to one listener of the others, by its settings for a listener of that name."""
 

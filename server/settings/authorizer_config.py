@@ -1,8 +1,8 @@
 """Who decides what clients may do, and the settings of Kafka's authorizers, which no list of the broker's settings has."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import BOOLEAN, STRING, Setting
 
 CLASS_NAME = "authorizer.class.name"
@@ -30,7 +30,7 @@ class UnknownAuthorizer(ValueError):
     """A class that is not one of Kafka's own, or principals that are none; says what to do about it."""
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AuthorizerConfig:
     """`super_users`: principals such as `User:admin`. `allow_everyone`: to resources that no rule concerns."""
 

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,7 +46,6 @@ from ottla.server.settings.token_config import OlderTokenConfig, TokenConfig
 from ottla.server.settings.without_effect import FORMER_SETTINGS, inert_settings, older_settings
 from ottla.server.settings.workers_config import Worker, WorkersConfig
 from ottla.server.settings.zookeeper_config import ZooKeeperConfig, check_connection
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     CLASS,
     INT_MAX,
@@ -84,7 +83,7 @@ class ConfigError(Exception):
     """A configuration that the broker cannot start with; the message is one line for the operator."""
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerConfig:
     """The settings of the server itself: identity, listeners, connections, directories."""
 
@@ -180,7 +179,7 @@ class ServerConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Everything a broker is started with."""
 

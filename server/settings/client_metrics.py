@@ -11,11 +11,11 @@ look-ahead, back references and possessive quantifiers, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.server.settings.overrides import Overrides, Texts
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import InvalidSetting, Setting, field_name, parse_value, setting, settings_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _MATCHED = frozenset(
 Subscriptions = dict[str, Overrides]
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientMetricsConfig:
     """What a subscription asks of which clients."""
 

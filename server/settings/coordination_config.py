@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ottla.server.settings.zookeeper_config import CONNECT, check_has_id
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import InvalidSetting, setting
 
 SOCKET = "coordination.socket"
@@ -17,7 +17,7 @@ def _path_problem(text: str) -> str | None:
     return "must be the absolute path of a Unix socket; brokers of several machines share a tree by zookeeper.connect"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CoordinationConfig:
     """How to reach the process that serves the tree, and how long it waits for this broker."""
 

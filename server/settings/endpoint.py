@@ -1,9 +1,9 @@
 """The address of a listener."""
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """A listener's name with the address to bind or to advertise, and what is spoken there."""
 

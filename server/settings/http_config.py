@@ -1,8 +1,8 @@
 """The settings of the HTTP endpoint. Apache Kafka has none, so they are accepted and in force, but not described to its clients."""
 
 import re
+from dataclasses import dataclass
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import PASSWORD, setting
 
 _LISTENER = re.compile(r"(?:\[([0-9A-Za-z:%.]+)\]|([^/:\[\]\s]*)):([0-9]{1,5})")
@@ -53,7 +53,7 @@ def _user_info_problem(text: str | None) -> str | None:
     return None if text is None or ":" in text else "must be user:password"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HttpConfig:
     """Where the endpoint is, and who may ask it."""
 

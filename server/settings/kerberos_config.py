@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import setting
 
 GSSAPI = "GSSAPI"
@@ -11,7 +12,7 @@ SERVICE_NAME = "sasl.kerberos.service.name"
 RULES_NAME = "sasl.kerberos.principal.to.local.rules"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KerberosConfig:
     """Kafka's settings that have an effect."""
 

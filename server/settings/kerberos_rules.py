@@ -12,18 +12,18 @@ case, and gets its own tickets by them. What Kerberos itself is told is in krb5.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.server.settings.kerberos_config import SERVICE_NAME
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KerberosKeys:
     """The keys of one listener. `keytab` None: where Kerberos' own configuration has them."""
 
@@ -35,7 +35,7 @@ class KerberosKeys:
     """Whether the line lets this broker log in at others, too."""
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KerberosOfListener:
     """What a listener takes tickets for, and the rules that name its users."""
 

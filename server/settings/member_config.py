@@ -1,10 +1,11 @@
 """Settings of a broker that is a member of a cluster."""
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import LONG, setting
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemberConfig:
     """How a member reaches the others, and how it leaves them."""
 

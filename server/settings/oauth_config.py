@@ -9,9 +9,9 @@ those that the broker was started with: nobody can tell a running broker to trus
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import CLASS, LONG, setting
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ HANDLER_NAME = "sasl.server.callback.handler.class"
 DEFAULT_VALIDATOR = "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OAuthConfig:
     """Kafka's settings (KIP-768, and those of 4.4)."""
 
@@ -58,7 +58,7 @@ class OAuthConfig:
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KeyEndpoint:
     """Where keys are read. `address` is a URL, or a path if `is_file`; `tls` is for https."""
 
@@ -70,7 +70,7 @@ class KeyEndpoint:
     tls: TlsConfig | None = None
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SignedTokenRules:
     """What a signed token has to be. No audiences, no issuer: they are not looked at."""
 
@@ -82,7 +82,7 @@ class SignedTokenRules:
     subject_claim: str
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class UnsecuredTokenRules:
     """What a token that nobody has signed has to be, for tests."""
 

@@ -6,14 +6,15 @@ broker starts. `login_rules.py` has what they come to. Each start loads this mod
 
 from __future__ import annotations
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import CLASS, DOUBLE, INT, LONG, PASSWORD, SHORT, setting
 
 LOGIN_HANDLER_NAME = "sasl.login.callback.handler.class"
 DEFAULT_RETRIEVER = "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OAuthLoginConfig:
     """Kafka's settings that have an effect."""
 

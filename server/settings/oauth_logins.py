@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from ottla.wire.light_dataclass import light_dataclass
 
 if TYPE_CHECKING:
     from ottla.server.settings.tls_config import TlsConfig
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ClientCredentials:
     """Tokens that a server gives out for a secret (RFC 6749, section 4.4). `tls` is for https. None of times: no limit but all."""
 
@@ -30,14 +28,14 @@ class ClientCredentials:
     retry_backoff_max_ms: int
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenFile:
     """A token that somebody else keeps in a file, by its whole path."""
 
     path: str
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class UnsecuredLogin:
     """A token that nobody signs, for tests: it says what the settings say."""
 
@@ -46,7 +44,7 @@ class UnsecuredLogin:
     subject_claim: str
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RefreshRules:
     """When a token is replaced."""
 
@@ -56,7 +54,7 @@ class RefreshRules:
     buffer_s: int
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OAuthLogin:
     """Everything about a login by tokens. `extensions` go along with each token (KIP-342)."""
 

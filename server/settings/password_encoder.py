@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
 
 # Java's names of what hashlib calls by other names
 KEY_FACTORIES = {f"PBKDF2WithHmacSHA{bits}": f"sha{bits}" for bits in (1, 224, 256, 384, 512)}
@@ -32,7 +31,7 @@ class UndecodablePassword(Exception):
     """A text that holds no password for this secret; the message says nothing of either."""
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
     """Encodes with what is given here, and decodes with what a text says of itself."""
 

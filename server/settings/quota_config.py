@@ -1,10 +1,11 @@
 """The settings of quotas of clients; the quotas themselves are kept in the coordination tree."""
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import setting
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class QuotaConfig:
     """Over what time the use of clients is measured."""
 

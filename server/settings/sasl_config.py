@@ -8,12 +8,11 @@ person can act on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.settings.kerberos_config import GSSAPI, KERBEROS_MODULE, KerberosConfig
 from ottla.server.settings.oauth_config import HANDLER_NAME, OAUTHBEARER, OAuthConfig, TokenRules
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import (
     CLASS,
     LONG,
@@ -46,7 +45,7 @@ _MODULES = {
 _NEED_JAAS = (GSSAPI, PLAIN)
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SaslConfig(OAuthConfig):
     """How clients authenticate by SASL."""
 
@@ -76,7 +75,7 @@ class SaslConfig(OAuthConfig):
     )
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MechanismConfig:
     """One mechanism of one listener. `max_reauth_ms` 0: nobody has to authenticate again."""
 
@@ -90,7 +89,7 @@ class MechanismConfig:
     """Keys and rules, for GSSAPI."""
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SaslListenerConfig:
     """What a listener needs to authenticate its clients."""
 
@@ -99,7 +98,7 @@ class SaslListenerConfig:
     failure_delay_ms: int
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PeerLoginConfig:
     """How this broker logs in at the listener of the others."""
 

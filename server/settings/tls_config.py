@@ -3,11 +3,12 @@
 What they come to is in `server/auth/`.
 """
 
-from ottla.wire.light_dataclass import light_dataclass
+from dataclasses import dataclass
+
 from ottla.wire.settings import PASSWORD, setting
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TlsConfig:
     """How one listener encrypts, and what this broker shows when it asks another one through it."""
 

@@ -1,15 +1,14 @@
 """Settings of delegation tokens (Kafka's DelegationTokenManagerConfigs)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import LONG, PASSWORD, field_name, parse_value, setting, settings_of
 
 MASTER_KEY = "delegation.token.master.key"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenConfig:
     """Without a secret key there are no delegation tokens. Times are in ms."""
 
@@ -41,7 +40,7 @@ class TokenConfig:
         return (self.delegation_token_secret_key or "").encode()
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OlderTokenConfig:
     """What Kafka 4 has no more. It is accepted, and members of a cluster describe it."""
 

@@ -1,7 +1,8 @@
 """How many brokers one `ottla start` runs. Apache Kafka has no such setting, so it is not described to its clients."""
 
+from dataclasses import dataclass
+
 from ottla.server.settings.endpoint import Endpoint
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import parse_integer, setting
 
 FOLDER = "workers"
@@ -19,7 +20,7 @@ def _count_problem(text: str) -> str | None:
     return f"must be a number from 1 to {WORKERS_MAX}, or {AUTO}"
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkersConfig:
     """The processes of one start."""
 
@@ -38,7 +39,7 @@ class WorkersConfig:
         return int(self.num_workers)
 
 
-@light_dataclass(frozen=True)
+@dataclass(frozen=True)
 class Worker:
     """A broker that is one of several processes of one start (`worker_places.py`)."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.password_encoder import CBC, CIPHERS, ITERATIONS_MAX, KEY_FACTORIES, KEY_LENGTHS
-from ottla.wire.light_dataclass import light_dataclass
 from ottla.wire.settings import INT, PASSWORD, InvalidSetting, setting
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def check_password_encoder(config: ZooKeeperConfig) -> None:
         raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
-@light_dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ZooKeeperConfig:
     """The settings of the connection to ZooKeeper."""
 
