@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import trio
 
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
@@ -28,9 +28,9 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.metadata import TopicImage
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.batches import whole_batch
+from ottla.groupcoord.runtime.appends import whole_batch
 from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind

@@ -17,7 +17,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.limits import PIECE
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Rest, Settlement
-from ottla.groupcoord.runtime.transaction_append import Transaction
+from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.groupcoord.timers import Timers
 from ottla.wire.errors import ErrorCode
 

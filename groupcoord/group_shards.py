@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Protocol, TypeVar
 
 from ottla.groupcoord.java_hashing import absolute_string_hash
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.shard import Shard

@@ -26,15 +26,15 @@ from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
-from ottla.groupcoord.runtime.ports import CommitVerifier, CoordinatorLog, ShardKind
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.shard import Shard
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.groupcoord.consumer.service import ConsumerService
-    from ottla.groupcoord.offsets.transactional import TransactionalOffsetService
+    from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
     from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
     from ottla.groupcoord.share.service import ShareService
     from ottla.groupcoord.streams.service import StreamsService

@@ -43,7 +43,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     import socket
 
-    from ottla.groupcoord.runtime.ports import CommitVerifier
+    from ottla.groupcoord.offsets.transactional import CommitVerifier
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
     from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister

@@ -1,6 +1,6 @@
-"""What a classic group is between two rebalances: its state and generation, how it is written and read, what others ask.
+"""The state of a classic group between two rebalances: state and generation, record, description, answers to its members.
 
-`ottla.groupcoord.classic.rebalancing` moves it; here is what offsets, descriptions, expiry and the log need of it.
+`rebalancing.py` changes the state; offsets, descriptions, expiry and the log ask here.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from collections.abc import Generator, Mapping
 from enum import Enum
 from typing import Self
 
-from ottla.groupcoord.classic.members import Member, Members, members_of
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
+    NO_LEADER,
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
+    Member,
     MemberMetadata,
+    Members,
     group_tombstone,
+    members_of,
 )
 from ottla.groupcoord.effects import Effects, Steps, in_pieces
 from ottla.groupcoord.rebalance_log import LastRebalance
+from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.describe_groups import DescribedGroup
+from ottla.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.messages.sync_group import SyncGroupResponse
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 GROUP_TYPE = "classic"
@@ -357,3 +363,58 @@ def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
     except ProtocolViolation:
         return None
     return frozenset(topics)
+
+
+def joined(
+    group: Group,
+    member: Member,
+    caller: Caller,
+    *,
+    skip_assignment: bool = False,
+    listed: list[JoinGroupResponseMember] | None = None,
+) -> JoinGroupResponse:
+    """The answer that makes a member part of the present generation; its leader also gets the list of members.
+
+    `listed`: that list, if it is there already.
+    """
+    members: list[JoinGroupResponseMember] = []
+    if group.members.leader_id == member.member_id:
+        members = [each.listed(group.protocol_name) for each in group.members] if listed is None else listed
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=group.generation_id,
+        protocol_type=group.members.protocol_type,
+        protocol_name=_protocol_name(group.protocol_name, caller.api_version),
+        leader=group.members.leader_id or NO_LEADER,
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error,
+        protocol_name=_protocol_name(None, api_version),
+        leader=NO_LEADER,
+        member_id=member_id,
+        members=[],
+    )
+
+
+def synced(group: Group, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=group.members.protocol_type,
+        protocol_name=group.protocol_name,
+        assignment=member.assignment,
+    )
+
+
+def refused_sync(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error, assignment=b"")
+
+
+def _protocol_name(name: str | None, api_version: int) -> str | None:
+    """No name is null since version 7 of JoinGroup and empty before."""
+    return name or (None if api_version >= 7 else "")

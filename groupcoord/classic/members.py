@@ -1,4 +1,4 @@
-"""The members of one classic group: who is in, which protocols all of them share, who leads.
+"""The members of one classic group, and the record of the group, which is all of it: key 2.
 
 * A member is *static* when it came with a group instance id; a later member with the same instance id replaces it.
 * A *pending join* member id was handed out with MEMBER_ID_REQUIRED and has not come back with a join yet.
@@ -6,21 +6,15 @@
 * A member is *parked* while its JoinGroup or SyncGroup waits for the others; its session does not expire then, except
   that of a *new* member, which knows no member id to heartbeat with.
 
-Nothing here waits, replies or knows of states: that is `ottla.groupcoord.classic.rebalancing`.
+Nothing here waits, replies or knows of states: `rebalancing.py` does. Records are written with values of version 3, as
+Kafka does; all versions since 0 are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from typing import NamedTuple
 
-from ottla.groupcoord.classic.records import (
-    GROUP_METADATA_KEY,
-    GROUP_METADATA_VALUE_VERSION,
-    GroupMetadataKey,
-    GroupMetadataRecord,
-    GroupMetadataValue,
-    MemberMetadata,
-)
 from ottla.groupcoord.effects import in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
@@ -28,6 +22,46 @@ from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember
 from ottla.wire.messages.join_group import JoinGroupResponseMember
+from ottla.wire.schema import Array, Bytes, Int32, Int64, String, Struct, field
+
+GROUP_METADATA_KEY = 2
+GROUP_METADATA_VALUE_VERSION = 3
+
+
+class GroupMetadataKey(Struct, versions="0", flexible="none"):
+    group: str = field(String)
+
+
+class MemberMetadata(Struct):
+    member_id: str = field(String)
+    group_instance_id: str | None = field(String, versions="3+", nullable="3+", default=None)
+    client_id: str = field(String)
+    client_host: str = field(String)
+    rebalance_timeout: int = field(Int32, versions="1+", default=-1)
+    session_timeout: int = field(Int32)
+    subscription: bytes = field(Bytes)
+    assignment: bytes = field(Bytes)
+
+
+class GroupMetadataValue(Struct, versions="0-4", flexible="4+"):
+    protocol_type: str = field(String)
+    generation: int = field(Int32)
+    protocol: str | None = field(String, nullable="0+")
+    leader: str | None = field(String, nullable="0+")
+    current_state_timestamp: int = field(Int64, versions="2+", default=-1)
+    members: list[MemberMetadata] = field(Array(MemberMetadata))
+
+
+class GroupMetadataRecord(NamedTuple):
+    """A group as it was at the end of a rebalance, or with value None the end of a group."""
+
+    key: GroupMetadataKey
+    value: GroupMetadataValue | None
+
+
+def group_tombstone(group: str) -> GroupMetadataRecord:
+    return GroupMetadataRecord(GroupMetadataKey(group=group), None)
+
 
 UNKNOWN_MEMBER_ID = ""
 NO_LEADER = ""

@@ -6,11 +6,15 @@ record: that is replayed at load only. The end of a group comes into force when 
 
 from __future__ import annotations
 
-from ottla.groupcoord.classic.answers import refused_join, refused_sync
-from ottla.groupcoord.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC
-from ottla.groupcoord.classic.members import FORMATS, UNKNOWN_MEMBER_ID, LoadedGroup
+from ottla.groupcoord.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC, refused_join, refused_sync
+from ottla.groupcoord.classic.members import (
+    FORMATS,
+    UNKNOWN_MEMBER_ID,
+    GroupMetadataKey,
+    GroupMetadataRecord,
+    LoadedGroup,
+)
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.classic.records import GroupMetadataKey, GroupMetadataRecord
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance

@@ -39,7 +39,6 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
-from ottla.groupcoord.classic.answers import joined, refused_join, refused_sync, synced
 from ottla.groupcoord.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -51,6 +50,10 @@ from ottla.groupcoord.classic.group import (
     STABLE,
     SYNC,
     Group,
+    joined,
+    refused_join,
+    refused_sync,
+    synced,
 )
 from ottla.groupcoord.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.effects import Effects, Steps, in_pieces

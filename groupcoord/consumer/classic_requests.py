@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.groupcoord.classic.answers import refused_join, refused_sync
+from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.members import UNKNOWN_MEMBER_ID
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import JOIN, SYNC, ConsumerGroup

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ottla.groupcoord.classic.answers import refused_join
+from ottla.groupcoord.classic.group import refused_join
 from ottla.groupcoord.classic.part import join_new_group
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.consumer import describing

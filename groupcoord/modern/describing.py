@@ -13,8 +13,7 @@ import trio
 
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.runtime.answers import finished, gathered
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice

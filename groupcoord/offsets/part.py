@@ -13,13 +13,18 @@ from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import Steps
 from ottla.groupcoord.group import Group, PartitionCheck
 from ottla.groupcoord.limits import GROUPS_PER_SCAN, OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL, TEXT_LENGTH_MAX
-from ottla.groupcoord.offsets.committed import CommittedOffset
-from ottla.groupcoord.offsets.pending import Place
-from ottla.groupcoord.offsets.records import FORMATS, OffsetCommitKey, OffsetRecord, offset_tombstone
+from ottla.groupcoord.offsets.committed import (
+    FORMATS,
+    CommittedOffset,
+    OffsetCommitKey,
+    OffsetRecord,
+    Place,
+    offset_tombstone,
+)
 from ottla.groupcoord.offsets.table import Offsets, OffsetsPicture, refused_commit
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
-from ottla.groupcoord.runtime.transaction_append import Transaction
+from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from operator import attrgetter
@@ -43,11 +42,8 @@ from ottla.groupcoord.offsets.topics import (
     split_deletion,
     with_topics,
 )
-from ottla.groupcoord.runtime.answers import finished, gathered, then
-from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED
-from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
-from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
+from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -65,7 +61,6 @@ NAME_CHARACTERS_PER_ELEMENT = 64
 """Hashing so much of a name takes as long as looking up an offset."""
 
 PARTITION_INDEXES = attrgetter("partition_indexes")
-FORGETTING_RETRY_S = 1.0
 
 
 class OffsetService:
@@ -74,9 +69,7 @@ class OffsetService:
     def __init__(self, shards: GroupShards, topics: Topics) -> None:
         self._shards = shards
         self._topics = topics
-        self._to_forget: dict[
-            PartitionRuntime[Shard], deque[Mapping[str, bytes]]
-        ] = {}  # deleted topics, until that is possible
+        self._forgetter = TopicForgetter(shards.runtime, ForgetTopics)
 
     # ------------------------------------------------------------------ commit and fetch
 
@@ -266,35 +259,7 @@ class OffsetService:
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget the offsets of deleted topics: name -> topic id. Where that is refused it goes on in the background."""
-        for partition in self._shards.partitions():
-            if not await self._forget(topics, partition):
-                waiting = self._to_forget.setdefault(partition, deque())
-                waiting.append(topics)
-                # One task for each partition, however many topics are deleted while the log refuses.
-                if len(waiting) == 1:
-                    self._shards.runtime.spawn(self._forget_persistently, partition)
-
-    async def _forget(self, topics: Mapping[str, bytes], partition: PartitionRuntime[Shard]) -> bool:
-        """Whether no offset of these topics is left in a partition."""
-        request = ForgetTopics(topics)
-        while True:
-            caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
-            looked_at: int = await finished(partition.submit(request, caller))
-            if looked_at <= 0:
-                return looked_at != FORGETTING_REFUSED
-            await trio.lowlevel.checkpoint()
-
-    async def _forget_persistently(self, partition: PartitionRuntime[Shard]) -> None:
-        """The log may refuse for a while, or the partition may not be loaded yet."""
-        waiting = self._to_forget[partition]
-        try:
-            while waiting and self._shards.runtime.leads(partition):
-                if await self._forget(waiting[0], partition):
-                    waiting.popleft()
-                else:
-                    await trio.sleep(FORGETTING_RETRY_S)
-        finally:
-            del self._to_forget[partition]
+        await self._forgetter.forget(topics)
 
 
 def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ottla.groupcoord.offsets.committed import CommittedOffset, OffsetTable, TopicOffsets
-from ottla.groupcoord.offsets.pending import PendingOffsets, Place
-from ottla.groupcoord.offsets.records import (
+from ottla.groupcoord.offsets.committed import (
     NO_EXPIRY,
+    CommittedOffset,
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetRecord,
+    OffsetTable,
+    PendingOffsets,
+    Place,
+    TopicOffsets,
 )
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.offset_commit import (

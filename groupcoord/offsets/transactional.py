@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -24,11 +24,9 @@ from ottla.groupcoord.offsets.topics import (
     split_commit,
     with_topics,
 )
-from ottla.groupcoord.runtime.answers import finished, then
-from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.runtime.log_errors import translated
-from ottla.groupcoord.runtime.ports import CommitVerifier
-from ottla.groupcoord.runtime.transaction_append import Transaction
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
+from ottla.groupcoord.runtime.appends import translated
+from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import (
@@ -49,6 +47,18 @@ from ottla.wire.messages.txn_offset_commit import (
 
 LOADING_KNOWN_SINCE = 2
 """Producers before this version may fail when they hear that a coordinator is loading."""
+
+
+class CommitVerifier(Protocol):
+    """Asks the coordinator of a transaction whether a partition of the offsets topic takes part in it."""
+
+    def verify(
+        self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
+    ) -> Worked[object | None]:
+        """The guard for the append. KafkaError, also when awaited: the partition does not take part, or nobody knows.
+
+        `api_version`: of the client's TxnOffsetCommit.
+        """
 
 
 class TransactionalOffsetService:

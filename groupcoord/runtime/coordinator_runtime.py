@@ -16,14 +16,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 import trio
 
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice
@@ -215,3 +216,53 @@ class Runtime(Generic[ShardT]):
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+TopicsT = TypeVar("TopicsT")
+
+FORGETTING_RETRY_S = 1.0
+
+
+class TopicForgetter(Generic[TopicsT]):
+    """Make all shards of a runtime forget deleted topics.
+
+    `request_of` makes a shard's request of the topics: the shard forgets some of what it knows of them, and answers how much
+    that was, 0 when nothing is left. A shard gets the same request until then.
+    """
+
+    def __init__(self, runtime: Runtime[Any], request_of: Callable[[TopicsT], Any]) -> None:
+        self._runtime = runtime
+        self._request_of = request_of
+        self._waiting: dict[PartitionRuntime[Any], deque[TopicsT]] = {}
+
+    async def forget(self, topics: TopicsT) -> None:
+        """Forget topics in all partitions. Where that is refused it goes on in the background."""
+        for partition in self._runtime.partitions():
+            if not await self._forget(topics, partition):
+                waiting = self._waiting.setdefault(partition, deque())
+                waiting.append(topics)
+                # One task for each partition, however many topics are deleted while the log refuses.
+                if len(waiting) == 1:
+                    self._runtime.spawn(self._forget_persistently, partition)
+
+    async def _forget(self, topics: TopicsT, partition: PartitionRuntime[Any]) -> bool:
+        """Whether nothing is left of these topics in a partition."""
+        request = self._request_of(topics)
+        while True:
+            caller = WaitingCaller(lambda error: FORGETTING_REFUSED)
+            count: int = await finished(partition.submit(request, caller))
+            if count <= 0:
+                return count != FORGETTING_REFUSED
+            await trio.lowlevel.checkpoint()
+
+    async def _forget_persistently(self, partition: PartitionRuntime[Any]) -> None:
+        """Retry until it succeeds: the log may refuse for a while, or the partition may not be loaded yet."""
+        waiting = self._waiting[partition]
+        try:
+            while waiting and self._runtime.leads(partition):
+                if await self._forget(waiting[0], partition):
+                    waiting.popleft()
+                else:
+                    await trio.sleep(FORGETTING_RETRY_S)
+        finally:
+            del self._waiting[partition]

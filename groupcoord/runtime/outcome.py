@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ottla.groupcoord.runtime.transaction_append import Transaction
+from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.wire.errors import ErrorCode
 
 RecordT = TypeVar("RecordT")

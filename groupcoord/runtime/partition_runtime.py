@@ -1,7 +1,7 @@
 """One partition of an internal topic: its requests, their appends, and the replies that wait for commits.
 
 A request is handled at once, against everything that was handled before it. Its records are appended, what they mean for
-the living state is settled, and its reply waits until they are committed (`flights.py`). Where the log commits at once
+the living state is settled, and its reply waits until they are committed (`appends.py`). Where the log commits at once
 all of that happens within one call, without a task switch. Commits of offsets that come while a flight is under way are
 gathered, and share one append when it lands.
 
@@ -12,7 +12,7 @@ their own have landed. What comes meanwhile stands in a line, which a task works
 A call whose work grows with a group returns after its first step (`Rest`). The task of the line takes the others, and then
 appends what the call comes to, from a batch that is made in a thread. Everything else stands in line behind it. Reads do not.
 
-The end of a transaction is a request, too (`transaction_end.py`). Its marker is appended behind everything that was handled
+The end of a transaction is a request, too (`transactions.py`). Its marker is appended behind everything that was handled
 before, and the shard hears of it when it is committed.
 
 Failures: an append that the log refuses is known of before the next request is handled, so nothing rests on it: it is
@@ -34,16 +34,22 @@ from typing import Any, Generic
 
 import trio
 
-from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.batches import RECORDS_PER_BATCH, is_long, must_be_whole, pieces_of, whole_batch
-from ottla.groupcoord.runtime.callers import Queued, WaitingCaller, refuse, send, send_in_slices
-from ottla.groupcoord.runtime.flights import Flight, Flights
-from ottla.groupcoord.runtime.log_errors import TOO_LARGE, translated
+from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, refuse, send, send_in_slices
+from ottla.groupcoord.runtime.appends import (
+    RECORDS_PER_BATCH,
+    TOO_LARGE,
+    Flight,
+    Flights,
+    is_long,
+    must_be_whole,
+    pieces_of,
+    translated,
+    whole_batch,
+)
 from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
 from ottla.groupcoord.runtime.ports import Appended, Host, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
-from ottla.groupcoord.runtime.transaction_append import TransactionalRecord
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.transactions import TransactionalRecord, TransactionEnd
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -111,7 +117,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._form_line()
         if self._has_line:
             self._queue[caller] = Queued(request, caller, now_ms)
-            return caller.waits_for(self)
+            return caller.response_or_pending(self.abandon)
         try:
             self._take_up(request, caller)
         except Exception:
@@ -122,7 +128,7 @@ class PartitionRuntime(Generic[ShardT]):
             return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         # The request may have set a deadline before the one that the deadline task sleeps until.
         self._runtime.mind(self._shard)
-        return caller.waits_for(self)
+        return caller.response_or_pending(self.abandon)
 
     def abandon(self, caller: WaitingCaller[Any]) -> None:
         """The caller no longer waits. What it asked for may still happen."""

@@ -162,15 +162,3 @@ class Host(Protocol[ShardT]):
     async def run_in_thread(self, function: Callable[[], Any]) -> Any: ...
 
     async def compute(self, function: Callable[[], Any]) -> Any: ...
-
-
-class CommitVerifier(Protocol):
-    """Asks the coordinator of a transaction whether a partition of the offsets topic takes part in it."""
-
-    def verify(
-        self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
-    ) -> Worked[object | None]:
-        """The guard for the append. KafkaError, also when awaited: the partition does not take part, or nobody knows.
-
-        `api_version`: of the client's TxnOffsetCommit.
-        """

@@ -17,9 +17,8 @@ from ottla.groupcoord.limits import NAMED_MAX
 from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.runtime.forgetting import Forgetting
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
 from ottla.groupcoord.share.describing import undescribed
 from ottla.groupcoord.share.heartbeat import Heartbeaten
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister
@@ -90,7 +89,7 @@ class ShareService:
         self._shards = shards
         self._descriptions = Descriptions(shards, DescribeShareGroup, undescribed)
         self._persister = persister
-        self._forgetting = Forgetting(shards.runtime, ForgetShareTopics)
+        self._forgetting = TopicForgetter(shards.runtime, ForgetShareTopics)
         self.offsets = ShareOffsets(shards, images, persister, ends)
 
     # ------------------------------------------------------------------ members

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.part import DescribeStreamsGroup

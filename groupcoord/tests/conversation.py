@@ -7,8 +7,8 @@ from ottla.groupcoord.classic.part import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.part import DeleteGroup
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.part import PartKind
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply

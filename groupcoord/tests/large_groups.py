@@ -11,8 +11,7 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.part import Part
-from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination, FakeTopics

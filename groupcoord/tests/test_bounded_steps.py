@@ -13,19 +13,19 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.classic.part import ClassicGroups
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
+from ottla.groupcoord.classic.part import ClassicGroups
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.part import ConsumerGroups
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.part import AskCommitted, CountOffsets, OffsetsPart
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.tests.conversation import GROUP, START_MS
 from ottla.groupcoord.tests.large_groups import (
     MEMBERS,

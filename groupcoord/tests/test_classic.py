@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.groupcoord.classic.members import GroupMetadataRecord
 from ottla.groupcoord.classic.rebalancing import (
     GROUP_METADATA_BYTES_MAX,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -9,7 +10,6 @@ from ottla.groupcoord.classic.rebalancing import (
     PROTOCOLS_MAX,
     TEXT_LENGTH_MAX,
 )
-from ottla.groupcoord.classic.records import GroupMetadataRecord
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,

@@ -8,9 +8,8 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.part import Host, Part, PartKind
-from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.batches import COMPRESSED_FROM, RECORDS_PER_BATCH
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished
+from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import shard_kind

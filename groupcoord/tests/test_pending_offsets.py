@@ -11,12 +11,18 @@ import trio.testing
 
 from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN
 from ottla.groupcoord.offsets import table, transactional
-from ottla.groupcoord.offsets.committed import CommittedOffset, OffsetTable
-from ottla.groupcoord.offsets.pending import PendingOffsets
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.offsets.committed import (
+    CommittedOffset,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    OffsetRecord,
+    OffsetTable,
+    PendingOffsets,
+    offset_tombstone,
+)
 from ottla.groupcoord.offsets.table import SETTLED_AT_ONCE, Offsets
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.tests.fakes import Coordination, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.groupcoord.tests.test_runtime import committed as asked_for

@@ -4,14 +4,14 @@ import pytest
 
 from ottla.groupcoord import records
 from ottla.groupcoord.classic.members import FORMATS as CLASSIC_FORMATS
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
     group_tombstone,
 )
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
 from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.share.records import FORMATS as SHARE_FORMATS
 from ottla.groupcoord.tests.fakes import FORMATS

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     group_tombstone,
 )
 from ottla.groupcoord.group_types import Kinds
-from ottla.groupcoord.offsets.records import (
+from ottla.groupcoord.offsets.committed import (
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetRecord,
     offset_tombstone,
 )
-from ottla.groupcoord.runtime import batches
+from ottla.groupcoord.runtime import appends
 from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.ports import ShardKind
 from ottla.groupcoord.runtime.replaying import LONG_VALUE_BYTES, replay_batches
@@ -102,15 +102,15 @@ def test_a_thread_decompresses_a_long_batch() -> None:
     assert len(done) == 1
 
 
-@pytest.mark.parametrize(("size", "is_compressed"), [(batches.COMPRESSED_FROM, True), (200_000, False)])
+@pytest.mark.parametrize(("size", "is_compressed"), [(appends.COMPRESSED_FROM, True), (200_000, False)])
 def test_a_batch_that_could_not_be_loaded_again_is_not_compressed(
     size: int, is_compressed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log refuses it for its size then. Names of 8,000 characters, which are all alike, compress to nearly nothing."""
-    assert batches.COMPRESSED_TO < DECOMPRESSED_BYTES_MAX
-    monkeypatch.setattr(batches, "COMPRESSED_TO", 100_000)
+    assert appends.COMPRESSED_TO < DECOMPRESSED_BYTES_MAX
+    monkeypatch.setattr(appends, "COMPRESSED_TO", 100_000)
     outcome = Outcome([(b"key", b"n" * size)], [], [], is_atomic=True)
-    assert (len(batches.whole_batch(outcome, encode_pairs, 1)) < size) is is_compressed
+    assert (len(appends.whole_batch(outcome, encode_pairs, 1)) < size) is is_compressed
 
 
 @pytest.mark.parametrize("size", [1, LONG_VALUE_BYTES + 1])

@@ -12,15 +12,14 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from ottla.groupcoord.classic.members import GroupMetadataRecord
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.classic.records import GroupMetadataRecord
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.limits import TIMERS_PER_CALL
+from ottla.groupcoord.offsets.committed import OffsetRecord
 from ottla.groupcoord.offsets.part import OffsetsPart
-from ottla.groupcoord.offsets.records import OffsetRecord
-from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.callers import PendingReply
+from ottla.groupcoord.runtime.answers import PendingReply, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.shard import Shard

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ottla.groupcoord.classic.part import DescribeGroup
-from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.classic.records import (
+from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.classic.part import DescribeGroup
+from ottla.groupcoord.classic.rebalancing import ClassicGroup
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.tests.conversation import (
     GROUP,

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.java_hashing import absolute_string_hash
-from ottla.groupcoord.runtime.answers import finished, gathered, then
-from ottla.groupcoord.runtime.callers import WaitingCaller
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind

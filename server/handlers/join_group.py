@@ -5,7 +5,7 @@ Behaviour
 * What each state of the group does with a join: `ottla.groupcoord.classic.rebalancing`.
 """
 
-from ottla.groupcoord.classic.answers import refused_join
+from ottla.groupcoord.classic.group import refused_join
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

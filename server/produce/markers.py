@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.groupcoord.runtime.transaction_end import TransactionEnd
+from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin

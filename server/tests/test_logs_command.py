@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue
 from ottla.server.commands.cli import main
 from ottla.server.inspection.batches import BATCH_BYTES_MAX, ReadOnlyFile, batches_of
 from ottla.server.inspection.dump import NoLogFile, rows_of

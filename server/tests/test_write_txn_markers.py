@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ottla.groupcoord.group_types import Kinds
-from ottla.groupcoord.offsets.records import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.tests.logs import NOW_MS, idempotent
 from ottla.replication.log.validator import AppendOrigin

@@ -17,10 +17,8 @@ import trio
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.java_hashing import absolute_joined_hash
-from ottla.groupcoord.runtime.answers import finished, gathered
-from ottla.groupcoord.runtime.callers import WaitingCaller
-from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
-from ottla.groupcoord.runtime.forgetting import Forgetting
+from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
+from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter, wall_clock_ms
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, in_parts
@@ -149,7 +147,7 @@ class ShareCoordinator:
             may_share_append=self._is_small_write,
         )
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
-        self._forgetting = Forgetting(self._runtime, ForgetTopics)
+        self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
 
     def _is_small_write(self, request: object) -> bool:
         """Whether a request only adds to what is known, and its record is short, too."""

@@ -1,0 +1,151 @@
+"""Appends to the log of an internal topic: their batches, those in flight, and the errors of the log.
+
+A crash, or a new leader, cuts a log between two batches and never inside one. So what has to be in the log as a whole is one
+batch, as in Kafka. A large batch is compressed, which every reader of the topic understands. When 10,000 members go over to
+another protocol their batch shrinks to an eighth, and fits into the megabyte that `max.message.bytes` allows by default.
+
+An append is *in flight* until it is committed. Then its records are put in force and its replies go out. Appends are
+committed in the order in which they were written. A reply that is made while one is in flight waits for the last of them,
+because it may rest on what that one changes (Kafka's CoordinatorRuntime: the deferred events behind the last written offset).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import trio
+
+from ottla.groupcoord.runtime.answers import send
+from ottla.groupcoord.runtime.outcome import Outcome, Reply
+from ottla.groupcoord.runtime.ports import Appended
+from ottla.wire.compression import Compression
+from ottla.wire.errors import ErrorCode
+from ottla.wire.records import RECORDS_OFFSET, build_batch, read_header
+
+RECORDS_PER_BATCH = 500
+COMPRESSED_FROM = 64 * 1024
+"""Bytes of a long outcome's batch. Nearly all outcomes are much smaller, and stand in the log as Kafka's do."""
+COMPRESSED_TO = 64 * 1024 * 1024
+"""Bytes of the longest batch that is compressed, so that every load can decompress it: readers of batches refuse 100 MiB. A longer
+one stays as it is, and the log refuses it for its size. Long names of very many members compress to nearly nothing."""
+COMPRESSION_LEVEL = 9
+"""The lowest level of Zstandard that looks back 4 MiB. The records of one member stand far apart in a long batch."""
+
+Encode = Callable[[list[Any], int], bytes]
+Pieces = Iterator[tuple[list[Any], bytes]]
+"""Batches of an outcome, each with its records."""
+
+
+def is_long(outcome: Outcome[Any]) -> bool:
+    """Whether its records take more than a moment."""
+    return len(outcome.records) > RECORDS_PER_BATCH
+
+
+def must_be_whole(outcome: Outcome[Any]) -> bool:
+    """Whether its records have to be one batch."""
+    return not is_long(outcome) or (outcome.is_atomic and not outcome.is_cuttable)
+
+
+def pieces_of(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> Pieces:
+    """Several batches, each encoded when its turn comes."""
+    for start in range(0, len(outcome.records), RECORDS_PER_BATCH):
+        piece = outcome.records[start : start + RECORDS_PER_BATCH]
+        yield piece, encode(piece, timestamp_ms)
+
+
+def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:
+    """One batch, compressed if it is large. Call it in a thread."""
+    batch = encode(outcome.records, timestamp_ms)
+    if not COMPRESSED_FROM <= len(batch) <= COMPRESSED_TO:
+        return batch
+    return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD, COMPRESSION_LEVEL)
+
+
+class Flight:
+    """One append: what to await until it is committed, its records, and the replies that wait for it."""
+
+    __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
+
+    def __init__(self, appended: Appended, records: list[Any]) -> None:
+        self.first_offset, commit = appended
+        self.commit: Coroutine[Any, Any, None] = _no_wait() if commit is None else commit
+        self.is_awaited = False
+        self.records = records
+        self.replies: list[Reply] = []
+
+
+class Flights:
+    """The flights of one partition that have not landed; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[Flight] = deque()
+        self._all_landed = trio.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
+
+    def take_off(self, flight: Flight) -> None:
+        self._under_way.append(flight)
+
+    def give(self, replies: list[Reply]) -> None:
+        """Send replies once everything is committed that has been appended by now."""
+        if self._under_way:
+            self._under_way[-1].replies += replies
+        else:
+            send(replies)
+
+    async def first_committed(self) -> Flight:
+        """The flight that lands next, when it is committed. Raises what its commit raises."""
+        flight = self._under_way[0]
+        flight.is_awaited = True
+        await flight.commit
+        return flight
+
+    def land(self) -> None:
+        """The first flight has landed."""
+        self._under_way.popleft()
+        if not self._under_way:
+            self._all_landed.set()
+            self._all_landed = trio.Event()
+
+    async def until_landed(self) -> None:
+        """Return when none is under way, or all were given up."""
+        if self._under_way:
+            await self._all_landed.wait()
+
+    def give_up(self) -> list[Flight]:
+        """None of these will land. They are returned, so that their callers can be answered."""
+        flights, self._under_way = list(self._under_way), deque()
+        for flight in flights:
+            # A coroutine that nobody has begun to await has to be closed. The other one ends with its task.
+            if not flight.is_awaited:
+                flight.commit.close()
+        self._all_landed.set()
+        self._all_landed = trio.Event()
+        return flights
+
+
+async def _no_wait() -> None:
+    """The commit of what is committed already."""
+
+
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""Of a batch."""
+
+_TRANSLATED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Errors of the log, and what the client gets in their place: the log's own errors would mislead it."""
+
+
+def translated(error: ErrorCode) -> ErrorCode:
+    return _TRANSLATED.get(error, error)
