@@ -27,7 +27,6 @@ from ottla.groupcoord.classic.members import (
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds
-from ottla.groupcoord.metadata import TopicImage
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.appends import whole_batch
@@ -35,6 +34,7 @@ from ottla.groupcoord.runtime.outcome import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.topic_images import TopicImage
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.control_batch import Sender

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import trio
 
+from ottla.groupcoord.group import AskLastRebalance, LastRebalance
 from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
 from ottla.groupcoord.offsets.committed import TopicOffsets
 from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ListCommitted
-from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.wire.answers import Given, Worked

@@ -1,9 +1,12 @@
-"""What the machines of one shard share while a call lasts: its time, the timers, and what it has collected so far.
+"""The common state of one shard's machines while a call lasts: its time, the deadlines, and what it has collected so far.
 
-A call whose work grows with a group leaves it to `carry_on`, as steps. The shell takes these when the call has returned, and
-others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
+A call whose work grows with a group leaves it to `carry_on`, as steps. The runtime takes these when the call has returned,
+and others have their turn of the event loop in between. All other requests of the shard wait meanwhile. Reads do not: steps
 change what reads look at only in ways that are true at every moment, mostly by making something new beside the old and
 putting it in its place at the end.
+
+Sessions are put off with every heartbeat, so that must be cheap: the heap of `Timers` keeps one entry per key, at or before
+the key's deadline, and an entry that comes up too early is put back. `next_deadline_ms` may therefore be early, never late.
 """
 
 from __future__ import annotations
@@ -11,15 +14,96 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.limits import PIECE
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply, Rest, Settlement
 from ottla.groupcoord.runtime.transactions import Transaction
-from ottla.groupcoord.timers import Timers
 from ottla.wire.errors import ErrorCode
+
+RECORDS_PER_CALL = 500
+TIMERS_PER_CALL = 100
+WORK_PER_CALL = 10_000
+GROUPS_PER_SCAN = 100
+OFFSETS_PER_CALL = 2_000
+"""What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
+
+PIECE = 100
+"""Members, partitions or records that a step of a long call handles at most, before others have a turn."""
+
+TEXT_LENGTH_MAX = 8_000
+"""Characters of a name that is kept: at most 32,000 bytes, so that it still fits into a record with a UUID behind it."""
+
+NAMED_MAX = 10_000
+"""Topics and partitions that a member, or an administrator, may name at once for one group. They are looked at in one step,
+and kept in one record."""
+
+
+class TimerKey(NamedTuple):
+    """What a deadline is for: its kind, the group and, for sessions, the member."""
+
+    kind: str
+    group_id: str = ""
+    member_id: str = ""
+
+
+class Timers:
+    """The deadlines of one shard, in milliseconds of a clock that never jumps."""
+
+    __slots__ = ("_deadlines", "_heap")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[TimerKey, int] = {}
+        self._heap: list[tuple[int, TimerKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def deadline_ms(self, key: TimerKey) -> int | None:
+        return self._deadlines.get(key)
+
+    def schedule(self, key: TimerKey, deadline_ms: int) -> None:
+        known = self._deadlines.get(key)
+        self._deadlines[key] = deadline_ms
+        # A later deadline leaves the heap as it is: the old entry comes up too early and is put back then. So a
+        # heartbeat costs one assignment in a dict.
+        if known is None or deadline_ms < known:
+            heappush(self._heap, (deadline_ms, key))
+            self._forget_cancelled()
+
+    def cancel(self, key: TimerKey) -> None:
+        # The entry stays in the heap, where looking for it would take a walk. `pop_due` passes over it.
+        self._deadlines.pop(key, None)
+
+    def pop_due(self, now_ms: int) -> TimerKey | None:
+        """A key whose deadline has passed, or None; it has no deadline from here on."""
+        heap, deadlines = self._heap, self._deadlines
+        while heap and heap[0][0] <= now_ms:
+            key = heappop(heap)[1]
+            deadline_ms = deadlines.get(key)
+            # The key was cancelled, or another entry of it came up before.
+            if deadline_ms is None:
+                continue
+            # The deadline was put off after this entry was made: come back at the right time.
+            if deadline_ms > now_ms:
+                heappush(heap, (deadline_ms, key))
+                continue
+            del deadlines[key]
+            return key
+        return None
+
+    def next_deadline_ms(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def _forget_cancelled(self) -> None:
+        """Keep the heap in proportion to the keys when deadlines come and go faster than they pass."""
+        # The 64 keep a small heap from being rebuilt again and again.
+        if len(self._heap) > 2 * len(self._deadlines) + 64:
+            self._heap = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items()]
+            heapify(self._heap)
+
 
 T = TypeVar("T")
 

@@ -1,13 +1,49 @@
-"""A group as a shard sees it, whatever its kind: what offsets, listings, deletions and the shell ask of it."""
+"""A group of any type, as its shard sees it: what offsets, listings, deletions and the shell ask of it, and why it rebalanced.
+
+Each rebalance is one line of the log, and the last one is kept for `AskLastRebalance`. Classic groups rebalance when they
+gather their members. Of the other types the group's epoch rises, whereupon the broker makes another assignment. The reason is
+kept in memory: another coordinator, or this one after a restart, knows of none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+import logging
+from collections.abc import Callable, Sized
+from functools import partial
+from typing import NamedTuple, Protocol
 
+from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup
+
+logger = logging.getLogger("ottla.groupcoord")
+
+IS_NEW, HAS_LEFT, WAS_SILENT = "is new", "has left", "was silent for too long"
+READS_OTHER_TOPICS = "reads other topics"
+HAS_OTHER_PATTERN = "has another regular expression"
+OTHER_ASSIGNOR = "most members ask for another assignor"
+OTHER_MATCHES = "a regular expression stands for other topics"
+TOPICS_HAVE_CHANGED = "their topics have changed"
+REASON_LENGTH_MAX = 500
+
+
+class LastRebalance(NamedTuple):
+    """When a group began to rebalance, by the time of day; after which generation or epoch, and why."""
+
+    timestamp_ms: int
+    after_generation: int
+    reason: str
+
+
+class AskLastRebalance:
+    """The question about one group, of whatever kind."""
+
+    __slots__ = ("group_id",)
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+
 
 PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 """Whether the offset of (topic id, topic, partition) may be committed."""
@@ -16,12 +52,18 @@ PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 class Group(Protocol):
     """One group. The calls may collect what they owe in the shard's `Effects`, unless they are said to be reads."""
 
+    last_rebalance: LastRebalance | None
+    """For people; None: none since this broker coordinates the group."""
+
     @property
     def group_id(self) -> str: ...
 
     @property
     def group_type(self) -> str:
         """Kafka's name of its kind, as ListGroups tells it: "classic", "consumer", "share" or "streams"."""
+
+    @property
+    def members(self) -> Sized: ...
 
     @property
     def state_name(self) -> str:
@@ -72,7 +114,7 @@ class Group(Protocol):
 
     # ------------------------------------------------------------------ the shell's calls
 
-    def start_sessions(self) -> Iterator[None]:
+    def start_sessions(self) -> Steps:
         """Let every member have a whole session from now on, some at each step."""
 
     def cancel_timers(self) -> None:
@@ -81,5 +123,23 @@ class Group(Protocol):
     def abandon(self, caller: Caller) -> None:
         """Nobody waits for the answer of a caller that is parked here."""
 
-    def unload(self, error: ErrorCode) -> None:
-        """This broker no longer coordinates the group: answer `error` to everybody who is parked here."""
+    def unload(self, error: ErrorCode) -> Steps:
+        """This broker no longer coordinates the group: answer `error` to everybody who is parked here, some at each step."""
+
+
+def member_reason(member_id: str, what: str) -> str:
+    """Why, if it is one member: its id and what it did."""
+    return f"member {member_id!r} {what}"
+
+
+def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> None:
+    """The epoch of a group rises to this. If the log refuses that, the rebalance before it stays the last one."""
+    effects.undo_if_refused(partial(setattr, group, "last_rebalance", group.last_rebalance))
+    group.last_rebalance = LastRebalance(effects.timestamp_ms, epoch - 1, reason[:REASON_LENGTH_MAX])
+    log_rebalance(group.group_type, group.group_id, epoch, len(group.members), reason)
+
+
+def log_rebalance(kind: str, group_id: str, generation: int, member_count: int, reason: str) -> None:
+    """`generation`: the one that begins, which groups whose members hear from the broker count as their epoch."""
+    text = "Rebalance of %s group %r: generation %d, members %d, because %s"
+    logger.info(text, kind, group_id, generation, member_count, reason)

@@ -22,13 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.effects import Effects
+from ottla.groupcoord.effects import Effects, TimerKey
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.records import RecordFormat
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.timers import TimerKey
+from ottla.groupcoord.topic_images import TopicImages
 
 Handler = Callable[[Any, Caller], None]
 Read = Callable[[Any], Any]

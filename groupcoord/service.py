@@ -22,13 +22,13 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.group_types import CONSUMER, SHARE, STREAMS, Kinds
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 

@@ -19,15 +19,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.effects import Effects
+from ottla.groupcoord.effects import (
+    GROUPS_PER_SCAN,
+    RECORDS_PER_CALL,
+    TIMERS_PER_CALL,
+    WORK_PER_CALL,
+    Effects,
+    TimerKey,
+)
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.limits import GROUPS_PER_SCAN, RECORDS_PER_CALL, TIMERS_PER_CALL, WORK_PER_CALL
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.part import Handler, Host, Part, PartKind, Read, Replay
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
-from ottla.groupcoord.timers import TimerKey
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup
 
@@ -215,11 +220,12 @@ class Shard:
         """What a call that did not end has collected."""
         return self._effects.stop()
 
-    def unload(self, error: ErrorCode) -> list[Reply]:
-        """This broker no longer coordinates these groups: answer everyone who is parked. The shard is done with."""
+    def unload(self, error: ErrorCode) -> Iterator[Reply]:
+        """Answer everyone who is parked: this broker no longer coordinates these groups. The shard is done with."""
         for group in self._groups.values():
-            group.unload(error)
-        return self._effects.take().replies
+            for _ in group.unload(error):
+                yield from self._effects.take_replies()
+            yield from self._effects.take_replies()
 
     # ------------------------------------------------------------------ reads, allowed at any time
 

@@ -21,10 +21,9 @@ from ottla.groupcoord.classic.members import (
     group_tombstone,
     members_of,
 )
-from ottla.groupcoord.effects import Effects, Steps, in_pieces
-from ottla.groupcoord.rebalance_log import LastRebalance
+from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
+from ottla.groupcoord.group import LastRebalance
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.describe_groups import DescribedGroup

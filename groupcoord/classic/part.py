@@ -6,6 +6,8 @@ record: that is replayed at load only. The end of a group comes into force when 
 
 from __future__ import annotations
 
+from collections import deque
+
 from ottla.groupcoord.classic.group import DEAD, EMPTY, GROUP_TYPE, JOIN, SESSION, SYNC, refused_join, refused_sync
 from ottla.groupcoord.classic.members import (
     FORMATS,
@@ -15,11 +17,10 @@ from ottla.groupcoord.classic.members import (
     LoadedGroup,
 )
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.group import Group
+from ottla.groupcoord.effects import TimerKey
+from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.part import Host, Part, PartKind
-from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroup
 from ottla.wire.messages.heartbeat import HeartbeatRequest
@@ -202,7 +203,7 @@ def join_new_group(host: Host, request: JoinGroupRequest, caller: Caller) -> Non
         if error:
             # The log has refused the group's first record, so there never was a group. Whoever is parked in it
             # hears why.
-            group.unload(error)
+            deque(group.unload(error), maxlen=0)
             group.cancel_timers()
             if host.groups.get(group.group_id) is group:
                 del host.groups[group.group_id]

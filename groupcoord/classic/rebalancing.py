@@ -35,7 +35,6 @@ waits with a join; outside CompletingRebalance nobody waits with a sync; the lea
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
@@ -56,11 +55,9 @@ from ottla.groupcoord.classic.group import (
     synced,
 )
 from ottla.groupcoord.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
-from ottla.groupcoord.effects import Effects, Steps, in_pieces
-from ottla.groupcoord.limits import TEXT_LENGTH_MAX
-from ottla.groupcoord.rebalance_log import REASON_LENGTH_MAX, LastRebalance, log_rebalance
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
+from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.runtime.outcome import Caller, Settlement
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -286,7 +283,7 @@ class ClassicGroup(Group):
         if self.state is PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
-            self._prepare_rebalance(f"static member {member.member_id!r} replaces {old_member_id!r}")
+            self.prepare_rebalance(f"static member {member.member_id!r} replaces {old_member_id!r}")
 
     def _settle_replacement(
         self,
@@ -317,23 +314,19 @@ class ClassicGroup(Group):
 
     # ------------------------------------------------------------------ the course of a rebalance
 
-    def rebalance(self, reason: str) -> None:
-        """Gather the members of a stable group anew."""
-        self._prepare_rebalance(reason)
-
     def shrink_to_size(self) -> None:
         """A loaded group that is larger than group.max.size by now rebalances, which keeps those that join first."""
         if len(self.members) > self._effects.config.group_max_size:
-            self._prepare_rebalance("more members than group.max.size allows")
+            self.prepare_rebalance("more members than group.max.size allows")
 
     def _rebalance_or_complete_join(self, reason: str) -> None:
         if self.state in ENTERED_FROM[PREPARING_REBALANCE]:
-            self._prepare_rebalance(reason)
+            self.prepare_rebalance(reason)
         else:
             self._maybe_complete_join()
 
-    def _prepare_rebalance(self, reason: str) -> None:
-        """Gather the members anew."""
+    def prepare_rebalance(self, reason: str) -> None:
+        """Begin a rebalance: gather the members anew."""
         if self.state is COMPLETING_REBALANCE:
             # Whoever waits for an assignment of this generation gets none any more, and has to join again.
             self._effects.carry_on(self._drop_assignments(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -344,8 +337,8 @@ class ClassicGroup(Group):
         is_initial = self.state is EMPTY
         self._transition_to(PREPARING_REBALANCE)
         self._reason, self._lost_count = reason, 0
-        told = reason[:REASON_LENGTH_MAX]
-        self.last_rebalance = LastRebalance(self._effects.timestamp_ms, self.generation_id, told)
+        shown = reason[:REASON_LENGTH_MAX]
+        self.last_rebalance = LastRebalance(self._effects.timestamp_ms, self.generation_id, shown)
         timeout_ms = self.members.rebalance_timeout_ms
         if is_initial:
             # Even if all have joined, time has to pass: when an application starts, its members come one after the
@@ -442,7 +435,7 @@ class ClassicGroup(Group):
 
     def _drop_silent(self, silent: list[str]) -> Steps:
         yield from in_pieces(silent, self._drop)
-        self._prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
+        self.prepare_rebalance(f"{len(silent)} members did not ask for their assignment")
 
     # ------------------------------------------------------------------ sync
 
@@ -503,7 +496,7 @@ class ClassicGroup(Group):
 
     def _take_back(self, error: ErrorCode) -> Steps:
         yield from self._drop_assignments(error)
-        self._prepare_rebalance(f"{error.name} on writing the assignment")
+        self.prepare_rebalance(f"{error.name} on writing the assignment")
 
     def _give(self, assignments: dict[str, bytes]) -> Steps:
         def give(member: Member) -> None:
@@ -607,7 +600,7 @@ class ClassicGroup(Group):
     def _after_departure(self, reason: str, *, was_member: bool) -> None:
         """Somebody went: a generation is no longer complete, or those still awaited have become fewer."""
         if self.state in (STABLE, COMPLETING_REBALANCE) and was_member:
-            self._prepare_rebalance(reason)
+            self.prepare_rebalance(reason)
         else:
             self._maybe_complete_join()
 
@@ -627,15 +620,11 @@ class ClassicGroup(Group):
         if sync_caller is not None:
             self._effects.reply(sync_caller, refused_sync(error))
 
-    def send_away(self, error: ErrorCode) -> None:
+    def send_away(self, error: ErrorCode) -> Steps:
         """Answer `error` to all members that wait."""
-        deque(self.send_all_away(error), maxlen=0)
-
-    def send_all_away(self, error: ErrorCode) -> Steps:
-        """As `send_away`, some at each step."""
         return in_pieces(self.members, lambda member: self._dismiss(member, member.member_id, error))
 
-    def unload(self, error: ErrorCode) -> None:
-        """This broker no longer coordinates the group."""
-        self.send_away(error)
+    def unload(self, error: ErrorCode) -> Steps:
+        """Answer `error` to all members that wait: this broker no longer coordinates the group."""
+        yield from self.send_away(error)
         self._transition_to(DEAD)

@@ -7,8 +7,8 @@ import trio
 from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.part import DescribeGroup, undescribed
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
-from ottla.groupcoord.limits import TEXT_LENGTH_MAX
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
 from ottla.groupcoord.runtime.outcome import HiddenTopics
 from ottla.wire.answers import Given, Worked

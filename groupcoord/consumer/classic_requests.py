@@ -23,10 +23,9 @@ from ottla.groupcoord.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PA
 from ottla.groupcoord.consumer.migration import DISABLED, Migration
 from ottla.groupcoord.consumer.patterns import PatternRefresh
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
-from ottla.groupcoord.effects import Steps, in_pieces
-from ottla.groupcoord.limits import TEXT_LENGTH_MAX
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
+from ottla.groupcoord.group import HAS_LEFT
 from ottla.groupcoord.part import Host
-from ottla.groupcoord.rebalance_log import HAS_LEFT
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_subscription

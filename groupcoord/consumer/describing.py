@@ -7,10 +7,10 @@ from itertools import chain
 
 from ottla.groupcoord.consumer.group import ConsumerState
 from ottla.groupcoord.consumer.member import Member
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.modern.assignor import Assignment as Target
 from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 from ottla.wire.messages.consumer_group_describe import Member as DescribedMember

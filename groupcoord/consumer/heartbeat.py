@@ -30,13 +30,8 @@ from ottla.groupcoord.consumer.migration import Migration
 from ottla.groupcoord.consumer.patterns import PatternRefresh
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataValue as MemberMetadata
-from ottla.groupcoord.effects import Steps, in_pieces
-from ottla.groupcoord.limits import TEXT_LENGTH_MAX
-from ottla.groupcoord.metadata import TopicImages
-from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, with_epoch, without_epochs
-from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.part import Host
-from ottla.groupcoord.rebalance_log import (
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
+from ottla.groupcoord.group import (
     HAS_LEFT,
     HAS_OTHER_PATTERN,
     IS_NEW,
@@ -45,8 +40,12 @@ from ottla.groupcoord.rebalance_log import (
     WAS_SILENT,
     member_reason,
 )
+from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, with_epoch, without_epochs
+from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_heartbeat import (
     Assignment,

@@ -13,6 +13,7 @@ sees the old one, which does not change meanwhile, because all requests of the s
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -138,9 +139,9 @@ class Migration:
         def settle(error: ErrorCode) -> None:
             if not error:
                 self._effects.carry_on(classic.end_deadlines())
-                self._effects.carry_on(classic.send_all_away(ErrorCode.REBALANCE_IN_PROGRESS))
+                self._effects.carry_on(classic.send_away(ErrorCode.REBALANCE_IN_PROGRESS))
                 # Whoever still waits if the shard is unloaded before. Nobody else knows them.
-                self._effects.then(lambda unloaded: classic.send_away(unloaded) if unloaded else None)
+                self._effects.then(lambda unloaded: deque(classic.send_away(unloaded), maxlen=0) if unloaded else None)
 
         self._effects.undo_if_refused(restore)
         self._effects.append(classic.tombstone(), settle)
@@ -181,7 +182,7 @@ class Migration:
         self._install(classic, group, leaving)
         self._effects.records += written
         if must_rebalance:
-            classic.rebalance("members of the consumer protocol have left")
+            classic.prepare_rebalance("members of the consumer protocol have left")
         logger.info("consumer group %r becomes a classic group", group.group_id)
 
     def _install(self, classic: ClassicGroup, group: ConsumerGroup, leaving: Sequence[Member]) -> None:

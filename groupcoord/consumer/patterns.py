@@ -15,10 +15,10 @@ from typing import NamedTuple
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.group import OTHER_MATCHES
 from ottla.groupcoord.modern.group import NEVER
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.patterns import Pattern
-from ottla.groupcoord.rebalance_log import OTHER_MATCHES
 from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
 

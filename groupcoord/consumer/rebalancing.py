@@ -40,12 +40,12 @@ from ottla.groupcoord.consumer.member import (
     Progress,
 )
 from ottla.groupcoord.effects import KeyedState, Steps
-from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.group import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment, Assignor, EpochsOfPartitions, Readers, read_assignment
 from ottla.groupcoord.modern.group import put_targets
 from ottla.groupcoord.part import Host
-from ottla.groupcoord.rebalance_log import TOPICS_HAVE_CHANGED, note_rebalance
 from ottla.groupcoord.records import KeyedRecord
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -8,8 +8,8 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.consumer.describing import undescribed
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.consumer.part import DescribeConsumerGroup
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.limits import NAMED_MAX
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
 from ottla.groupcoord.runtime.answers import WaitingCaller

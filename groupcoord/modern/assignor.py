@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ottla.groupcoord.java_hashing import hash_map_slot
-from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.topic_images import TopicImage
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Partitions by topic id. Never changed; a topic without partitions is not in it."""

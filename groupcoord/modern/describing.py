@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice

@@ -20,18 +20,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ottla.groupcoord.effects import Effects, Steps, in_pieces
-from ottla.groupcoord.group import PartitionCheck
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
+from ottla.groupcoord.group import LastRebalance, PartitionCheck
 from ottla.groupcoord.group_settings import GroupSettings, GroupSettingsSource
 from ottla.groupcoord.java_hashing import hash_map_slot
-from ottla.groupcoord.limits import TEXT_LENGTH_MAX
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment
-from ottla.groupcoord.rebalance_log import LastRebalance
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.timers import TimerKey
-from ottla.groupcoord.topic_hashes import hash_of_topics
+from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_groups import ListedGroup
 from ottla.wire.settings import trimmed
@@ -366,8 +362,9 @@ class HostedGroup(ABC, Generic[MemberT]):
     def abandon(self, caller: Caller) -> None:
         """A heartbeat never waits for other members."""
 
-    def unload(self, error: ErrorCode) -> None:
+    def unload(self, error: ErrorCode) -> Steps:
         """A heartbeat never waits for other members."""
+        return iter(())
 
 
 class CommittingGroup(HostedGroup[MemberT]):

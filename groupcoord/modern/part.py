@@ -6,11 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from ottla.groupcoord.group import Group
+from ottla.groupcoord.effects import TimerKey
+from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.part import Host, Part
-from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CLASSIC_TYPE, EMPTY = "classic", "Empty"

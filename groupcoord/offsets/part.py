@@ -10,9 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.effects import Steps
+from ottla.groupcoord.effects import (
+    GROUPS_PER_SCAN,
+    OFFSETS_PER_CALL,
+    PIECE,
+    RECORDS_PER_CALL,
+    TEXT_LENGTH_MAX,
+    Steps,
+    TimerKey,
+)
 from ottla.groupcoord.group import Group, PartitionCheck
-from ottla.groupcoord.limits import GROUPS_PER_SCAN, OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL, TEXT_LENGTH_MAX
 from ottla.groupcoord.offsets.committed import (
     FORMATS,
     CommittedOffset,
@@ -25,7 +32,6 @@ from ottla.groupcoord.offsets.table import Offsets, OffsetsPicture, refused_comm
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.runtime.transactions import Transaction
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.offset_commit import OffsetCommitRequest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import trio
 
@@ -190,8 +190,8 @@ async def send_in_slices(replies: Iterable[Reply], time_slice: TimeSlice) -> Non
         send(left)
 
 
-def refuse(replies: Iterable[Reply], error: ErrorCode) -> None:
-    """Answer with an error instead: what the replies promise is not sure."""
-    for caller, _ in replies:
+def refused(callers: Iterable[Caller], error: ErrorCode) -> Iterator[Reply]:
+    """Replies that carry an error."""
+    for caller in callers:
         assert isinstance(caller, WaitingCaller)
-        caller.answer(caller.refuse(error))
+        yield Reply(caller, caller.refuse(error))

@@ -63,7 +63,7 @@ def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> byt
     return build_batch(memoryview(batch)[RECORDS_OFFSET:], read_header(batch), Compression.ZSTD, COMPRESSION_LEVEL)
 
 
-class Flight:
+class InFlightAppend:
     """One append: what to await until it is committed, its records, and the replies that wait for it."""
 
     __slots__ = ("commit", "first_offset", "is_awaited", "records", "replies")
@@ -76,59 +76,58 @@ class Flight:
         self.replies: list[Reply] = []
 
 
-class Flights:
-    """The flights of one partition that have not landed; see the module's docstring."""
+class InFlightAppends:
+    """The appends of one partition that are not committed, in the order of the log."""
 
     def __init__(self) -> None:
-        self._under_way: deque[Flight] = deque()
-        self._all_landed = trio.Event()
+        self._appends: deque[InFlightAppend] = deque()
+        self._all_committed = trio.Event()
 
     def __bool__(self) -> bool:
-        return bool(self._under_way)
+        return bool(self._appends)
 
-    def take_off(self, flight: Flight) -> None:
-        self._under_way.append(flight)
+    def add(self, append: InFlightAppend) -> None:
+        self._appends.append(append)
 
-    def give(self, replies: list[Reply]) -> None:
+    def reply_after(self, replies: list[Reply]) -> None:
         """Send replies once everything is committed that has been appended by now."""
-        if self._under_way:
-            self._under_way[-1].replies += replies
+        if self._appends:
+            self._appends[-1].replies += replies
         else:
             send(replies)
 
-    async def first_committed(self) -> Flight:
-        """The flight that lands next, when it is committed. Raises what its commit raises."""
-        flight = self._under_way[0]
-        flight.is_awaited = True
-        await flight.commit
-        return flight
+    async def first_committed(self) -> InFlightAppend:
+        """Wait until the first append is committed. Raises what its commit raises."""
+        append = self._appends[0]
+        append.is_awaited = True
+        await append.commit
+        return append
 
-    def land(self) -> None:
-        """The first flight has landed."""
-        self._under_way.popleft()
-        if not self._under_way:
-            self._all_landed.set()
-            self._all_landed = trio.Event()
+    def remove_first(self) -> None:
+        self._appends.popleft()
+        if not self._appends:
+            self._all_committed.set()
+            self._all_committed = trio.Event()
 
-    async def until_landed(self) -> None:
-        """Return when none is under way, or all were given up."""
-        if self._under_way:
-            await self._all_landed.wait()
+    async def wait_until_none(self) -> None:
+        """Return when all are committed or abandoned."""
+        if self._appends:
+            await self._all_committed.wait()
 
-    def give_up(self) -> list[Flight]:
-        """None of these will land. They are returned, so that their callers can be answered."""
-        flights, self._under_way = list(self._under_way), deque()
-        for flight in flights:
+    def abandon(self) -> list[InFlightAppend]:
+        """Wait for none of these any more. They are returned, so that their callers can be answered."""
+        appends, self._appends = list(self._appends), deque()
+        for append in appends:
             # A coroutine that nobody has begun to await has to be closed. The other one ends with its task.
-            if not flight.is_awaited:
-                flight.commit.close()
-        self._all_landed.set()
-        self._all_landed = trio.Event()
-        return flights
+            if not append.is_awaited:
+                append.commit.close()
+        self._all_committed.set()
+        self._all_committed = trio.Event()
+        return appends
 
 
 async def _no_wait() -> None:
-    """The commit of what is committed already."""
+    """Stand in for the commit of what is committed already."""
 
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

@@ -2,18 +2,19 @@
 
 A request is handled at once, against everything that was handled before it. Its records are appended, what they mean for
 the living state is settled, and its reply waits until they are committed (`appends.py`). Where the log commits at once
-all of that happens within one call, without a task switch. Commits of offsets that come while a flight is under way are
-gathered, and share one append when it lands.
+all of that happens within one call, without a task switch. Commits of offsets that come while an append is in@append are
+gathered, and share one append when it is committed.
 
 Some requests and deadlines look at what records leave behind: they delete offsets and groups, or read offsets that have
-to be stable. These stand alone (`ShardKind.may_overlap`). Before them all flights land, and nothing is handled until
-their own have landed. What comes meanwhile stands in a line, which a task works off.
+to be stable. These stand alone (`ShardKind.may_overlap`). Before them all appends in@append are committed, and nothing is
+handled until their own are. What comes meanwhile stands in line, and a task works the line off.
 
 A call whose work grows with a group returns after its first step (`Rest`). The task of the line takes the others, and then
-appends what the call comes to, from a batch that is made in a thread. Everything else stands in line behind it. Reads do not.
+appends the records of the whole call, from a batch that is made in a thread. Everything else stands in line behind it. Reads
+do not.
 
 The end of a transaction is a request, too (`transactions.py`). Its marker is appended behind everything that was handled
-before, and the shard hears of it when it is committed.
+before, and the shard replays it when it is committed.
 
 Failures: an append that the log refuses is known of before the next request is handled, so nothing rests on it: it is
 answered as Kafka translates it, and its settlement takes back what it meant. One that was written but could not be
@@ -30,16 +31,17 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from itertools import chain
 from typing import Any, Generic
 
 import trio
 
-from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, refuse, send, send_in_slices
+from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, refused, send_in_slices
 from ottla.groupcoord.runtime.appends import (
     RECORDS_PER_BATCH,
     TOO_LARGE,
-    Flight,
-    Flights,
+    InFlightAppend,
+    InFlightAppends,
     is_long,
     must_be_whole,
     pieces_of,
@@ -50,6 +52,7 @@ from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
 from ottla.groupcoord.runtime.ports import Appended, Host, ShardT
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.transactions import TransactionalRecord, TransactionEnd
+from ottla.groupcoord.runtime.unloading import ANSWERED_AT_ONCE, Farewell, last_replies
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -75,14 +78,15 @@ class PartitionRuntime(Generic[ShardT]):
     def __init__(self, partition: int, runtime: Host[ShardT]) -> None:
         self.partition = partition
         self._kind = runtime.kind
+        self._place = partition, runtime.kind.topic
         self._runtime = runtime
         self._log = runtime.log
         self._shard: ShardT | None = None
         self._absent = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # why there is no shard
         self._queue: OrderedDict[WaitingCaller[Any], Queued] = OrderedDict()
         self._has_line = False
-        self._flights = Flights()
-        self._is_landing = False
+        self._in_flight = InFlightAppends()
+        self._is_completing = False
         self._gathered: list[Outcome[Any]] = []  # what shares the next append
         self._gathered_records = 0
         self._unsettled: list[Outcome[Any]] = []  # what is being appended, batch by batch
@@ -113,7 +117,7 @@ class PartitionRuntime(Generic[ShardT]):
         if self._shard is None:
             return caller.refuse(self._absent)
         # More may be due than one call does. The request must not overtake it.
-        if self._is_due(now_ms) or (self._flights and not self._may_overlap(request)):
+        if self._is_due(now_ms) or (self._in_flight and not self._may_overlap(request)):
             self._form_line()
         if self._has_line:
             self._queue[caller] = Queued(request, caller, now_ms)
@@ -121,10 +125,9 @@ class PartitionRuntime(Generic[ShardT]):
         try:
             self._take_up(request, caller)
         except Exception:
-            # What the failed call left behind may contradict the log. Only this shard pays for the bug and is loaded
-            # again.
-            logger.exception("bug: partition %d of %s, %s", self.partition, self._kind.topic, type(request).__name__)
-            self._start_over()
+            # What the failed call left behind may contradict the log. Only this shard pays for the bug.
+            logger.exception("bug: partition %d of %s, %s", *self._place, type(request).__name__)
+            self._start_over(self._shard)
             return caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         # The request may have set a deadline before the one that the deadline task sleeps until.
         self._runtime.mind(self._shard)
@@ -139,8 +142,8 @@ class PartitionRuntime(Generic[ShardT]):
             try:
                 self._carry_out(self._shard.abandon(caller, **self._runtime.times()))
             except Exception:
-                logger.exception("bug: partition %d of %s, a caller that left", self.partition, self._kind.topic)
-                self._start_over()
+                logger.exception("bug: partition %d of %s, a caller that left", *self._place)
+                self._start_over(self._shard)
             self._runtime.mind(self._shard)
 
     def expire(self, now_ms: int) -> None:
@@ -148,17 +151,17 @@ class PartitionRuntime(Generic[ShardT]):
         # The task that works off the line keeps the deadlines as well, each before the requests that came after it.
         if self._shard is None or self._has_line or not self._is_due(now_ms):
             return
-        if self._flights and self._shard.stands_alone(now_ms):
+        if self._in_flight and self._shard.stands_alone(now_ms):
             self._form_line()
             return
         try:
             stands_alone = self._shard.stands_alone(now_ms)
             self._carry_out(self._expire(now_ms))
-            if stands_alone and self._flights:
+            if stands_alone and self._in_flight:
                 self._form_line()
         except Exception:
-            logger.exception("bug: partition %d of %s, on a deadline", self.partition, self._kind.topic)
-            self._start_over()
+            logger.exception("bug: partition %d of %s, on a deadline", *self._place)
+            self._start_over(self._shard)
 
     def _is_due(self, now_ms: int) -> bool:
         """Whether a deadline has passed. None passes while nobody can reach this broker."""
@@ -186,11 +189,11 @@ class PartitionRuntime(Generic[ShardT]):
     def _take_up(self, request: Any, caller: WaitingCaller[Any]) -> None:
         """Handle a request and append what comes of it."""
         outcome = self._handle(request, caller)
-        if self._flights and self._kind.may_share_append(request):
+        if self._in_flight and self._kind.may_share_append(request):
             self._gather(outcome)
             return
         self._carry_out(outcome, caller)
-        if self._flights and not self._may_overlap(request):
+        if self._in_flight and not self._may_overlap(request):
             self._form_line()
 
     def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
@@ -215,7 +218,7 @@ class PartitionRuntime(Generic[ShardT]):
             caller.answer(caller.refuse(error.code))
             return
         self._take_off(appended, [end])
-        self._flights.give([Reply(caller, caller.refuse(ErrorCode.NONE))])
+        self._in_flight.reply_after([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
     def _carry_out(self, outcome: Outcome[Any], caller: WaitingCaller[Any] | None = None) -> None:
         """Append what the shard wants to be appended. What takes long is done by the task of the line."""
@@ -255,7 +258,7 @@ class PartitionRuntime(Generic[ShardT]):
                 self._append_in_halves(outcome)
             elif outcome.is_atomic and records[0] is not outcome.records[0]:
                 # Its first batches are in the log, and all of it is in force. Only the log can tell what holds now.
-                self._start_over(translated(error.code))
+                self._start_over(self._shard, translated(error.code))
             else:
                 self._settle(outcome, translated(error.code))
             return False
@@ -264,14 +267,14 @@ class PartitionRuntime(Generic[ShardT]):
 
     def _take_off(self, appended: Appended, records: list[Any]) -> None:
         """Put what was written in force, when it is committed."""
-        if appended.commit is None and not self._flights and len(records) <= RECORDS_PER_BATCH:
+        if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
             return
-        # One that is committed at once lands behind those before it, too.
-        self._flights.take_off(Flight(appended, records))
-        if not self._is_landing:
-            self._runtime.spawn(self._land, self._shard)
-            self._is_landing = True
+        # One that is committed at once counts behind those before it, too.
+        self._in_flight.add(InFlightAppend(appended, records))
+        if not self._is_completing:
+            self._runtime.spawn(self._complete_appends, self._shard)
+            self._is_completing = True
 
     def _replay(self, records: list[Any], first_offset: int) -> None:
         assert self._shard is not None
@@ -289,7 +292,7 @@ class PartitionRuntime(Generic[ShardT]):
         assert self._shard is not None
         if error:
             logger.warning("partition %d: %d records refused: %s", self.partition, len(outcome.records), error.name)
-        self._flights.give(self._shard.settle(outcome.settlements, error, **self._runtime.times()))
+        self._in_flight.reply_after(self._shard.settle(outcome.settlements, error, **self._runtime.times()))
         # Last: after a bug in a settlement `unload` answers all of them.
         self._unsettled = [each for each in self._unsettled if each is not outcome]
         rest = self._shard.unfinished()
@@ -299,7 +302,7 @@ class PartitionRuntime(Generic[ShardT]):
     def _begin(self, outcome: Outcome[Any]) -> None:
         """Do what does not wait for the records."""
         # The replies depend on none of these records, but on what was handled before.
-        self._flights.give(outcome.replies)
+        self._in_flight.reply_after(outcome.replies)
         for job in outcome.jobs:
             self._runtime.spawn(self._compute, self._shard, job)
 
@@ -312,11 +315,11 @@ class PartitionRuntime(Generic[ShardT]):
                 result = await job.narrow(result)
         except Exception:
             result = None
-            logger.exception("bug: partition %d of %s, beside the loop", self.partition, self._kind.topic)
+            logger.exception("bug: partition %d of %s, beside the loop", *self._place)
         if self._shard is shard:
             await finished(self.submit(job.request(result), WaitingCaller(lambda error: error)))
 
-    # ------------------------------------------------------------------ flights
+    # ------------------------------------------------------------------ appends in@append
 
     def _gather(self, outcome: Outcome[Any]) -> None:
         """Keep a commit of offsets for the next append, which it shares with others."""
@@ -348,50 +351,49 @@ class PartitionRuntime(Generic[ShardT]):
         for half in halves:
             self._append(half)
 
-    async def _land(self, shard: ShardT) -> None:
+    async def _complete_appends(self, shard: ShardT) -> None:
         """Wait for one commit after the other, put the records in force, and send the replies."""
         # Before this task starts, and during any await, the partition may be unloaded, and even loaded again. Then the
         # task must touch nothing any more.
         time_slice = TimeSlice()
         try:
-            while self._shard is shard and self._flights:
-                flight = await self._flights.first_committed()
+            while self._shard is shard and self._in_flight:
+                append = await self._in_flight.first_committed()
                 if self._shard is not shard:
                     return
-                for start in range(0, len(flight.records), RECORDS_PER_BATCH):
+                for start in range(0, len(append.records), RECORDS_PER_BATCH):
                     piece = slice(start, start + RECORDS_PER_BATCH)
-                    records = flight.records[piece]
-                    self._replay(records, flight.first_offset + start)
+                    records = append.records[piece]
+                    self._replay(records, append.first_offset + start)
                     # Here, because to let go of very many records at the end takes a while, too.
-                    flight.records[piece] = [None] * len(records)
+                    append.records[piece] = [None] * len(records)
                     await time_slice.yield_if_over()
                     if self._shard is not shard:
                         return
-                while flight.replies or (self._gathered and not self._is_going_on):
-                    # Before the flight counts as landed: who waits for all of them waits for these, too.
+                while append.replies or (self._gathered and not self._is_going_on):
+                    # Before the append counts as committed: who waits for all of them waits for these, too.
                     if not self._is_going_on:
                         self._append_gathered()
-                    replies, flight.replies = flight.replies, []
+                    replies, append.replies = append.replies, []
                     await send_in_slices(replies, time_slice)
                     if self._shard is not shard:
                         return
-                self._flights.land()
+                self._in_flight.remove_first()
                 self._runtime.mind(shard)  # what has come into force may have set a deadline
-                # A follower that comes back commits all flights at once.
+                # A follower that comes back commits all appends at once.
                 await time_slice.yield_if_over()
         except KafkaError as error:
             # The batch was written, but nobody knows whether it will be committed. Memory may be wrong now, so the
             # log decides.
             if self._shard is shard:
-                logger.error("partition %d of %s could not commit: %s", self.partition, self._kind.topic, error)
-                self._start_over(translated(error.code))
+                logger.error("partition %d of %s could not commit: %s", *self._place, error)
+                self._start_over(shard, translated(error.code))
         except Exception:
-            logger.exception("bug: partition %d of %s, on the way to a commit", self.partition, self._kind.topic)
-            if self._shard is shard:
-                self._start_over()
+            logger.exception("bug: partition %d of %s, on the way to a commit", *self._place)
+            self._start_over(shard)
         # If the shard was lost, `unload` has reset the flag, and a new shard may have such a task of its own.
         if self._shard is shard:
-            self._is_landing = False
+            self._is_completing = False
 
     # ------------------------------------------------------------------ the line
 
@@ -413,7 +415,7 @@ class PartitionRuntime(Generic[ShardT]):
                 await self._ahead.popleft()()
             # A line is formed behind something that stands alone, or before it.
             if self._shard is shard:
-                await self._flights.until_landed()
+                await self._in_flight.wait_until_none()
             while self._shard is shard and (self._ahead or self._queue or self._waits_to_stand_alone()):
                 if self._ahead:
                     await self._ahead.popleft()()
@@ -422,9 +424,8 @@ class PartitionRuntime(Generic[ShardT]):
                 # Meanwhile callers may leave the line.
                 await time_slice.yield_if_over()
         except Exception:
-            logger.exception("bug: partition %d of %s, a request in line", self.partition, self._kind.topic)
-            if self._shard is shard:
-                self._start_over()
+            logger.exception("bug: partition %d of %s, a request in line", *self._place)
+            self._start_over(shard)
         # If the shard was lost, `unload` has reset the flag, and a new shard may have a line of its own.
         if self._shard is shard:
             self._has_line = False
@@ -443,22 +444,22 @@ class PartitionRuntime(Generic[ShardT]):
         now_ms = self._runtime.now_ms() if first is None else first.arrival_ms
         is_due = first is None or self._is_due(now_ms)
         stands_alone = shard.stands_alone(now_ms) if is_due else not self._may_overlap(first and first.request)
-        if stands_alone and self._flights:
-            await self._flights.until_landed()
+        if stands_alone and self._in_flight:
+            await self._in_flight.wait_until_none()
             return  # the line may be another one by now
         if is_due:
             outcome = self._expire(now_ms)
         else:
             assert first is not None
             outcome = self._handle_first(first)
-        if not is_due and self._flights and self._kind.may_share_append(first and first.request):
+        if not is_due and self._in_flight and self._kind.may_share_append(first and first.request):
             self._gather(outcome)
         else:
             self._carry_out(outcome, None if is_due or first is None else first.caller)
         if stands_alone:
             while self._shard is shard and self._ahead:
                 await self._ahead.popleft()()
-            await self._flights.until_landed()
+            await self._in_flight.wait_until_none()
 
     def _handle_first(self, first: Queued) -> Outcome[Any]:
         """Take the first request from the line and handle it."""
@@ -481,7 +482,7 @@ class PartitionRuntime(Generic[ShardT]):
         shard, time_slice = self._shard, TimeSlice()
         while True:
             try:
-                self._flights.give(next(rest))
+                self._in_flight.reply_after(next(rest))
             except StopIteration as end:
                 outcome: Outcome[Any] = end.value
                 break
@@ -540,11 +541,13 @@ class PartitionRuntime(Generic[ShardT]):
                 self._carry_out(shard.loaded(**self._runtime.times()))
                 self._kind.on_force(self.partition, shard)
                 self._runtime.mind(shard)
-                self._note_load()
+                if self._failed_loads:
+                    logger.info("partition %d of %s is loaded after %d tries", *self._place, self._failed_loads)
+                self._failed_loads = 0
         except (KafkaError, OSError) as error:
             self._load_later(error)
         except Exception as error:
-            logger.exception("bug: partition %d of %s, while loading", self.partition, self._kind.topic)
+            logger.exception("bug: partition %d of %s, while loading", *self._place)
             self._load_later(error)
 
     async def _load_when_committed(self, commit: Coroutine[Any, Any, None]) -> None:
@@ -564,55 +567,34 @@ class PartitionRuntime(Generic[ShardT]):
         pause_s = min(LOAD_RETRY_S * 2**self._failed_loads, LOAD_RETRY_MAX_S)
         # One line for a whole series of tries.
         if not self._failed_loads:
-            logger.error(
-                "partition %d of %s cannot be loaded: %s; this is tried again",
-                self.partition,
-                self._kind.topic,
-                problem,
-            )
+            logger.error("partition %d of %s cannot be loaded: %s; this is tried again", *self._place, problem)
         self._failed_loads += 1
         self._runtime.spawn(self._runtime.load_after, pause_s, self)
-
-    def _note_load(self) -> None:
-        if self._failed_loads:
-            topic = self._kind.topic
-            logger.info("partition %d of %s is loaded after %d tries", self.partition, topic, self._failed_loads)
-        self._failed_loads = 0
 
     def unload(self, error: ErrorCode, absent: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
         # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent = self._shard, None, absent
-        self._has_line = self._is_landing = self._is_going_on = False
+        self._has_line = self._is_completing = self._is_going_on = False
         self._ahead.clear()
-        asker, self._asker = self._asker, None
-        unsettled, self._unsettled = self._unsettled, []
-        gathered, self._gathered, self._gathered_records = self._gathered, [], 0
-        flights = self._flights.give_up()
-        for flight in flights:
-            refuse(flight.replies, error)
-        if asker is not None:
-            asker.answer(asker.refuse(error))
-        while self._queue:
-            caller, _ = self._queue.popitem(last=False)
-            caller.answer(caller.refuse(error))
-        if shard is None:
-            return
-        # A call that a bug ended halfway has collected things, which the settlements below must not send. It may have
-        # taken callers out of the groups already, and then nobody else knows them.
-        half = shard.discard()
-        refuse(half.replies, error)
-        # A settlement is called exactly once, also now.
-        settlements = [each for outcome in (*unsettled, *gathered, half) for each in outcome.settlements]
-        works = [partial(shard.settle, [each], error, **self._runtime.times()) for each in settlements]
-        works.append(partial(shard.unload, error))
-        for work in works:
-            try:
-                send(work())
-            except Exception:  # whoever has lost the partition must not be kept from following the new leader
-                logger.exception("bug: partition %d of %s, while unloading", self.partition, self._kind.topic)
+        callers = [caller for append in self._in_flight.abandon() for caller, _ in append.replies]
+        if self._asker is not None:
+            callers.append(self._asker)
+        callers += self._queue
+        unsettled = [*self._unsettled, *self._gathered]
+        self._asker, self._queue, self._unsettled = None, OrderedDict(), []
+        self._gathered, self._gathered_records = [], 0
+        replies = refused(callers, error)
+        if shard is not None:
+            replies = chain(replies, last_replies(shard, unsettled, error, self._runtime.times(), self._place))
+        farewell = Farewell(replies, self._place)
+        if not self._runtime.is_running:
+            farewell.send_some()
+        elif farewell.send_some(ANSWERED_AT_ONCE):
+            self._runtime.spawn(farewell.send_rest)
 
-    def _start_over(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """The shard in memory may no longer be what the log says: send everybody away and load it again."""
-        self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        self._runtime.load_soon(self)
+    def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Send everybody away and load the shard again: it may no longer be what the log says. Nothing if it is gone."""
+        if self._shard is shard:
+            self.unload(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            self._runtime.load_soon(self)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
-from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 
 
@@ -45,7 +44,8 @@ class CoordinatorShard(Protocol):
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
-    def unload(self, error: ErrorCode) -> list[Reply]: ...
+    def unload(self, error: ErrorCode) -> Iterable[Reply]:
+        """Answer `error` to everybody who is parked; each reply may be made when its turn comes."""
 
     def discard(self) -> Outcome[Any]:
         """What a call that did not end has collected: none of it happens. The shard is done with."""
@@ -136,6 +136,10 @@ class Host(Protocol[ShardT]):
 
     @property
     def log(self) -> CoordinatorLog: ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether tasks can be spawned."""
 
     @property
     def is_suspended(self) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.share.group import ShareGroup
 from ottla.groupcoord.share.state import Member as Words
 from ottla.groupcoord.share.state import Position
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 

@@ -25,10 +25,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.groupcoord.effects import Effects, Steps
-from ottla.groupcoord.metadata import TopicImage, TopicImages
-from ottla.groupcoord.modern.assignor import NOTHING, Assignment, read_assignment
-from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
-from ottla.groupcoord.rebalance_log import (
+from ottla.groupcoord.group import (
     HAS_LEFT,
     IS_NEW,
     READS_OTHER_TOPICS,
@@ -36,6 +33,8 @@ from ottla.groupcoord.rebalance_log import (
     member_reason,
     note_rebalance,
 )
+from ottla.groupcoord.modern.assignor import NOTHING, Assignment, read_assignment
+from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.share.assignor import assign
@@ -59,6 +58,7 @@ from ottla.groupcoord.share.state import (
     position_value,
     target_value,
 )
+from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,

@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 import trio
 
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_shards import GroupShards, OffsetRights
-from ottla.groupcoord.limits import NAMED_MAX
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.share.offsets import NO_TOPIC_ID
 from ottla.groupcoord.share.requests import AskInitialized
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,

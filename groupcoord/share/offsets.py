@@ -10,11 +10,11 @@ import base64
 from collections.abc import Iterable, Mapping
 
 from ottla.groupcoord.effects import Effects
-from ottla.groupcoord.metadata import TopicImage, TopicImages
 from ottla.groupcoord.share.group import ShareGroup
 from ottla.groupcoord.share.initialization import KnownTopic, StatePartitions, Topics
 from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey
 from ottla.groupcoord.share.requests import AlteredOffsets, BegunDeletion
+from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

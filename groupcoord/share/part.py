@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.groupcoord.limits import RECORDS_PER_CALL, TEXT_LENGTH_MAX
+from ottla.groupcoord.effects import RECORDS_PER_CALL, TEXT_LENGTH_MAX, TimerKey
+from ottla.groupcoord.group import WAS_SILENT
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.modern.part import ModernGroups
 from ottla.groupcoord.part import Host, PartKind
-from ottla.groupcoord.rebalance_log import WAS_SILENT
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.share import describing
@@ -32,7 +32,6 @@ from ottla.groupcoord.share.requests import (
     PreparedDeletion,
     PrepareDeletion,
 )
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,

@@ -12,9 +12,8 @@ from typing import Any
 
 import trio
 
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.limits import NAMED_MAX
-from ottla.groupcoord.metadata import TopicImages
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
@@ -35,6 +34,7 @@ from ottla.groupcoord.share.requests import (
     PreparedDeletion,
     PrepareDeletion,
 )
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_share_group_offsets import (

@@ -20,9 +20,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ottla.groupcoord.effects import Effects
-from ottla.groupcoord.metadata import TopicImages
+from ottla.groupcoord.group import IS_NEW, TOPICS_HAVE_CHANGED, member_reason, note_rebalance
 from ottla.groupcoord.modern.group import JOIN_EPOCH, NEVER
-from ottla.groupcoord.rebalance_log import IS_NEW, TOPICS_HAVE_CHANGED, member_reason, note_rebalance
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.streams import records
@@ -46,7 +45,7 @@ from ottla.groupcoord.streams.targets import (
 from ottla.groupcoord.streams.tasks import Task, Tasks, by_subtopology
 from ottla.groupcoord.streams.topology import Topology, topology_of
 from ottla.groupcoord.streams.values import NO_EPOCH
-from ottla.groupcoord.topic_hashes import hash_of_topics
+from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group_heartbeat as wire
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse

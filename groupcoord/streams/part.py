@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.groupcoord.effects import Steps
-from ottla.groupcoord.group import Group
+from ottla.groupcoord.effects import Steps, TimerKey
+from ottla.groupcoord.group import HAS_LEFT, WAS_SILENT, Group, member_reason, note_rebalance
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.modern.part import ModernGroups, gives_way
 from ottla.groupcoord.part import Host, PartKind
-from ottla.groupcoord.rebalance_log import HAS_LEFT, WAS_SILENT, member_reason, note_rebalance
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.streams import describing, values
@@ -50,7 +49,6 @@ from ottla.groupcoord.streams.targets import (
     target_records,
 )
 from ottla.groupcoord.streams.tasks import Tasks
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 

@@ -10,11 +10,11 @@ import trio.testing
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds, every_kind
-from ottla.groupcoord.metadata import TopicImage
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.share.offset_service import EndOffset
+from ottla.groupcoord.topic_images import TopicImage
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import (
     delete_share_group_state,

@@ -6,12 +6,11 @@ a member that was silent for too long loses its number.
 
 from typing import Any, NamedTuple
 
-from ottla.groupcoord.effects import Effects, Steps, in_pieces
-from ottla.groupcoord.group import PartitionCheck
+from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
+from ottla.groupcoord.group import LastRebalance, PartitionCheck
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.records import GroupRecord, KeyedRecord, RecordFormat
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.timers import TimerKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest
 from ottla.wire.messages.list_groups import ListedGroup
@@ -54,8 +53,13 @@ class TallyGroup:
         self.group_id = group_id
         self.numbers: dict[str, TallyValue] = {}
         self.told: list[str] = []
+        self.last_rebalance: LastRebalance | None = None
         self._part = part
         self._effects = effects
+
+    @property
+    def members(self) -> dict[str, TallyValue]:
+        return self.numbers
 
     @property
     def state_name(self) -> str:
@@ -118,8 +122,9 @@ class TallyGroup:
     def abandon(self, caller: Caller) -> None:
         self.told.append("abandoned")
 
-    def unload(self, error: ErrorCode) -> None:
+    def unload(self, error: ErrorCode) -> Steps:
         self.told.append(error.name)
+        return iter(())
 
 
 class TallyGroups(Part):

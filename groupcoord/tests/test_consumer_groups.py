@@ -8,7 +8,6 @@ from ottla.groupcoord import shard
 from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.metadata import TopicImage
 from ottla.groupcoord.modern import group as modern_group
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
@@ -18,6 +17,7 @@ from ottla.groupcoord.tests.consumer_conversation import (
     all_partitions,
     snapshot,
 )
+from ottla.groupcoord.topic_images import TopicImage
 from ottla.wire.errors import ErrorCode
 
 

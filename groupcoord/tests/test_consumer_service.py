@@ -8,7 +8,7 @@ import trio.testing
 
 from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.service import OWNED_MAX, TOO_MANY
-from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.modern import describing
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination

@@ -27,7 +27,7 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.records import ConsumerGroupMemberMetadataKey
-from ottla.groupcoord.limits import PIECE
+from ottla.groupcoord.effects import PIECE
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.records import ShareGroupMemberMetadataKey

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.classic.members import GroupMetadataKey
-from ottla.groupcoord.limits import OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL
+from ottla.groupcoord.effects import OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, offset_tombstone
 from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ForgetTopics, OffsetsPart
 from ottla.groupcoord.offsets.table import Offsets

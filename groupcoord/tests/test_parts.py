@@ -153,7 +153,7 @@ def test_unloading_tells_the_groups_of_every_kind() -> None:
     add(talk, a=1)
     group = talk.shard._groups[GROUP]
     assert isinstance(group, TallyGroup)
-    talk.shard.unload(ErrorCode.NOT_COORDINATOR)
+    assert not list(talk.shard.unload(ErrorCode.NOT_COORDINATOR))
     assert group.told == ["NOT_COORDINATOR"]
 
 

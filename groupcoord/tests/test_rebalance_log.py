@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.consumer.patterns import REFRESH_INTERVAL_MIN_MS
-from ottla.groupcoord.rebalance_log import AskLastRebalance, LastRebalance
+from ottla.groupcoord.group import AskLastRebalance, LastRebalance
 from ottla.groupcoord.tests.consumer_conversation import SESSION_TIMEOUT_MS, ConsumerConversation
 from ottla.groupcoord.tests.conversation import GROUP, REBALANCE_MS, START_MS, Conversation
 from ottla.groupcoord.tests.share_talk import SHARE_SESSION_MS, ShareTalk

@@ -15,16 +15,18 @@ import trio.testing
 from ottla.groupcoord.classic.members import GroupMetadataRecord
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
+from ottla.groupcoord.effects import TIMERS_PER_CALL
 from ottla.groupcoord.java_hashing import absolute_string_hash
-from ottla.groupcoord.limits import TIMERS_PER_CALL
 from ottla.groupcoord.offsets.committed import OffsetRecord
 from ottla.groupcoord.offsets.part import OffsetsPart
-from ottla.groupcoord.runtime.answers import PendingReply, finished
+from ottla.groupcoord.runtime import partition_runtime
+from ottla.groupcoord.runtime.answers import PendingReply, WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, PARTITION_COUNT, Coordination, FakeTopics
+from ottla.groupcoord.tests.steps import counted
 from ottla.wire import time_slice
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -580,6 +582,26 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
         nursery.cancel_scope.cancel()
     assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
     assert talk.join().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_callers_of_a_lost_partition_are_answered_in_slices(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    monkeypatch.setattr(partition_runtime, "ANSWERED_AT_ONCE", 10)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0)
+    talk = Coordination()
+    async with trio.open_nursery() as coordinator:
+        await talk.start(coordinator)
+        joins = [talk.join() for _ in range(100)]
+        with counted((WaitingCaller, "answer")) as steps:
+            talk.groups.on_resignation(GROUP_PARTITION)
+            assert steps.all["answer"] == 10
+            if not stops:
+                await trio.testing.wait_all_tasks_blocked()
+                assert steps.all["answer"] == 100 and steps.most["answer"] == 10
+        coordinator.cancel_scope.cancel()
+    assert [each.response().error_code for each in joins] == [ErrorCode.NOT_COORDINATOR] * 100
 
 
 # ---------------------------------------------------------------------- elections and loading

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from ottla.groupcoord.limits import NAMED_MAX
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode

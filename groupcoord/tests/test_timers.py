@@ -1,4 +1,4 @@
-from ottla.groupcoord.timers import TimerKey, Timers
+from ottla.groupcoord.effects import TimerKey, Timers
 
 A, B = TimerKey("session", "group", "a"), TimerKey("session", "group", "b")
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ottla.groupcoord import topic_hashes
-from ottla.groupcoord.metadata import TopicImage
-from ottla.groupcoord.topic_hashes import _described, hash_of_topics
+from ottla.groupcoord import topic_images
+from ottla.groupcoord.topic_images import TopicImage, _described, hash_of_topics
 from ottla.groupcoord.xxh3 import xxh3_64
 
 TOPIC_ID = bytes.fromhex("01020304050607081112131415161718")
@@ -60,13 +59,13 @@ def test_every_change_of_a_topic_changes_the_hash(other: TopicImage) -> None:
 
 def test_hashes_of_very_many_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[str] = []
-    of = topic_hashes._described
+    of = topic_images._described
 
     def counted(image: TopicImage) -> bytes:
         described.append(image.name)
         return of(image)
 
-    monkeypatch.setattr(topic_hashes, "_described", counted)
+    monkeypatch.setattr(topic_images, "_described", counted)
     images = [TopicImage(f"t{number}", number.to_bytes(16, "big"), ()) for number in range(12_000)]
     assert hash_of_topics(images) == hash_of_topics(images)
     assert len(described) == len(images)

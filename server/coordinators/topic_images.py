@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.groupcoord.metadata import TopicImage
+from ottla.groupcoord.topic_images import TopicImage
 from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
 
 

@@ -10,8 +10,8 @@ Behaviour
 from functools import partial
 from typing import Protocol
 
+from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_types import SHARE
-from ottla.groupcoord.limits import NAMED_MAX
 from ottla.groupcoord.share.part import refused_alteration
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups

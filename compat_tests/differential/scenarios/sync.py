@@ -18,7 +18,7 @@ from compat_tests.differential.conversation import Talk, scenario
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
-def response_or_pending(talk: Talk, state: str, group: Stage, speaker: Speaker) -> bool:
+def waits(talk: Talk, state: str, group: Stage, speaker: Speaker) -> bool:
     """Whether the answer comes only with the assignment: who says who it is before version 3 is who it is."""
     is_member = speaker.member_id in (group.leader.member_id, group.follower.member_id)
     is_itself = talk.version < 3 or speaker in themselves(group)

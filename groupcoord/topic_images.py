@@ -1,14 +1,46 @@
-"""One number for topics: groups keep it in their records, and see by it that their topics have changed.
+"""The topics of the cluster as groups see them, and the hash by which a group sees that its own have changed.
 
-It is Kafka's own number, so that a group that moves between brokers of both makes does not rebalance for it.
+Nobody is called when a topic changes. `TopicImages.version` rises, and a group looks at its topics again at the next
+heartbeat of a member, which is when Kafka does it. Images are immutable: one that has not changed is the same object as before.
+
+Groups keep the hash of their topics in their records. It is Kafka's own number, so that a group that moves between brokers
+of both makes does not rebalance for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from ottla.groupcoord.metadata import TopicImage
 from ottla.groupcoord.xxh3 import xxh3_64
+
+
+class TopicImage(NamedTuple):
+    """A topic, and for each partition the racks of its replicas. A broker without a rack adds none."""
+
+    name: str
+    topic_id: bytes
+    partition_racks: tuple[frozenset[str], ...]
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partition_racks)
+
+
+class TopicImages(Protocol):
+    """The topics that exist at this moment."""
+
+    @property
+    def version(self) -> int:
+        """Rises whenever a topic was made, deleted or enlarged, or its replicas are on other brokers or racks."""
+
+    def image(self, name: str) -> TopicImage | None: ...
+
+    def image_by_id(self, topic_id: bytes) -> TopicImage | None: ...
+
+    def topic_names(self) -> Sequence[str]:
+        """All names in order."""
+
 
 MAGIC = b"\0"
 CACHED_MAX = 100_000
