@@ -18,6 +18,7 @@ from ottla.groupcoord.classic.members import (
     Member,
     MemberMetadata,
     Members,
+    Protocols,
     group_tombstone,
     members_of,
 )
@@ -63,8 +64,8 @@ ENTERED_FROM = {
 }
 
 
-class Group:
-    """State, generation and members of one group."""
+class ClassicState:
+    """State, generation and members of one classic group."""
 
     __slots__ = (
         "_effects",
@@ -161,6 +162,27 @@ class Group:
         topics = self.subscribed_topics
         # In doubt a consumer group counts as subscribed, so that no offset is lost that a member still needs.
         return self.uses_consumer_protocol if topics is None else topic in topics
+
+    # ------------------------------------------------------------------ who may join
+
+    def has_room_for(self, member_id: str) -> bool:
+        """Whether a member fits in. While a rebalance gathers members, those that are first back have the room."""
+        # group.max.size is at least 1, so the first member always fits.
+        if self.state is EMPTY:
+            return True
+        member = self.members.by_id.get(member_id)
+        size_max = self._effects.config.group_max_size
+        if self.state is PREPARING_REBALANCE:
+            already_in = member is not None and member.awaiting_join is not None
+            return already_in or self.members.awaiting_join_count < size_max
+        return member is not None or len(self.members) < size_max
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols could work with the others."""
+        # The first member of an empty group chooses for the others, but it has to choose something.
+        if self.state is EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return self.members.supports(protocol_type, protocols)
 
     # ------------------------------------------------------------------ what others may do to its offsets
 
@@ -365,7 +387,7 @@ def _topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
 
 
 def joined(
-    group: Group,
+    group: ClassicState,
     member: Member,
     caller: Caller,
     *,
@@ -401,7 +423,7 @@ def refused_join(member_id: str, error: ErrorCode, api_version: int) -> JoinGrou
     )
 
 
-def synced(group: Group, member: Member) -> SyncGroupResponse:
+def synced(group: ClassicState, member: Member) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=group.members.protocol_type,

@@ -66,6 +66,9 @@ def group_tombstone(group: str) -> GroupMetadataRecord:
 UNKNOWN_MEMBER_ID = ""
 NO_LEADER = ""
 
+GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
+"""Metadata, or assignments, of all members of a group; no real group comes near it."""
+
 Protocols = dict[str, bytes]
 """Name -> metadata, in the member's order of preference."""
 
@@ -249,9 +252,7 @@ class Members:
             self.leader_id = new_member_id
         return member
 
-    def update(
-        self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
-    ) -> None:
+    def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
         # The old protocols have to be uncounted while the member still has them.
         self._count(member, -1)
         member.protocols = protocols
@@ -307,6 +308,10 @@ class Members:
             if static_member_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def can_keep(self, protocols: Protocols) -> bool:
+        """Whether there is room for that much more metadata (counting a known member twice is near enough)."""
+        return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Whether a member with these protocols could work with everyone who is in."""

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 from ottla.groupcoord.classic.group import (
     COMPLETING_REBALANCE,
@@ -48,13 +49,13 @@ from ottla.groupcoord.classic.group import (
     SESSION,
     STABLE,
     SYNC,
-    Group,
+    ClassicState,
     joined,
     refused_join,
     refused_sync,
     synced,
 )
-from ottla.groupcoord.classic.members import NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
+from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.runtime.outcome import Caller, Settlement
@@ -69,8 +70,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 PROTOCOLS_MAX = 100
 PENDING_MEMBERS_MAX = 10_000
-GROUP_METADATA_BYTES_MAX = 16 * 1024 * 1024
-"""Limits on what a group keeps of its members' words; no real group comes near them."""
+"""Limits on the protocols and the handed-out member ids that a group keeps; no real group comes near them."""
 
 
 def _is_storable(request: JoinGroupRequest) -> bool:
@@ -80,8 +80,19 @@ def _is_storable(request: JoinGroupRequest) -> bool:
     return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX
 
 
-class ClassicGroup(Group):
-    """A group and its rebalances; see the module's docstring. Calls collect what they owe in the shard's `Effects`."""
+class _Replaced(NamedTuple):
+    """A static member before another client took its place. The group goes back to it if the log refuses the record."""
+
+    member_id: str
+    leader_id: str | None
+    """Of the group."""
+    protocols: Protocols
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+
+
+class ClassicGroup(ClassicState):
+    """A classic group and its rebalances. Calls collect what they owe in the shard's `Effects`."""
 
     __slots__ = ("_initial_delay_ms", "_initial_remaining_ms", "_lost_count", "_new_member_added", "_reason")
 
@@ -102,7 +113,7 @@ class ClassicGroup(Group):
         protocols: Protocols = {}
         for protocol in request.protocols:
             protocols.setdefault(protocol.name, protocol.metadata)
-        if not self._has_room_for(request.member_id):
+        if not self.has_room_for(request.member_id):
             # A known member without room leaves the group. Otherwise the others would wait for a member that cannot
             # come back.
             self._drop(request.member_id)
@@ -110,9 +121,9 @@ class ClassicGroup(Group):
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif not _is_storable(request):
             self._refuse_join(caller, request.member_id, ErrorCode.INVALID_REQUEST)
-        elif not self._supports(request.protocol_type, protocols):
+        elif not self.supports(request.protocol_type, protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        elif not self._keeps(protocols):
+        elif not self.members.can_keep(protocols):
             self._refuse_join(caller, request.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif request.member_id != UNKNOWN_MEMBER_ID:
             self._join_known(request, caller, protocols)
@@ -120,28 +131,6 @@ class ClassicGroup(Group):
             self._join_static(request, caller, protocols, request.group_instance_id)
         else:
             self._join_dynamic(request, caller, protocols)
-
-    def _has_room_for(self, member_id: str) -> bool:
-        """Whether there is room. While a rebalance gathers members, those that are first back have the room."""
-        # group.max.size is at least 1, so the first member always fits.
-        if self.state is EMPTY:
-            return True
-        member = self.members.by_id.get(member_id)
-        size_max = self._effects.config.group_max_size
-        if self.state is PREPARING_REBALANCE:
-            already_in = member is not None and member.awaiting_join is not None
-            return already_in or self.members.awaiting_join_count < size_max
-        return member is not None or len(self.members) < size_max
-
-    def _keeps(self, protocols: Protocols) -> bool:
-        """Whether the group can remember that much more (counting a known member twice is near enough)."""
-        return self.members.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
-
-    def _supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        # The first member of an empty group chooses for the others, but it has to choose something.
-        if self.state is EMPTY:
-            return bool(protocol_type) and bool(protocols)
-        return self.members.supports(protocol_type, protocols)
 
     def _join_dynamic(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
         """A new member. From v4 on it gets its id first and then joins with it. So a lost answer leaves no ghost."""
@@ -163,10 +152,11 @@ class ClassicGroup(Group):
     ) -> None:
         # A new id every time, so that a client that still uses the old one is fenced.
         new_member_id = f"{group_instance_id}-{self._effects.make_uuid()}"
-        if self.members.static_member_id(group_instance_id) is None:
+        known_id = self.members.static_member_id(group_instance_id)
+        if known_id is None:
             self._add_member(request, caller, protocols, new_member_id)
         else:
-            self._replace_static(request, caller, protocols, group_instance_id, new_member_id)
+            self._replace_static(self.members.by_id[known_id], request, caller, protocols, new_member_id)
 
     def _join_known(self, request: JoinGroupRequest, caller: Caller, protocols: Protocols) -> None:
         member_id = request.member_id
@@ -189,7 +179,7 @@ class ClassicGroup(Group):
             self._answer(member, caller, joined(self, member, caller))  # the first answer was lost; nothing has changed
         else:
             # The new metadata comes first, because the join may be completed at once and then makes use of it.
-            self._update(member, request, protocols)
+            self.members.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
             self._park_join(member, caller)
             self._rebalance_or_complete_join(f"member {member_id!r} joins again in {self.state.value}")
 
@@ -215,14 +205,6 @@ class ClassicGroup(Group):
         self._schedule(SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
         self._rebalance_or_complete_join(f"member {member_id!r} is new")
 
-    def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols) -> None:
-        self.members.update(
-            member,
-            protocols,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            session_timeout_ms=request.session_timeout_ms,
-        )
-
     def _park_join(self, member: Member, caller: Caller) -> None:
         # `Shard.abandon` finds the member by these when the connection is gone.
         caller.parked_group_id, caller.parked_member_id = self.group_id, member.member_id
@@ -242,65 +224,47 @@ class ClassicGroup(Group):
     # ------------------------------------------------------------------ a static member comes back
 
     def _replace_static(
-        self,
-        request: JoinGroupRequest,
-        caller: Caller,
-        protocols: Protocols,
-        group_instance_id: str,
-        new_member_id: str,
+        self, member: Member, request: JoinGroupRequest, caller: Caller, protocols: Protocols, new_member_id: str
     ) -> None:
-        """The instance id decides who it is: fence whoever had it, then go on as far as needed."""
-        old_member_id = self.members.static_member_id(group_instance_id)
-        assert old_member_id is not None
-        member = self.members.by_id[old_member_id]
-        # `_settle_replacement` goes back to this if the log refuses the record.
-        old = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        """Fence whoever had the instance id of this member until now, and let the newcomer go on as far as needed."""
+        assert member.group_instance_id is not None
+        before = _Replaced(
+            member.member_id,
+            self.members.leader_id,
+            member.protocols,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+        )
         # The instance id belongs to the newcomer now. A client that still waits under the old member id hears so.
-        self._dismiss(member, old_member_id, ErrorCode.FENCED_INSTANCE_ID)
-        self._cancel(SESSION, old_member_id)
-        was_leader = self.members.leader_id
+        self._dismiss(member, before.member_id, ErrorCode.FENCED_INSTANCE_ID)
+        self._cancel(SESSION, before.member_id)
         # What the member had, its assignment and the lead of the group included, goes to the new id.
-        self.members.replace_static(group_instance_id, new_member_id)
+        self.members.replace_static(member.group_instance_id, new_member_id)
         self._schedule(SESSION, member.session_timeout_ms, new_member_id)
-        self._update(member, request, protocols)
-        self._effects.carry_on(self._go_on_as(member, caller, old_member_id, was_leader, old))
+        self.members.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        self._effects.carry_on(self._go_on_as(member, caller, before))
 
-    def _go_on_as(
-        self,
-        member: Member,
-        caller: Caller,
-        old_member_id: str,
-        was_leader: str | None,
-        old: tuple[Protocols, int, int],
-    ) -> Steps:
+    def _go_on_as(self, member: Member, caller: Caller, before: _Replaced) -> Steps:
         """Let a static member that has come back go on under its new id."""
         # A static member that restarts gets its assignment again without a rebalance: this is what static members are
         # for. The record has to name its new member id, or nobody would know that id after the next load.
         if self.state is STABLE and (yield from self.members.select_protocol()) == self.protocol_name:
-            yield from self._write(partial(self._settle_replacement, member, caller, old_member_id, was_leader, old))
+            yield from self._write(partial(self._settle_replacement, member, caller, before))
             return
         self._park_join(member, caller)
         if self.state is PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
-            self.prepare_rebalance(f"static member {member.member_id!r} replaces {old_member_id!r}")
+            self.prepare_rebalance(f"static member {member.member_id!r} replaces {before.member_id!r}")
 
-    def _settle_replacement(
-        self,
-        member: Member,
-        caller: Caller,
-        old_member_id: str,
-        was_leader: str | None,
-        old: tuple[Protocols, int, int],
-        error: ErrorCode,
-    ) -> None:
+    def _settle_replacement(self, member: Member, caller: Caller, before: _Replaced, error: ErrorCode) -> None:
         """The replacement of a member of a stable group is safe (or not: then it never happened)."""
         if error:
             assert member.group_instance_id is not None
             self._cancel(SESSION, member.member_id)
-            self.members.update(member, old[0], rebalance_timeout_ms=old[1], session_timeout_ms=old[2])
-            self.members.replace_static(member.group_instance_id, old_member_id)
-            self._schedule(SESSION, member.session_timeout_ms, old_member_id)
+            self.members.update(member, before.protocols, before.rebalance_timeout_ms, before.session_timeout_ms)
+            self.members.replace_static(member.group_instance_id, before.member_id)
+            self._schedule(SESSION, member.session_timeout_ms, before.member_id)
             self._refuse_join(caller, UNKNOWN_MEMBER_ID, error)
         elif caller.api_version >= 9:
             is_leader = self.members.leader_id == member.member_id
@@ -309,7 +273,7 @@ class ClassicGroup(Group):
         else:
             # Below v9 no answer can say "skip the assignment". The old id keeps this member from acting as leader.
             response = joined(self, member, caller)
-            response.leader, response.members = was_leader or NO_LEADER, []
+            response.leader, response.members = before.leader_id or NO_LEADER, []
             self._answer(member, caller, response)
 
     # ------------------------------------------------------------------ the course of a rebalance
@@ -512,9 +476,7 @@ class ClassicGroup(Group):
     def _drop_assignments(self, error: ErrorCode) -> Steps:
         def drop(member: Member) -> None:
             member.assignment = b""
-            caller, member.awaiting_sync = member.awaiting_sync, None
-            if caller is not None:
-                self._effects.reply(caller, refused_sync(error))
+            if self._refuse_sync(member, error):
                 self._refresh_session(member)
 
         return in_pieces(self.members, drop)
@@ -616,9 +578,14 @@ class ClassicGroup(Group):
         join_caller = self.members.take_join(member)
         if join_caller is not None:
             self._refuse_join(join_caller, shown_member_id, error)
-        sync_caller, member.awaiting_sync = member.awaiting_sync, None
-        if sync_caller is not None:
-            self._effects.reply(sync_caller, refused_sync(error))
+        self._refuse_sync(member, error)
+
+    def _refuse_sync(self, member: Member, error: ErrorCode) -> bool:
+        """Answer the member's parked SyncGroup. Whether there was one."""
+        caller, member.awaiting_sync = member.awaiting_sync, None
+        if caller is not None:
+            self._effects.reply(caller, refused_sync(error))
+        return caller is not None
 
     def send_away(self, error: ErrorCode) -> Steps:
         """Answer `error` to all members that wait."""

@@ -2,14 +2,9 @@
 
 import pytest
 
-from ottla.groupcoord.classic.members import GroupMetadataRecord
-from ottla.groupcoord.classic.rebalancing import (
-    GROUP_METADATA_BYTES_MAX,
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
-    PENDING_MEMBERS_MAX,
-    PROTOCOLS_MAX,
-    TEXT_LENGTH_MAX,
-)
+from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, GroupMetadataRecord
+from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, PROTOCOLS_MAX
+from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,

@@ -56,7 +56,7 @@ def test_protocols_count_for_a_newcomer_only_if_everybody_speaks_them() -> None:
 def test_vote(offers: list[str], chosen: str) -> None:
     members = group_of(*(member(str(number), *names.split()) for number, names in enumerate(offers)))
     if chosen == "z":
-        members.update(members.by_id["2"], dict.fromkeys(("z", "y"), b""), rebalance_timeout_ms=1, session_timeout_ms=1)
+        members.update(members.by_id["2"], dict.fromkeys(("z", "y"), b""), 1, 1)
     with pytest.raises(StopIteration) as chosen_so:
         next(members.select_protocol())
     assert chosen_so.value.value == chosen
