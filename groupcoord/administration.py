@@ -23,17 +23,17 @@ GROUPS_PER_TURN = 4  # their names may be very long
 
 
 class Preparation(Protocol):
-    """What has to happen elsewhere before a group of some kind may go."""
+    """Work that has to be done elsewhere before a group may be deleted."""
 
     def has(self, group_id: str) -> bool:
-        """Whether this is about the group. Raises KafkaError if this broker does not coordinate it."""
+        """True if there is such work for a group. Raises KafkaError if this broker does not coordinate it."""
 
     async def prepare_deletion(self, group_id: str) -> ErrorCode:
         """Do it; or why the group has to stay."""
 
 
 class GroupAdministration:
-    """See the module's docstring."""
+    """Requests of administrators about groups of every type."""
 
     def __init__(self, shards: GroupShards, preparations: Callable[[], Sequence[Preparation]]) -> None:
         self._shards = shards
@@ -72,7 +72,7 @@ class GroupAdministration:
 
     @property
     def group_count(self) -> int:
-        """How many groups of any kind this broker coordinates, as far as they are loaded."""
+        """Number of loaded groups of any type that this broker coordinates."""
         return sum([shard.group_count for shard in self._loaded()])
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
@@ -81,7 +81,7 @@ class GroupAdministration:
             yield from shard.read(ListCommitted(), now_ms=self._shards.now_ms())
 
     def committed(self, group_id: str) -> TopicOffsets:
-        """What one group has committed; nothing while this broker does not coordinate it."""
+        """Committed offsets of one group; none while this broker does not coordinate it."""
         try:
             found: TopicOffsets = self._shards.read(group_id, AskCommitted(group_id))
         except KafkaError:
@@ -116,7 +116,7 @@ class GroupAdministration:
         return deletion_response(results)
 
     def _preparation_of(self, group_id: str) -> Preparation | None:
-        """What has to be done before this group may be deleted; None also if it cannot be deleted here."""
+        """The work to do before this group may be deleted; None also if it cannot be deleted here."""
         try:
             return next((each for each in self._preparations() if each.has(group_id)), None)
         except KafkaError:

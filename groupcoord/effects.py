@@ -42,7 +42,7 @@ and kept in one record."""
 
 
 class TimerKey(NamedTuple):
-    """What a deadline is for: its kind, the group and, for sessions, the member."""
+    """Key of a deadline: its kind, the group and, for sessions, the member."""
 
     kind: str
     group_id: str = ""
@@ -203,7 +203,7 @@ class Effects:
         return self.take()
 
     def stop(self) -> Outcome[GroupRecord]:
-        """What a call that did not end has collected. The shard is done with: from now on steps are taken at once."""
+        """Return what an unfinished call has collected. The shard is done with: from now on steps are taken at once."""
         self._is_stopped = True
         outcome, rest, self._rest = self.take(), self._rest, deque()
         return outcome._replace(
@@ -230,7 +230,7 @@ class Effects:
         self._undos.append(undo)
 
     def restore_if_refused(self, restore: Callable[[], object]) -> None:
-        """As `undo_if_refused`, after all those, for what has no record of its own. Without records it stays as it is."""
+        """Call this after all undos, for state that has no record of its own. Nothing is called for a call without records."""
         self._restores.append(restore)
 
     def be_part_of(self, transaction: Transaction) -> None:

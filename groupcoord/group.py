@@ -70,7 +70,7 @@ class Group(Protocol):
         """Its state, as clients see it. A read."""
 
     def listed(self) -> ListedGroup:
-        """How ListGroups shows it. A read."""
+        """The group's entry in ListGroups. A read."""
 
     # ------------------------------------------------------------------ offsets
 
@@ -83,19 +83,19 @@ class Group(Protocol):
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode | PartitionCheck:
-        """Whether offsets may be committed: an error, or NONE; or what tells it of each partition.
+        """Check a commit of offsets: an error, NONE, or a check of each partition.
 
         `generation_id` is the member's epoch where the members of this kind have epochs.
         """
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether this member may read offsets; without a member id and an epoch everybody may. A read."""
+        """Check that this member may read offsets; without a member id and an epoch everybody may. A read."""
 
     def check_offset_delete(self) -> ErrorCode:
-        """Whether offsets of topics may be deleted that no member reads."""
+        """Check that offsets may be deleted of topics that no member reads."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic at present, so that its offsets have to stay. A read."""
+        """True if a member reads the topic at present, so that its offsets have to stay. A read."""
 
     def offsets_retained_since(self, commit_timestamp_ms: int) -> int | None:
         """The time from which an offset committed then is kept for the retention time; None: it does not expire now."""
@@ -103,11 +103,11 @@ class Group(Protocol):
     # ------------------------------------------------------------------ its end
 
     def check_delete(self) -> ErrorCode:
-        """Whether an administrator may delete it."""
+        """Check that an administrator may delete it."""
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether it may go when its last offset has expired. A read."""
+        """True if it may go when its last offset has expired. A read."""
 
     def delete(self) -> None:
         """Append its tombstones, behind those of its offsets."""

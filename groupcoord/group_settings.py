@@ -232,7 +232,7 @@ class GroupSettings:
 
 
 class GroupSettingsSource(Protocol):
-    """Where coordinators and leaders ask what a group has set. It may change at any time."""
+    """Source of the settings in force for a group, for coordinators and leaders. They may change at any time."""
 
     def __call__(self, group_id: str) -> GroupSettings: ...
 
@@ -391,7 +391,7 @@ def _check_bounds_of(name: str, bounds: Bounds, broker_value: BrokerValue) -> No
 
 
 def broker_group_settings(broker_value: BrokerValue) -> GroupSettings:
-    """What is in force for a group without settings of its own."""
+    """Settings in force for a group without settings of its own."""
     values = {
         field_name(name): broker_value(synonym)
         for name, declared in group_settings().items()
@@ -419,7 +419,7 @@ def own_values(group_id: str, texts: Mapping[str, str], broker_value: BrokerValu
 
 
 def settings_in_force(values: Mapping[str, Any], of_broker: GroupSettings) -> GroupSettings:
-    """What comes of a group's own values over those of the broker."""
+    """Settings in force: the group's own values over those of the broker."""
     return replace(of_broker, **{field_name(name): value for name, value in values.items()})
 
 

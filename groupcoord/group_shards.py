@@ -63,10 +63,10 @@ class GroupShards:
 
 
 class OffsetRights(Protocol):
-    """Which groups and topics the client that sent a request may see. None in its place: everything."""
+    """Rights of the client that sent a request. None in its place: it may see everything."""
 
     def may_describe(self, group_id: str) -> bool:
-        """Whether the client may see a group at all."""
+        """True if the client may see a group at all."""
 
     def denied(self, topics: Collection[str]) -> Collection[str]:
         """Topics among the given that it may not see. Called for some hundred names at a time."""

@@ -28,7 +28,7 @@ class LateKind:
     """Of its records."""
 
     def kind(self) -> PartKind:
-        """What it registers, once its code is loaded."""
+        """The registered constant of its module, which is loaded for that."""
         kind: PartKind = import_module(f"ottla.groupcoord.{self.folder}.part").KIND
         return kind
 
@@ -57,7 +57,7 @@ class Kinds:
             self._add(kind)
 
     def has(self, late: LateKind) -> bool:
-        """Whether a kind is loaded: if not, there is no group of this kind in any shard that is."""
+        """True if a kind is loaded: if not, there is no group of this kind in any shard that is."""
         return not late.key_types.isdisjoint(self.formats.key_types)
 
     def need(self, late: LateKind) -> None:

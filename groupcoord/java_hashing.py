@@ -1,4 +1,4 @@
-"""What clients can see of Java's collections: where a string falls in a hash table."""
+"""Java's hashing of strings and the order of its hash tables, as far as clients can see them."""
 
 from functools import lru_cache
 
@@ -44,7 +44,7 @@ def hash_map_slot(key: str, size: int) -> int:
 
 
 def table_slot(key: str, size: int, capacity: int) -> int:
-    """The same for a HashMap that was made with this capacity."""
+    """Slot of a string in a HashMap that was made with this capacity."""
     slots = 1 << (capacity - 1).bit_length() if capacity > 1 else 1
     # Java's table doubles when it is more than three quarters full.
     while size > slots * 0.75:

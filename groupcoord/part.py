@@ -37,7 +37,7 @@ Replay = Callable[[Any, int, int], None]
 
 @dataclass(frozen=True)
 class Host:
-    """What the parts of one shard share."""
+    """State that the parts of one shard share."""
 
     config: GroupConfig
     effects: Effects
@@ -80,7 +80,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartKind:
-    """What is known of a part before there is a shard."""
+    """Description of a part before there is a shard."""
 
     make: Callable[[Host], Part]
     formats: tuple[RecordFormat, ...] = ()

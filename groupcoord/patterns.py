@@ -42,24 +42,24 @@ class Pattern:
             raise _invalid(text, "it is too large")
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """True if the whole text matches."""
         return self._compiled.fullmatch(text) is not None
 
     def cost(self, text: str) -> int:
-        """How many steps it may take to match a text: a million of them are some hundred milliseconds."""
+        """Number of steps that matching a text may take: a million of them are some hundred milliseconds."""
         steps: int = self._compiled.programsize * (1 + len(text))
         return steps
 
 
 def _is_dear(text: str) -> bool:
-    """Whether it would take long to read a pattern. The library does hold the interpreter meanwhile."""
+    """True if it would take long to read a pattern. The library does hold the interpreter meanwhile."""
     # It writes repetitions out before it counts instructions.
     copies = sum([_copies(part.partition("}")[0]) for part in text.split("{")[1:]])
     return copies > INSTRUCTIONS_MAX or text.count("\\p") + text.count("\\P") > PROPERTIES_MAX
 
 
 def _copies(bounds: str) -> int:
-    """How often something is written out that stands before such bounds in braces; 0 if they are none."""
+    """Number of copies of an expression before these bounds in braces; 0 if they are no bounds."""
     least, _, most = bounds.partition(",")
     number = most or least
     # The library refuses more than a thousand by itself.

@@ -144,7 +144,7 @@ class GroupCoordinator:
 
 
 def shard_kind(kinds: Kinds, make: Callable[[], Shard]) -> ShardKind[Shard]:
-    """What the runtime has to know of shards with parts of these kinds."""
+    """Shard kind for the runtime, of shards with parts of these kinds."""
     return ShardKind(
         topic="the offsets topic",
         make=make,

@@ -80,7 +80,7 @@ class Shard:
                 part.loaded()
 
     def _registered(self, table: Mapping[type, Taker], thing: Any) -> Taker | None:
-        """Who takes such a thing. It may be the first of a kind that was loaded for it."""
+        """Look up who takes such a thing. It may be the first of a kind that was loaded for it."""
         taker = table.get(type(thing))
         if taker is None and len(self._parts) < len(self._kinds):
             self._take_up_kinds()
@@ -137,7 +137,7 @@ class Shard:
         return self._effects.timers.next_deadline_ms()
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Whether something is due that looks at what records leave behind at their commit."""
+        """True if something is due that looks at what records leave behind at their commit."""
         for key in self._lone_timers:
             deadline_ms = self._effects.timers.deadline_ms(key)
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -160,19 +160,19 @@ class Shard:
         return self._outcome()
 
     def unfinished(self) -> Rest | None:
-        """What the last call has left to do."""
+        """Take the steps that the last call has left to do."""
         rest, self._rest = self._rest, None
         return rest
 
     def _outcome(self) -> Outcome[GroupRecord]:
-        """What a call comes to. If it takes long, the replies of its first step; the others are `unfinished`."""
+        """End a call. If it takes long, only the replies of its first step come; the other steps are `unfinished`."""
         if not self._effects.advance():
             return self._effects.take()
         self._rest = self._effects.rest()
         return Outcome([], next(self._rest), [])
 
     def _adopter(self, adopted: dict[type, dict[str, Adopter]], request: Any) -> Adopter | None:
-        """What the kind of the group that the request names has for it, although it is not the owner."""
+        """Handler of the named group's own kind, for a request that another kind owns."""
         adopters = adopted.get(type(request))
         if adopters is None:
             return None
@@ -217,7 +217,7 @@ class Shard:
                 yield
 
     def discard(self) -> Outcome[GroupRecord]:
-        """What a call that did not end has collected."""
+        """Return what an unfinished call has collected. The shard is done with."""
         return self._effects.stop()
 
     def unload(self, error: ErrorCode) -> Iterator[Reply]:
@@ -239,7 +239,7 @@ class Shard:
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self._groups)
 
     def list_groups(self, is_wanted: Callable[[Group], bool], *, at_once: int) -> Iterator[list[ListedGroup]]:
@@ -260,7 +260,7 @@ def _add(mine: dict[Any, Any], theirs: Mapping[Any, Any]) -> None:
 
 
 def in_listing(states: Iterable[str], types: Iterable[str]) -> Callable[[Group], bool]:
-    """Whether a group is in one of these states and of one of these types; none given means all. Case does not matter."""
+    """Filter of groups in one of these states and of one of these types; none given means all. Case does not matter."""
     wanted = {state.strip().lower() for state in states}
     wanted_types = {each.lower() for each in types}
 

@@ -74,7 +74,7 @@ def _hash_of_topic(image: TopicImage) -> int:
 
 
 def _described(image: TopicImage) -> bytes:
-    """What the hash is of: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
+    """Hashed bytes: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
     most, least = image.topic_id[:8][::-1], image.topic_id[8:][::-1]
     head = b"".join((MAGIC, most, least, _text(image.name), _number(image.partition_count)))
     # Nearly all partitions have the same racks, and there may be ten thousand of them.

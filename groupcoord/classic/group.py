@@ -120,7 +120,7 @@ class ClassicState:
         deque(self.end_deadlines(), maxlen=0)
 
     def end_deadlines(self) -> Steps:
-        """As `cancel_timers`, some at each step."""
+        """Cancel all deadlines, some at each step."""
         self._cancel(JOIN)
         self._cancel(SYNC)
         # A handed-out member id has a session, too. A deadline that is left behind would hit a later group of the
@@ -166,7 +166,7 @@ class ClassicState:
     # ------------------------------------------------------------------ who may join
 
     def has_room_for(self, member_id: str) -> bool:
-        """Whether a member fits in. While a rebalance gathers members, those that are first back have the room."""
+        """True if a member fits in. While a rebalance gathers members, those that are first back have the room."""
         # group.max.size is at least 1, so the first member always fits.
         if self.state is EMPTY:
             return True
@@ -178,7 +178,7 @@ class ClassicState:
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols could work with the others."""
+        """True if a member with these protocols could work with the others."""
         # The first member of an empty group chooses for the others, but it has to choose something.
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)

@@ -125,13 +125,13 @@ class Member:
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def waits_for_a_commit(self) -> bool:
-        """Whether its last reply has not gone out yet."""
+        """True if its last reply has not gone out yet."""
         if self.answered_as is not None and self.answered_as.is_answered:
             self.answered_as = None
         return self.answered_as is not None
 
     def cannot_be_silent(self) -> bool:
-        """Whether it waits for an answer of ours. A new member does too, but its session is the limit to that."""
+        """True if it waits for an answer of ours. A new member does too, but its session is the limit to that."""
         return self.waits_for_a_commit() or (self.is_parked and not self.is_new)
 
     @property
@@ -139,7 +139,7 @@ class Member:
         return sum(map(len, self.protocols.values()))
 
     def matches(self, protocols: Protocols) -> bool:
-        """Whether these are the same protocols with the same metadata in the same order of preference."""
+        """True if these are the same protocols with the same metadata in the same order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: set[str]) -> str:
@@ -147,7 +147,7 @@ class Member:
         return next(name for name in self.protocols if name in candidates)
 
     def listed(self, protocol_name: str | None) -> JoinGroupResponseMember:
-        """As the leader of the group sees it."""
+        """Entry of the member in the list for the group's leader."""
         return JoinGroupResponseMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -202,7 +202,7 @@ class Members:
         return member_id in self.by_id
 
     def has(self, member_id: str, group_instance_id: str | None) -> bool:
-        """Whether the member id or the instance id is taken."""
+        """True if the member id or the instance id is taken."""
         return member_id in self.by_id or group_instance_id in self._static
 
     # ------------------------------------------------------------------ coming and going
@@ -310,11 +310,11 @@ class Members:
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
     def can_keep(self, protocols: Protocols) -> bool:
-        """Whether there is room for that much more metadata (counting a known member twice is near enough)."""
+        """True if there is room for that much more metadata (counting a known member twice is near enough)."""
         return self.metadata_bytes + sum(map(len, protocols.values())) <= GROUP_METADATA_BYTES_MAX
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols could work with everyone who is in."""
+        """True if a member with these protocols could work with everyone who is in."""
         if self.protocol_type != protocol_type:
             return False
         # The counts by name answer this without a walk over all members.

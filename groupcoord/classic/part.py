@@ -42,7 +42,7 @@ class DescribeGroup:
 
 
 class ClassicGroups(Part):
-    """See the module's docstring."""
+    """The classic groups of a shard."""
 
     group_type = GROUP_TYPE
 
@@ -188,7 +188,7 @@ class ClassicGroups(Part):
 
 
 def _gives_way(group: Group) -> bool:
-    """Whether a classic group may begin by its name: an application of Kafka Streams may go back to the classic protocol."""
+    """True if a classic group may begin by its name: an application of Kafka Streams may go back to the classic protocol."""
     return group.group_type == STREAMS_TYPE and group.state_name == EMPTY.value
 
 

@@ -74,7 +74,7 @@ PENDING_MEMBERS_MAX = 10_000
 
 
 def _is_storable(request: JoinGroupRequest) -> bool:
-    """Whether the names of a join fit into the group's record."""
+    """True if the names of a join fit into the group's record."""
     names = [protocol.name for protocol in request.protocols]
     names += [request.protocol_type, request.group_instance_id or ""]
     return len(request.protocols) <= PROTOCOLS_MAX and max(map(len, names)) <= TEXT_LENGTH_MAX

@@ -21,7 +21,7 @@ from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class ClassicService:
-    """See the module's docstring."""
+    """Requests of classic groups' members, and DescribeGroups."""
 
     def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
         self._shards = shards

@@ -216,7 +216,7 @@ class _Mixed:
                     last_moved = topic_id
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """Whether a partition has moved."""
+        """True if a partition has moved."""
         readers, sizes, owners = self._readers[topic_id], self._sizes, self._owners[topic_id]
         counts = [sizes[each] for each in readers]
         if max(counts) - min(counts) <= 1:
@@ -253,11 +253,11 @@ class _TopicReaders:
 
     @property
     def least(self) -> int:
-        """Who has fewest; the first of several."""
+        """Reader with fewest partitions; the first of several."""
         return self._ordered[0][1]
 
     def most(self, owned: Mapping[int, list[int]]) -> int | None:
-        """Who has most of those that have a partition of this topic; the others can give nothing any more."""
+        """Reader with most partitions that has one of this topic; None: nobody can give one."""
         while self._ordered:
             number = self._ordered[-1][1]
             if owned.get(number):

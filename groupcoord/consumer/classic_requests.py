@@ -43,7 +43,7 @@ class _OwnedPartitions(NamedTuple):
 
 
 class ClassicRequests:
-    """See the module's docstring."""
+    """Requests of classic members of consumer groups."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How administrators see consumer groups."""
+"""Descriptions of consumer groups for administrators."""
 
 from __future__ import annotations
 

@@ -84,16 +84,16 @@ class ConsumerState(ModernGroup[Member]):
         return partial(_readers, dict(self.members), dict(self._matched), dict(self.targets))
 
     def reads(self, member: Member, topic: str) -> bool:
-        """Whether a member names a topic, or its pattern stands for it."""
+        """True if a member names a topic, or its pattern stands for it."""
         return topic in member.topics or topic in self.matched_by(member)
 
     def is_taken(self, topic_id: bytes, partition: int, member_id: str) -> bool:
-        """Whether another member has this partition."""
+        """True if another member has this partition."""
         owner = self._owners.get(topic_id, {}).get(partition)
         return owner is not None and owner != member_id
 
     def waits_for_others(self, member: Member) -> bool:
-        """Whether others still have partitions that the member shall have."""
+        """True if others still have partitions that the member shall have."""
         assigned = member.progress.assigned
         return any(
             partition not in assigned.get(topic_id, ()) and self._owners.get(topic_id, {}).get(partition) is not None
@@ -102,7 +102,7 @@ class ConsumerState(ModernGroup[Member]):
         )
 
     def supports_classic(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a classic member with these protocols could work with the other classic members."""
+        """True if a classic member with these protocols could work with the other classic members."""
         if protocol_type != "consumer":
             return False
         if self.is_empty:
@@ -121,7 +121,7 @@ class ConsumerState(ModernGroup[Member]):
 
     @property
     def has_records(self) -> bool:
-        """Whether a record of it is in force."""
+        """True if a record of it is in force."""
         return bool(
             self.is_held
             or self.metadata is not None

@@ -64,7 +64,7 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ConsumerG
 def is_ordinary(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, topics: TopicImages
 ) -> bool:
-    """Whether a member only shows that it is there, and nothing waits for it."""
+    """True if a member only shows that it is there, and nothing waits for it."""
     member = group.members.get(request.member_id)
     if member is None or request.member_epoch != member.epoch:
         return False
@@ -257,7 +257,7 @@ def removal(group_id: str, member_id: str) -> tuple[KeyedRecord, ...]:
 
 
 def change_of(before: Member, after: Member) -> str:
-    """What a member has changed, in words, by which the group's epoch rises."""
+    """Describe the change of a member that raises the group's epoch; empty if there is none."""
     if before.written is None:
         what = IS_NEW
     elif before.topics != after.topics:
@@ -268,7 +268,7 @@ def change_of(before: Member, after: Member) -> str:
 
 
 def _words(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> MemberMetadata:
-    """What the member has said, with what it says now; None and -1 stand for no change."""
+    """Merge a heartbeat into what the member has said so far; None and -1 stand for no change."""
     known = member.words
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms

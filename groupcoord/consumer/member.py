@@ -45,7 +45,7 @@ _NO_PARTITIONS: EpochsOfPartitions = {}
 
 
 class Progress(NamedTuple):
-    """What a member has, and how far it has got."""
+    """Assigned partitions, epoch and state of a member."""
 
     epoch: int = 0
     previous_epoch: int = NO_EPOCH
@@ -55,7 +55,7 @@ class Progress(NamedTuple):
     """Partitions that it still has to give up."""
 
     def at(self, epoch: int, **changes: Any) -> Progress:
-        """The same at the next epoch."""
+        """Progress at this epoch, with these changes."""
         return self._replace(epoch=epoch, previous_epoch=self.epoch, **changes)
 
     def written(self) -> CurrentAssignment:
@@ -86,7 +86,7 @@ SILENT = MemberMetadata(client_id="", client_host="", subscribed_topic_names=[])
 
 
 class Member:
-    """See the module's docstring. `written` and `known_progress` are None as long as there is no such record."""
+    """A member of a consumer group. `written` and `known_progress` are None as long as there is no such record."""
 
     __slots__ = ("known_progress", "member_id", "pattern", "progress", "topics", "written")
 
@@ -103,7 +103,7 @@ class Member:
 
     @property
     def words(self) -> MemberMetadata:
-        """What it has said about itself."""
+        """Metadata that the member has given of itself."""
         return SILENT if self.written is None else self.written
 
     @property
@@ -120,7 +120,7 @@ class Member:
 
     @property
     def classic_protocols(self) -> list[ClassicProtocol] | None:
-        """What a member of the classic protocol offers, in its order; None: it uses the new one."""
+        """Protocols of a classic member, in its order; None: it uses the consumer protocol."""
         classic = self.words.classic_member_metadata
         return None if classic is None else classic.supported_protocols
 
@@ -135,7 +135,7 @@ class Member:
         return classic.session_timeout_ms
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has all that it shall have."""
+        """True if it has all that it shall have."""
         return self.progress.state is STABLE and self.progress.epoch == assignment_epoch
 
     def with_words(self, written: MemberMetadata | None) -> Member:
@@ -146,11 +146,11 @@ class Member:
 
     @property
     def is_gone(self) -> bool:
-        """Whether no record is left of it."""
+        """True if no record is left of it."""
         return self.written is None and self.known_progress is None
 
     def may_commit(self, topic_id: bytes, partition: int, epoch: int) -> bool:
-        """Whether it has had the partition since this epoch, so that an older commit of it counts."""
+        """True if it has had the partition since this epoch, so that an older commit of it counts."""
         for partitions in (self.progress.assigned, self.progress.revoking):
             since = partitions.get(topic_id, {}).get(partition)
             if since is not None:

@@ -1,4 +1,4 @@
-"""How a living group changes between the classic and the consumer protocol, one member after the other.
+"""Migration of a living group between the classic and the consumer protocol, one member after the other.
 
     classic group   --a member of the consumer protocol joins-->       consumer group, the others stay as classic members
     consumer group  --the last member of that protocol leaves-->       classic group, which rebalances
@@ -53,7 +53,7 @@ class _Converted(NamedTuple):
 
 
 class Migration:
-    """See the module's docstring."""
+    """Upgrades and downgrades of the groups of a shard."""
 
     def __init__(self, host: Host, rebalancing: Rebalancing) -> None:
         self._config = host.config
@@ -150,7 +150,7 @@ class Migration:
     # ------------------------------------------------------------------ to the classic protocol
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member], joining: int = 0) -> bool:
-        """Whether only classic members are left when these have gone (and so many classic ones have taken their place)."""
+        """True if only classic members are left when these have gone (and so many classic ones have taken their place)."""
         left = len(group.members) - len(leaving)
         classic_left = group.classic_count - sum(each.uses_classic_protocol for each in leaving)
         if classic_left != left or not left + joining:

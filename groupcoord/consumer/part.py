@@ -62,7 +62,7 @@ class DescribeConsumerGroup:
 
 
 class ConsumerGroups(ModernGroups[ConsumerGroup]):
-    """See the module's docstring."""
+    """The consumer groups of a shard."""
 
     group_type = GROUP_TYPE
     group_class = ConsumerGroup

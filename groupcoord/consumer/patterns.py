@@ -69,7 +69,7 @@ class PatternsResolved(NamedTuple):
 
 
 class PatternRefresh:
-    """See the module's docstring."""
+    """Keep the resolved patterns of groups up to date."""
 
     def __init__(self, host: Host, rebalancing: Rebalancing) -> None:
         self._config = host.config
@@ -140,7 +140,7 @@ class PatternRefresh:
         self._rebalancing.look_at_topics(group, OTHER_MATCHES if has_changed else "")
 
     def _write(self, group: ConsumerGroup, pattern: str, topics: list[str] | None, result: PatternsResolved) -> bool:
-        """Whether the pattern stands for other topics than before."""
+        """True if the pattern stands for other topics than before."""
         known = group.resolved.get(pattern)
         before = [] if known is None else known.topics
         # If there was not enough time it stands for the same topics, until the next look.

@@ -60,7 +60,7 @@ class Owned(Protocol):
 
 
 class Goal(NamedTuple):
-    """Where a member is going."""
+    """Target of a member's next step."""
 
     epoch: int
     target: Assignment
@@ -73,7 +73,7 @@ class Goal(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What becomes of a member's partitions."""
+    """A member's partitions, by what becomes of them."""
 
     kept: dict[bytes, dict[int, int]]
     revoking: dict[bytes, dict[int, int]]
@@ -96,7 +96,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
 
 
 def _has_any(owned: Sequence[Owned] | None, partitions: EpochsOfPartitions) -> bool:
-    """Whether the member still has one of these. As long as it does not say, it may have all."""
+    """True if the member still has one of these. As long as it does not say, it may have all."""
     if owned is None:
         return True
     return any(
@@ -210,7 +210,7 @@ class Rebalancing:
         self._effects.undo_if_refused(restart)
 
     def preferred_assignor(self, group: ConsumerGroup) -> str:
-        """What most members ask for that ask for one."""
+        """Assignor that most members ask for, among those that ask for one."""
         return group.assignors.most_frequent() or self._config.group_consumer_assignors[0]
 
     # ------------------------------------------------------------------ the group's epoch
@@ -251,7 +251,7 @@ class Rebalancing:
             self._effects.compute(partial(readers.assign, assignor), done)
 
     def _is_small(self, group: ConsumerGroup, readers: Readers) -> bool:
-        """Whether members, their topics and the partitions are few enough for one step."""
+        """True if members, their topics and the partitions are few enough for one step."""
         partitions = sum(each.partition_count for each in readers.images.values())
         if readers.is_homogeneous:
             return partitions + len(group.members) <= SIZE_AT_ONCE

@@ -201,7 +201,7 @@ def written_partitions(epochs: EpochsOfPartitions) -> list[AssignedTopicPartitio
 
 
 def read_partitions(written: Iterable[AssignedTopicPartitions], member_epoch: int) -> EpochsOfPartitions:
-    """Where epochs are missing, as brokers before 4.3 wrote it, the partitions count from the member's epoch."""
+    """Read partitions. Where brokers before 4.3 wrote no epochs, the partitions count from the member's epoch."""
     # A static member that is away has the epoch -2.
     default = max(member_epoch, 0)
     read: dict[bytes, dict[int, int]] = {}

@@ -31,7 +31,7 @@ OWNED_MAX = 100_000
 
 
 class ConsumerService:
-    """See the module's docstring."""
+    """Requests of consumer groups' members, and ConsumerGroupDescribe."""
 
     def __init__(self, shards: GroupShards, config: GroupConfig) -> None:
         self._shards = shards

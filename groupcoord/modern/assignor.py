@@ -35,12 +35,12 @@ def with_epoch(assignment: Assignment, epoch: int) -> EpochsOfPartitions:
 
 
 def count_of(assignment: Mapping[bytes, Any]) -> int:
-    """How many partitions these are."""
+    """Number of partitions."""
     return sum(map(len, assignment.values()))
 
 
 def is_part_of(topics: Iterable[Any], assignment: Mapping[bytes, Any]) -> bool:
-    """Whether all partitions of these structs are in an assignment."""
+    """True if all partitions of these structs are in an assignment."""
     for each in topics:
         partitions = assignment.get(each.topic_id)
         if partitions is None or not all(partition in partitions for partition in each.partitions):
@@ -84,7 +84,7 @@ class Reader(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """What a `GroupSpec` is made of. To make it may take long, as a pattern may stand for thousands of topics."""
+    """Source of a `GroupSpec`. Making that may take long, as a pattern may stand for thousands of topics."""
 
     all: Callable[[], Iterable[Reader]]
     """Makes them, in whatever thread."""

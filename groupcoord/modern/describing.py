@@ -33,7 +33,7 @@ class Large(NamedTuple, Generic[T]):
     """Makes one at each step."""
 
     def add_member(self) -> bool:
-        """Whether there was one more."""
+        """Add the next member. False if there was none."""
         description: Any = self.description
         for member in self.members:
             description.members.append(member)
@@ -86,7 +86,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 class Descriptions:
-    """How groups of one kind are described. `ask` makes the question about a group, `undescribed` what says only an error."""
+    """Describe groups of one kind. `ask` makes the shard's request, `undescribed` a description with only an error."""
 
     def __init__(
         self, shards: GroupShards, ask: Callable[[str], Any], undescribed: Callable[[str, ErrorCode], Any]

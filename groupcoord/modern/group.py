@@ -49,7 +49,7 @@ def check_texts(**texts: str | None) -> None:
 
 
 class Counts:
-    """How often something is there; what is there no more is forgotten."""
+    """Counter that forgets keys with count 0."""
 
     __slots__ = ("by_key", "revision")
 
@@ -73,7 +73,7 @@ class Counts:
         return self.by_key.get(key, 0)
 
     def most_frequent(self) -> str | None:
-        """Which is there most often; of several the first in Kafka's hash table."""
+        """Most frequent key; of several the first in Kafka's hash table."""
         count = len(self.by_key)
         return max(self.by_key, key=lambda key: (self.by_key[key], -hash_map_slot(key, count)), default=None)
 
@@ -98,7 +98,7 @@ class Subscriptions:
         return self.by_name.revision, self.by_pattern.revision
 
     def __len__(self) -> int:
-        """How many topics these are, at most."""
+        """Upper bound of the number of topics."""
         return len(self.by_name.by_key) + len(self.by_pattern.by_key)
 
     @property
@@ -108,12 +108,12 @@ class Subscriptions:
         return self.by_name.by_key.keys() | self.by_pattern.by_key.keys()
 
     def pair_count(self, matched_by: Callable[[str], Collection[str]]) -> int:
-        """How many pairs of a member and a topic there are; `matched_by` has the topics of a pattern."""
+        """Number of pairs of a member and a topic; `matched_by` has the topics of a pattern."""
         by_pattern = sum(count * len(matched_by(pattern)) for pattern, count in self.patterns.by_key.items())
         return sum(self.by_name.by_key.values()) + by_pattern
 
     def are_alike(self, member_count: int) -> bool:
-        """Whether all members read the same topics: everybody names the same ones, or everybody gives the same pattern."""
+        """True if all members read the same topics: everybody names the same ones, or everybody gives the same pattern."""
         if not self.patterns.by_key:
             return all(count == member_count for count in self.by_name.by_key.values())
         if next(iter(self.patterns.by_key.values())) != member_count:
@@ -156,7 +156,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         """The one whose target assignment is being computed in a thread; any other comes too late."""
 
     def has_seen(self, topics: TopicImages) -> bool:
-        """Whether no topic of the cluster has changed since the group looked at its own."""
+        """True if no topic of the cluster has changed since the group looked at its own."""
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
@@ -166,7 +166,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         self.computation = None
 
     def may_assign(self, interval_ms: int, timestamp_ms: int) -> bool:
-        """Whether the next target assignment may be computed now, so that changes that come together cost one."""
+        """True if the next target assignment may be computed now, so that changes that come together cost one."""
         # The interval 0 helps when somebody has set the clock far back.
         if not self.assignment_timestamp_ms or not interval_ms:
             return True
@@ -244,11 +244,11 @@ class ModernGroup(EpochGroup[MemberT, Assignment]):
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether all members read the same topics."""
+        """True if all members read the same topics."""
         return self.subscriptions.are_alike(len(self.members))
 
     def hash_of(self, topics: TopicImages) -> int:
-        """What tells apart its topics as they are now from what they were."""
+        """Hash of its topics as they are now."""
         # Members come and go more often than topics, of which there may be thousands.
         hashed = topics.version, self.subscriptions.revision
         if self._hashed != hashed:
@@ -274,7 +274,7 @@ NO_EPOCH = -1
 
 
 class HostedGroup(ABC, Generic[MemberT]):
-    """See the module's docstring. A kind of groups puts one of these classes over its state."""
+    """A group hosted by a shard. Each group type puts one of these classes over its state."""
 
     group_type: str
     """Kafka's name of the kind, which is that of its members' protocol, too."""
@@ -290,7 +290,7 @@ class HostedGroup(ABC, Generic[MemberT]):
 
     @property
     def settings(self) -> GroupSettings:
-        """What is in force for the group now."""
+        """Settings in force for the group now."""
         return self._settings_of(self.group_id)
 
     @property
@@ -413,12 +413,12 @@ class CommittingGroup(HostedGroup[MemberT]):
         """The epoch that a member has reached."""
 
     def stale(self, member: MemberT) -> ErrorCode:
-        """What a member hears that comes with another epoch than its own."""
+        """Error for a member that comes with another epoch than its own."""
         return ErrorCode.STALE_MEMBER_EPOCH
 
     @abstractmethod
     def may_commit(self, member: MemberT, epoch: int, topic_id: bytes, topic: str, partition: int) -> bool:
-        """Whether the member has had a partition since this epoch."""
+        """True if the member has had a partition since this epoch."""
 
     def check_offset_delete(self) -> ErrorCode:
         return ErrorCode.NONE

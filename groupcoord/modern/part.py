@@ -1,4 +1,4 @@
-"""What the parts of the newer kinds have in common: they find their groups, and each record comes into force at once."""
+"""Base of the parts for consumer, share and streams groups: lookup of groups, and records that are in force at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GroupT = TypeVar("GroupT", bound=_WithMembers)
 
 
 class ModernGroups(Part, ABC, Generic[GroupT]):
-    """See the module's docstring. A kind says what class its groups are of, and has `replay`."""
+    """The groups of one type in a shard. A subclass names the class of its groups, and has `replay`."""
 
     group_class: ClassVar[type[Any]]
 
@@ -64,7 +64,7 @@ class ModernGroups(Part, ABC, Generic[GroupT]):
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")
 
     def _at(self, end: Callable[[GroupT, Any], None]) -> Callable[[TimerKey], None]:
-        """What to do with a member whose deadline has passed, if it is still there."""
+        """Make a handler of passed deadlines that calls `end` with the member, if that is still there."""
 
         def passed(key: TimerKey) -> None:
             group = self._group(key.group_id)
@@ -91,5 +91,5 @@ class ModernGroups(Part, ABC, Generic[GroupT]):
 
 
 def gives_way(group: Group | None) -> bool:
-    """Whether another group may begin in the place of this one."""
+    """True if another group may begin in the place of this one."""
     return group is None or (group.group_type == CLASSIC_TYPE and group.state_name == EMPTY)

@@ -76,7 +76,7 @@ FORMATS = (
 
 
 class CommittedOffset:
-    """What a group committed for one partition."""
+    """Offset that a group committed for one partition."""
 
     __slots__ = (
         "commit_timestamp_ms",
@@ -189,7 +189,7 @@ Place = tuple[str, str, int]
 
 
 class TransactionOffsets:
-    """What one transaction has committed. `is_committed` is None while it is open."""
+    """Offsets committed in one transaction. `is_committed` is None while it is open."""
 
     __slots__ = ("is_committed", "offsets")
 
@@ -203,7 +203,7 @@ Holders = dict[str, dict[int, set[TransactionOffsets]]]
 
 
 class PendingOffsets:
-    """See the module's docstring."""
+    """Offsets committed in transactions that are open, or ended and not settled."""
 
     __slots__ = ("_by_group", "_by_producer", "_ended", "_groups_of")
 
@@ -275,7 +275,7 @@ class PendingOffsets:
 
     @property
     def is_settling(self) -> bool:
-        """Whether offsets of ended transactions are left to settle."""
+        """True if offsets of ended transactions are left to settle."""
         return bool(self._ended)
 
     def __contains__(self, group_id: object) -> bool:
@@ -290,7 +290,7 @@ class PendingOffsets:
         return self._groups_of.of(topic)
 
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction that has not ended commits an offset for this."""
+        """True if a transaction that has not ended commits an offset for this."""
         return any(each.is_committed is None for each in self._holders(group_id, topic, partition))
 
     def may_count(self, group_id: str, topic: str, partition: int) -> Iterator[CommittedOffset]:
@@ -311,7 +311,7 @@ class PendingOffsets:
         return known
 
     def ended_of(self, group_id: str) -> list[dict[Place, CommittedOffset]]:
-        """What has been committed and is not settled, as it is now; of other groups as well."""
+        """Committed offsets that are not settled, as they are now; of other groups as well."""
         if group_id not in self._by_group:
             return []
         return [each.offsets.copy() for each in self._ended if each.is_committed]

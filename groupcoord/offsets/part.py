@@ -141,7 +141,7 @@ class ForgetTopics:
 
 
 class OffsetsPart(Part):
-    """See the module's docstring."""
+    """Committed offsets and deletion of the groups of a shard."""
 
     def __init__(self, host: Host) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ PARTITION_INDEXES = attrgetter("partition_indexes")
 
 
 class OffsetService:
-    """See the module's docstring."""
+    """Requests about committed offsets."""
 
     def __init__(self, shards: GroupShards, topics: Topics) -> None:
         self._shards = shards
@@ -110,7 +110,7 @@ class OffsetService:
         return gathered(answers, lambda groups: fetch_response(groups, api_version))
 
     def _holds_much(self, groups: list[OffsetFetchRequestGroup]) -> bool:
-        """Whether the groups of which all offsets are asked for have more than may be given at once."""
+        """True if the groups of which all offsets are asked for have more than may be given at once."""
         count = 0
         for group in groups:
             if group.topics is None:
@@ -270,14 +270,14 @@ def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
 
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
-    """Whether there is more to do than may be done at once."""
+    """True if there is more to do than may be done at once."""
     if len(groups) > ELEMENTS_PER_TURN:
         return True
     return sum(map(_work_of, groups)) > ELEMENTS_PER_TURN
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
-    """How much there is to do for a group, its name included, as far as it matters for one turn."""
+    """Cost of the fetch for one group in elements, its name included; counted only up to what one slice takes."""
     elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_TURN)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 

@@ -137,7 +137,7 @@ class Offsets:
     # ------------------------------------------------------------------ fetch
 
     def count(self, group_id: str) -> int:
-        """How many offsets of a group are committed, or a few more."""
+        """Number of committed offsets of a group, or a few more."""
         count = sum([len(partitions) for partitions in self._committed.group(group_id).values()])
         if self._pending.is_settling:
             count += sum([len(partitions) for partitions in self._pending.group(group_id).values()])
@@ -199,23 +199,23 @@ class Offsets:
     # ------------------------------------------------------------------ delete and expire
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether there is something to delete, committed or pending."""
+        """True if there is something to delete, committed or pending."""
         is_committed = self._committed.get(group_id, topic, partition) is not None
         return is_committed or any(self._pending.may_count(group_id, topic, partition))
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether transactions have committed offsets of the group which are not settled, and perhaps never count."""
+        """True if transactions have committed offsets of the group which are not settled, and perhaps never count."""
         return group_id in self._pending
 
     def all_places_of(self, group_id: str) -> Iterator[Place]:
-        """Where the group has committed an offset, or is about to. Each place comes once."""
+        """Places of the group's committed and pending offsets. Each comes once."""
         yield from self.places_of(group_id)
         for topic, partitions in self._pending.group(group_id).items():
             known = self._committed.group(group_id).get(topic, ())
             yield from ((group_id, topic, partition) for partition in partitions if partition not in known)
 
     def places_of(self, group_id: str) -> Iterator[Place]:
-        """Where the group has committed an offset. Offsets may come and go meanwhile."""
+        """Places of the group's committed offsets. Offsets may come and go meanwhile."""
         for topic in list(self._committed.group(group_id)):
             for partition in list(self._committed.group(group_id).get(topic, ())):
                 yield group_id, topic, partition
@@ -234,7 +234,7 @@ class Offsets:
                         yield place if self._is_all_of(place, topic_id) else None
 
     def _is_all_of(self, place: Place, topic_id: bytes) -> bool:
-        """Whether something is known of a place, and nothing of a later topic: a tombstone ends all of it."""
+        """True if something is known of a place, and nothing of a later topic: a tombstone ends all of it."""
         known = self._committed.get(*place)
         found = [*self._pending.may_count(*place), *([] if known is None else [known])]
         # A record without a topic id belongs to whatever topic had the name.

@@ -47,7 +47,7 @@ TOP_LEVEL_ERROR_VERSION = 2
 
 
 class Topic(Protocol):
-    """What the coordinator needs to know of a topic."""
+    """A topic as the offsets' service sees it."""
 
     @property
     def name(self) -> str: ...
@@ -72,7 +72,7 @@ class Topics(Protocol):
 
 
 def elements_in(topics: Sequence[T], partitions_of: Callable[[T], Sequence[Any]], enough: int) -> int:
-    """How many topics and partitions there are to work on; nobody counts on when there are more than `enough`."""
+    """Count topics and partitions, up to a little more than `enough`."""
     count = len(topics)
     for topic in topics:
         if count > enough:
@@ -127,7 +127,7 @@ def names_of(asked: Iterable[AskedTopic], topics: Topics, *, by_id: bool) -> Ite
 def split_commit(
     request: OffsetCommitRequest, topics: Topics, *, by_id: bool, denied: Collection[str] = ()
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """What of a commit can be kept, every topic with its name and its id, and the answers to the rest.
+    """Split a commit: topics that exist, each with its name and its id, and the answers to the rest.
 
     `by_id`: the request names topics by their ids. `denied`: topics that the client has no right to, whether they exist or not.
     """
@@ -188,7 +188,7 @@ class MergedTopics(Generic[A]):
 
 
 class MergedCommits(MergedTopics[OffsetCommitResponseTopic]):
-    """The same for plain commits."""
+    """Answers to the parts of one plain commit, each topic once."""
 
     def response(self) -> OffsetCommitResponse:
         return OffsetCommitResponse(topics=self.topics())

@@ -62,7 +62,7 @@ class CommitVerifier(Protocol):
 
 
 class TransactionalOffsetService:
-    """See the module's docstring."""
+    """TxnOffsetCommit requests."""
 
     def __init__(self, shards: GroupShards, topics: Topics, verifier: CommitVerifier) -> None:
         self._shards = shards
@@ -72,7 +72,7 @@ class TransactionalOffsetService:
     def txn_offset_commit(
         self, request: TxnOffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[TxnOffsetCommitResponse]]:
-        """What names nothing that exists is answered first, as in Kafka; for that nobody is asked.
+        """Commit offsets in a transaction. Topics that do not exist are answered without asking anybody, as in Kafka.
 
         `denied`: topics that the client has no right to.
         """

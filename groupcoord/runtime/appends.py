@@ -39,12 +39,12 @@ Pieces = Iterator[tuple[list[Any], bytes]]
 
 
 def is_long(outcome: Outcome[Any]) -> bool:
-    """Whether its records take more than a moment."""
+    """True if its records take more than a moment."""
     return len(outcome.records) > RECORDS_PER_BATCH
 
 
 def must_be_whole(outcome: Outcome[Any]) -> bool:
-    """Whether its records have to be one batch."""
+    """True if its records have to be one batch."""
     return not is_long(outcome) or (outcome.is_atomic and not outcome.is_cuttable)
 
 

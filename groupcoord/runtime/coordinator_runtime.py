@@ -69,13 +69,13 @@ class Runtime(Generic[ShardT]):
         return list(self._partitions.values())
 
     def leads(self, partition: PartitionRuntime[ShardT]) -> bool:
-        """Whether a partition was not lost since its election."""
+        """True if a partition was not lost since its election."""
         # By identity: a partition that was lost and won again has a new object here.
         return self._partitions.get(partition.partition) is partition
 
     @property
     def is_suspended(self) -> bool:
-        """Whether no deadline passes, because nobody can reach this broker or could a moment ago."""
+        """True if no deadline passes, because nobody can reach this broker or could a moment ago."""
         return self._is_suspended or self.log.is_fenced()
 
     def times(self) -> dict[str, int]:
@@ -246,7 +246,7 @@ class TopicForgetter(Generic[TopicsT]):
                     self._runtime.spawn(self._forget_persistently, partition)
 
     async def _forget(self, topics: TopicsT, partition: PartitionRuntime[Any]) -> bool:
-        """Whether nothing is left of these topics in a partition."""
+        """True if nothing is left of these topics in a partition."""
         request = self._request_of(topics)
         while True:
             caller = WaitingCaller(lambda error: FORGETTING_REFUSED)

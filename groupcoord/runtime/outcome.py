@@ -1,4 +1,4 @@
-"""What a call of a coordinator's machine gives back.
+"""The outcome of a call of a coordinator's state machine.
 
 A machine never writes and never waits. It returns an `Outcome`: records to append, replies that do not depend on them,
 and settlements. A settlement is called exactly once, when it is known whether the log has taken the records: with NONE,
@@ -39,7 +39,7 @@ HiddenTopics = Callable[[Iterable[str]], Awaitable[Iterable[str]]]
 
 
 class Caller:
-    """Who sent a request. Replies are addressed to this object, which a machine may keep while the request is parked."""
+    """Sender of a request. Replies are addressed to this object, which a machine may keep while the request is parked."""
 
     __slots__ = (
         "api_version",
@@ -83,7 +83,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple, Generic[RecordT]):
-    """What the shell owes the machine: append the records, send the replies, settle what waits for the records."""
+    """Duties of the runtime after a call: append the records, send the replies, settle what waits for the records."""
 
     records: list[RecordT]
     replies: list[Reply]

@@ -164,7 +164,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._start_over(self._shard)
 
     def _is_due(self, now_ms: int) -> bool:
-        """Whether a deadline has passed. None passes while nobody can reach this broker."""
+        """True if a deadline has passed. None passes while nobody can reach this broker."""
         assert self._shard is not None
         deadline_ms = self._shard.next_deadline_ms()
         return deadline_ms is not None and deadline_ms <= now_ms and not self._runtime.is_suspended
@@ -197,7 +197,7 @@ class PartitionRuntime(Generic[ShardT]):
             self._form_line()
 
     def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
-        """What the shard makes of a request. The end of a transaction is the same for every kind, and is written here."""
+        """Let the shard handle a request. The end of a transaction is alike for every kind, and is written here."""
         assert self._shard is not None
         if isinstance(request, TransactionEnd):
             self._write_marker(request, caller)

@@ -33,7 +33,7 @@ class CoordinatorShard(Protocol):
         """Do what is due, or much of it."""
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Whether something is due that looks at what records leave behind, and so has to wait until all are committed."""
+        """True if something is due that looks at what records leave behind, and so has to wait until all are committed."""
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
         """Let everybody have a whole session from now on, some at each step."""
@@ -48,10 +48,10 @@ class CoordinatorShard(Protocol):
         """Answer `error` to everybody who is parked; each reply may be made when its turn comes."""
 
     def discard(self) -> Outcome[Any]:
-        """What a call that did not end has collected: none of it happens. The shard is done with."""
+        """Return what an unfinished call has collected: none of it happens. The shard is done with."""
 
     def unfinished(self) -> Rest | None:
-        """What the last call has left to do. Asked after each call that is not a read."""
+        """Take the steps that the last call has left to do. Called after each call that is not a read."""
 
 
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
@@ -67,12 +67,12 @@ class NotLoaded(Exception):
 
 
 def _nobody_is_told(partition: int, shard: Any) -> None:
-    """What most kinds do when records have come into force."""
+    """Do nothing: most kinds of shards do not notify anybody."""
 
 
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
-    """What a runtime runs."""
+    """Kind of shards that a runtime runs."""
 
     topic: str
     """The internal topic, as log lines call it."""
@@ -105,10 +105,10 @@ class CoordinatorLog(Protocol):
     """The partitions of an internal topic, as much as a coordinator needs of them."""
 
     def partition_count(self) -> int:
-        """How many there are, or will be once the topic exists."""
+        """Number of partitions, or the future one if the topic does not exist."""
 
     def is_fenced(self) -> bool:
-        """Whether another broker may coordinate these partitions by now, without this one having heard of it."""
+        """True if another broker may coordinate these partitions by now, without this one having heard of it."""
 
     def append(
         self, partition: int, batch: bytes, *, transaction_version: int = 0, guard: object | None = None
@@ -129,7 +129,7 @@ class CoordinatorLog(Protocol):
 
 
 class Host(Protocol[ShardT]):
-    """What runs the partitions: the `Runtime`."""
+    """The runtime, as its partitions see it."""
 
     @property
     def kind(self) -> ShardKind[ShardT]: ...
@@ -139,14 +139,14 @@ class Host(Protocol[ShardT]):
 
     @property
     def is_running(self) -> bool:
-        """Whether tasks can be spawned."""
+        """True if tasks can be spawned."""
 
     @property
     def is_suspended(self) -> bool:
-        """Whether no deadline passes."""
+        """True if no deadline passes."""
 
     def leads(self, partition: Any) -> bool:
-        """Whether a partition was not lost since its election."""
+        """True if a partition was not lost since its election."""
 
     def now_ms(self) -> int: ...
 

@@ -47,7 +47,7 @@ class TransactionalRecord(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """How a producer's transaction has ended, and which coordinator says so."""
+    """End of a producer's transaction, with the epoch of the coordinator that sends it."""
 
     producer_id: int
     producer_epoch: int

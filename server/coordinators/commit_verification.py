@@ -20,11 +20,11 @@ NO_SEQUENCE = -1  # the records are the coordinator's
 
 
 class Port(HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class OffsetsTopicVerifier:
-    """See the module's docstring."""
+    """Verifier of transactions that commit offsets in this broker's partitions."""
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker

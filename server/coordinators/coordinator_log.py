@@ -30,7 +30,7 @@ TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
 class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class InternalTopicLog:

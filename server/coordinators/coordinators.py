@@ -13,7 +13,7 @@ logger = logging.getLogger("ottla.broker")
 
 
 class Coordinator(Protocol):
-    """What lives in the partitions of an internal topic."""
+    """Coordinator that lives in the partitions of an internal topic."""
 
     def on_election(self, partition: int) -> None:
         """This broker leads a partition from now on."""
@@ -26,7 +26,7 @@ class Coordinator(Protocol):
 
 
 class Coordinators:
-    """See the module's docstring. What happens to partitions of other topics is nothing to them."""
+    """Registry of the coordinators. It ignores partitions of other topics."""
 
     def __init__(
         self,

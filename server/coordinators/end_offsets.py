@@ -1,4 +1,4 @@
-"""Where partitions end for readers, as their leaders say: this broker for its own, others over the network."""
+"""End offsets of partitions for readers, from their leaders: this broker for its own, others over the network."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NO_OFFSET = -1
 
 
 class Port(WaysPort, HasPartitions, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class LeadersEndOffsets:
-    """See the module's docstring."""
+    """End offsets of partitions, from their leaders."""
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker

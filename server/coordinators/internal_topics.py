@@ -1,4 +1,4 @@
-"""How Kafka's own topics are created when they are first needed."""
+"""Creation of Kafka's internal topics when they are first needed."""
 
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
@@ -10,7 +10,7 @@ from ottla.server.settings.broker_config import BrokerConfig
 
 
 def new_topic(name: str, config: BrokerConfig, *, replicas_max: int | None) -> NewTopic:
-    """What to create when `name` is asked for and missing: the broker's defaults, or an internal topic's own rules.
+    """The topic to create when `name` is missing: the broker's defaults, or an internal topic's own rules.
 
     `replicas_max` bounds the replication factor of internal topics, because Kafka's default of three could never be
     met by a broker that coordinates in process and so is always alone. None leaves it as configured.

@@ -58,11 +58,11 @@ RETRIABLE = frozenset(
 
 
 class Port(WaysPort, HasAdministration, HasShareCoordinator, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class Api(NamedTuple):
-    """How a request is split, and its answer put together."""
+    """Classes of one API, for splitting its request and merging the answers."""
 
     request: type[Any]
     data: type[Any]
@@ -107,7 +107,7 @@ Asked = tuple[SharePartitionKey, Any]
 
 
 class ShareCoordinators:
-    """See the module's docstring."""
+    """Share coordinators of the cluster, for the group coordinator."""
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker

@@ -13,7 +13,7 @@ from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
 
 
 class ClusterTopicImages:
-    """See the module's docstring."""
+    """Topic images made from the metadata cache."""
 
     def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
@@ -73,7 +73,7 @@ class ClusterTopicImages:
 
 
 def _looks_the_same(old: TopicState | None, new: TopicState | None) -> bool:
-    """Whether no image of the topic would be another one than before."""
+    """True if no image of the topic would be another one than before."""
     if old is None or new is None:
         return old is new
     if old.topic_id != new.topic_id or len(old.partitions) != len(new.partitions):

@@ -77,7 +77,7 @@ EXPECTED = frozenset(
 
 
 class Port(HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
     @property
     def transaction_version(self) -> int:
@@ -120,7 +120,7 @@ Part = tuple[Job, set[TopicPartition]]
 
 
 class TransactionMarkers:
-    """See the module's docstring."""
+    """Markers on their way to the leaders of partitions."""
 
     def __init__(self, broker: Port, write_here: WriteHere) -> None:
         self._broker = broker
@@ -158,7 +158,7 @@ class TransactionMarkers:
             job.is_over = True
 
     def __len__(self) -> int:
-        """How many transactions wait for markers."""
+        """Number of transactions that wait for markers."""
         return sum(map(len, self._jobs.values()))
 
     # ------------------------------------------------------------------ tasks
@@ -281,7 +281,7 @@ class TransactionMarkers:
     # ------------------------------------------------------------------ results
 
     def _take_up(self, parts: Iterable[Part], results: dict[tuple[int, str, int], ErrorCode]) -> None:
-        """What has become of the partitions of a request. Those without a result are tried again."""
+        """Take the results of a request. Partitions without a result are tried again."""
         for job, partitions in parts:
             if job.is_over:
                 continue
@@ -358,7 +358,7 @@ def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition
 
 
 class _Queue:
-    """What one broker is to write: jobs, and their partitions that it leads."""
+    """Markers that one broker is to write: jobs, and their partitions that it leads."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -371,7 +371,7 @@ class _Queue:
         self._wake.set()
 
     async def next_parts(self) -> list[Part]:
-        """As much as one request may hold, once there is something."""
+        """Wait for work, and take as much as one request may hold."""
         while True:
             parts: list[Part] = []
             room = PARTITIONS_PER_REQUEST

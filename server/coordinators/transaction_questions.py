@@ -34,7 +34,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class TransactionSupport(Enum):
-    """What a client knows of transactions, as the version of its request shows."""
+    """Transaction support of a client, by the version of its request."""
 
     OLDEST = "its partitions are added before, and it does not know TRANSACTION_ABORTABLE"
     ABORTABLE = "its partitions are added before"
@@ -42,12 +42,12 @@ class TransactionSupport(Enum):
 
     @classmethod
     def of_produce(cls, api_version: int) -> TransactionSupport:
-        """Of a client that sends Produce of this version."""
+        """Support of a client that sends Produce of this version."""
         return cls.EPOCH_BUMP if api_version >= 12 else cls.ABORTABLE if api_version >= 11 else cls.OLDEST
 
     @classmethod
     def of_offset_commit(cls, api_version: int) -> TransactionSupport:
-        """Of a client that sends TxnOffsetCommit of this version."""
+        """Support of a client that sends TxnOffsetCommit of this version."""
         return cls.EPOCH_BUMP if api_version >= 5 else cls.ABORTABLE if api_version >= 4 else cls.OLDEST
 
 
@@ -75,7 +75,7 @@ class Question:
 
     @property
     def verify_only(self) -> bool:
-        """Whether the partitions were to be added before."""
+        """True if the partitions were to be added before."""
         return self.support is not TransactionSupport.EPOCH_BUMP
 
     def transaction(self) -> AddPartitionsToTxnTransaction:
@@ -92,11 +92,11 @@ class Question:
         )
 
     def all_are(self, code: ErrorCode) -> Errors:
-        """The same for each partition."""
+        """Give each partition this error."""
         return dict.fromkeys(self.partitions, self._told(code))
 
     def answer(self, response: AddPartitionsToTxnResponse) -> Errors:
-        """What the coordinator's response says to this question."""
+        """Errors for this question in the response of a coordinator."""
         if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return self.all_are(ErrorCode.INVALID_TXN_STATE)
         if response.error_code:
@@ -111,7 +111,7 @@ class Question:
         return errors
 
     def heard(self, errors: Errors) -> Errors:
-        """What a coordinator on this broker says to this question."""
+        """Errors for this question from a coordinator on this broker."""
         return {place: self._told(code) for place, code in errors.items()}
 
     def _told(self, code: ErrorCode) -> ErrorCode:
@@ -129,7 +129,7 @@ class Question:
 
 
 class Verifier(Protocol):
-    """What takes questions to coordinators."""
+    """Verifier of transactions: takes questions to their coordinators."""
 
     def ask(self, question: Question) -> Worked[Errors]:
         """The answer, at once if the coordinator is here and knows it."""

@@ -40,11 +40,11 @@ PARTITIONS_PER_REQUEST = 1_000
 
 
 class Port(HasCluster, HasMember, HasSettings, HasTransactions, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class TransactionVerifier:
-    """See the module's docstring."""
+    """Verify transactions with their coordinators."""
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker
@@ -130,7 +130,7 @@ class TransactionVerifier:
 
 
 class _Way:
-    """What one coordinator is asked."""
+    """Questions to one coordinator."""
 
     def __init__(self, coordinator: int) -> None:
         self.coordinator = coordinator
@@ -143,7 +143,7 @@ class _Way:
         self._wake.set()
 
     async def next_questions(self) -> list[Question]:
-        """As much as one request may hold, once there is something."""
+        """Wait for work, and take as much as one request may hold."""
         while True:
             taken: dict[str, Question] = {}
             later: list[Question] = []

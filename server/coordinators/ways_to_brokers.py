@@ -15,11 +15,11 @@ TIMEOUT_S = 30.0
 
 
 class Port(HasCluster, HasMember, HasSettings, Protocol):
-    """What is needed of the broker here."""
+    """Parts of the broker that this module uses."""
 
 
 class WaysToBrokers:
-    """See the module's docstring."""
+    """Connections to the other brokers, for one purpose."""
 
     def __init__(self, broker: Port, purpose: str) -> None:
         self._broker = broker
