@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -19,25 +19,18 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
+if TYPE_CHECKING:
+    from ottla.groupcoord.share.service import ShareService
+
 GROUPS_PER_TURN = 4  # their names may be very long
-
-
-class Preparation(Protocol):
-    """Work that has to be done elsewhere before a group may be deleted."""
-
-    def has(self, group_id: str) -> bool:
-        """True if there is such work for a group. Raises KafkaError if this broker does not coordinate it."""
-
-    async def prepare_deletion(self, group_id: str) -> ErrorCode:
-        """Do it; or why the group has to stay."""
 
 
 class GroupAdministration:
     """Requests of administrators about groups of every type."""
 
-    def __init__(self, shards: GroupShards, preparations: Callable[[], Sequence[Preparation]]) -> None:
+    def __init__(self, shards: GroupShards, share: Callable[[], ShareService | None]) -> None:
         self._shards = shards
-        self._preparations = preparations
+        self._share = share
 
     def list_groups(self, request: ListGroupsRequest) -> Worked[ListGroupsResponse]:
         """The groups of all partitions that this broker coordinates, or an error while some are being loaded."""
@@ -96,7 +89,7 @@ class GroupAdministration:
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
         """Each group once, however often it is named."""
         group_ids = list(dict.fromkeys(request.groups_names))
-        if len(group_ids) > GROUPS_PER_TURN or any(map(self._preparation_of, group_ids)):
+        if len(group_ids) > GROUPS_PER_TURN or any(map(self._share_service_of, group_ids)):
             return self._delete_in_slices(group_ids)
         return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
 
@@ -105,8 +98,8 @@ class GroupAdministration:
         for start in range(0, len(group_ids), GROUPS_PER_TURN):
             answers: list[Given[DeletableGroupResult]] = []
             for group_id in group_ids[start : start + GROUPS_PER_TURN]:
-                preparation = self._preparation_of(group_id)
-                error = ErrorCode.NONE if preparation is None else await preparation.prepare_deletion(group_id)
+                share = self._share_service_of(group_id)
+                error = ErrorCode.NONE if share is None else await share.prepare_deletion(group_id)
                 # All of them are asked before one is awaited, so that their commits are waited for together.
                 answers.append(
                     DeletableGroupResult(group_id=group_id, error_code=error) if error else self._delete(group_id)
@@ -115,10 +108,11 @@ class GroupAdministration:
             await trio.lowlevel.checkpoint()
         return deletion_response(results)
 
-    def _preparation_of(self, group_id: str) -> Preparation | None:
-        """The work to do before this group may be deleted; None also if it cannot be deleted here."""
+    def _share_service_of(self, group_id: str) -> ShareService | None:
+        """The service that has to end the share partitions of a group first. None: it is no share group, or not here."""
+        share = self._share()
         try:
-            return next((each for each in self._preparations() if each.has(group_id)), None)
+            return share if share is not None and share.has(group_id) else None
         except KafkaError:
             return None
 

@@ -14,7 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ottla.wire.settings import (
     LONG,
@@ -231,10 +231,8 @@ class GroupSettings:
     )
 
 
-class GroupSettingsSource(Protocol):
-    """Source of the settings in force for a group, for coordinators and leaders. They may change at any time."""
-
-    def __call__(self, group_id: str) -> GroupSettings: ...
+GroupSettingsSource = Callable[[str], GroupSettings]
+"""The settings in force for a group, by its id. They may change at any time."""
 
 
 def group_settings() -> Mapping[str, Setting]:

@@ -10,13 +10,13 @@ GroupCoordinatorService.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.groupcoord.administration import GroupAdministration, Preparation
+from ottla.groupcoord.administration import GroupAdministration
 from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettingsSource
@@ -74,7 +74,7 @@ class GroupCoordinator:
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread)
         self._shards = GroupShards(self._runtime)
         self.offsets = OffsetService(self._shards, topics)
-        self.administration = GroupAdministration(self._shards, self._preparations)
+        self.administration = GroupAdministration(self._shards, self._loaded_share)
         self.classic = ClassicService(self._shards, config)
 
     # ------------------------------------------------------------------ what most brokers never need
@@ -106,8 +106,8 @@ class GroupCoordinator:
         self._kinds.need(STREAMS)
         return StreamsService(self._shards)
 
-    def _preparations(self) -> Sequence[Preparation]:
-        return [self.share] if self._kinds.has(SHARE) else []
+    def _loaded_share(self) -> ShareService | None:
+        return self.share if self._kinds.has(SHARE) else None
 
     # ------------------------------------------------------------------ all kinds
 

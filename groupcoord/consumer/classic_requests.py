@@ -12,8 +12,6 @@ joining without them. Who does not join in time after REBALANCE_IN_PROGRESS, or 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.members import UNKNOWN_MEMBER_ID
 from ottla.groupcoord.consumer import records
@@ -28,6 +26,7 @@ from ottla.groupcoord.group import HAS_LEFT
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -35,11 +34,6 @@ from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupRespons
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 CONSUMER = "consumer"
-
-
-class _OwnedPartitions(NamedTuple):
-    topic_id: bytes
-    partitions: list[int]
 
 
 class ClassicRequests:
@@ -159,12 +153,12 @@ class ClassicRequests:
             has_subscription_changed=has_changed,
         )
 
-    def _owned(self, subscription: ConsumerProtocolSubscription) -> list[_OwnedPartitions]:
+    def _owned(self, subscription: ConsumerProtocolSubscription) -> list[TopicPartitions]:
         owned = []
         for topic in subscription.owned_partitions:
             image = self._topics.image(topic.topic)
             if image is not None:
-                owned.append(_OwnedPartitions(image.topic_id, topic.partitions))
+                owned.append(TopicPartitions(topic_id=image.topic_id, partitions=topic.partitions))
         return owned
 
     # ------------------------------------------------------------------ sync and heartbeat

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.assignors import RANGE, UNIFORM, assign_range, assign_uniform
@@ -47,16 +47,7 @@ from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-
-
-class Owned(Protocol):
-    """Partitions of one topic that a member says it has."""
-
-    @property
-    def topic_id(self) -> bytes: ...
-
-    @property
-    def partitions(self) -> list[int]: ...
+from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
 
 
 class Goal(NamedTuple):
@@ -66,7 +57,7 @@ class Goal(NamedTuple):
     target: Assignment
     topic_ids: Container[bytes]
     """Of the topics that it reads now, which may be others than the target was computed for."""
-    owned: Sequence[Owned] | None
+    owned: Sequence[TopicPartitions] | None
     """What it says that it has; None: it did not say."""
     is_taken: Callable[[bytes, int], bool]
     """Whether another member has this partition."""
@@ -95,7 +86,7 @@ def reconciled(progress: Progress, goal: Goal, *, has_subscription_changed: bool
     return _next(progress, goal, progress.epoch)
 
 
-def _has_any(owned: Sequence[Owned] | None, partitions: EpochsOfPartitions) -> bool:
+def _has_any(owned: Sequence[TopicPartitions] | None, partitions: EpochsOfPartitions) -> bool:
     """True if the member still has one of these. As long as it does not say, it may have all."""
     if owned is None:
         return True
@@ -295,7 +286,12 @@ class Rebalancing:
     # ------------------------------------------------------------------ one member
 
     def reconcile(
-        self, group: ConsumerGroup, member: Member, owned: Sequence[Owned] | None, *, has_subscription_changed: bool
+        self,
+        group: ConsumerGroup,
+        member: Member,
+        owned: Sequence[TopicPartitions] | None,
+        *,
+        has_subscription_changed: bool,
     ) -> Member:
         """Let a member take its next step. Returns it as it is afterwards."""
         if member.is_reconciled_to(group.assignment_epoch) and not has_subscription_changed:

@@ -283,10 +283,15 @@ class HostedGroup(ABC, Generic[MemberT]):
 
     group_id: str
     members: dict[str, MemberT]
+    last_rebalance: LastRebalance | None
 
     def __init__(self, effects: Effects, settings_of: GroupSettingsSource) -> None:
         self._effects = effects
         self._settings_of = settings_of
+
+    @abstractmethod
+    def value_of(self, key: Any) -> Any | None:
+        """The value in force for a key of its records, as it could be written again."""
 
     @property
     def settings(self) -> GroupSettings:

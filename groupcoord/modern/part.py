@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ottla.groupcoord.effects import TimerKey
 from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
+from ottla.groupcoord.modern.group import HostedGroup
 from ottla.groupcoord.part import Host, Part
 from ottla.groupcoord.records import GroupRecord
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -15,16 +16,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 CLASSIC_TYPE, EMPTY = "classic", "Empty"
 
 
-class _WithMembers(Group, Protocol):
-    """A group with members of some kind, and a value in force for each key of its records."""
-
-    members: dict[str, Any]
-    last_rebalance: LastRebalance | None
-
-    def value_of(self, key: Any) -> Any | None: ...
-
-
-GroupT = TypeVar("GroupT", bound=_WithMembers)
+GroupT = TypeVar("GroupT", bound=HostedGroup[Any])
 
 
 class ModernGroups(Part, ABC, Generic[GroupT]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ottla.groupcoord.offsets.table import unfetched
 from ottla.wire.errors import ErrorCode
@@ -37,6 +37,9 @@ from ottla.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -105,14 +108,9 @@ def parts_of(
         yield part
 
 
-class AskedTopic(Protocol):
-    """A topic as a request names it."""
-
-    name: str
-    topic_id: bytes
-
-
-def names_of(asked: Iterable[AskedTopic], topics: Topics, *, by_id: bool) -> Iterator[str]:
+def names_of(
+    asked: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic], topics: Topics, *, by_id: bool
+) -> Iterator[str]:
     """The names of topics that a request is about. Ids that nobody knows are passed over."""
     for each in asked:
         if not by_id:
@@ -157,17 +155,7 @@ def split_commit(
     return known, refused
 
 
-class AnsweredTopic(Protocol):
-    """The answer about a topic, to a commit of any kind."""
-
-    name: str
-    topic_id: bytes
-
-    @property
-    def partitions(self) -> list[Any]: ...
-
-
-A = TypeVar("A", bound=AnsweredTopic)
+A = TypeVar("A", OffsetCommitResponseTopic, "TxnOffsetCommitResponseTopic")
 
 
 class MergedTopics(Generic[A]):
