@@ -317,13 +317,12 @@ class Broker:
         return made
 
     def _commit_verifier(self) -> CommitVerifier:
-        from ottla.server.coordinators.commit_verification import OffsetsTopicVerifier
+        from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
 
         return OffsetsTopicVerifier(self)
 
     def _share_ports(self) -> tuple[SharePersister, EndOffsets]:
-        from ottla.server.coordinators.end_offsets import LeadersEndOffsets
-        from ottla.server.coordinators.share_coordinators import ShareCoordinators
+        from ottla.server.coordinators.share_coordinators import LeadersEndOffsets, ShareCoordinators
 
         return ShareCoordinators(self), LeadersEndOffsets(self)
 

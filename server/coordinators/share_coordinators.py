@@ -1,13 +1,13 @@
-"""The way of the group coordinator to the share coordinators: one may be this broker, the others are asked over the network.
+"""Requests of share groups to other brokers: to share coordinators, and to leaders about the ends of their partitions.
 
-A request about many share partitions is split by their coordinators, and the answers are put together again. Coordinators
-that are not there (they move, they load, their topic is being made) are asked again a few times. What is left unanswered
-then has the error of the last try, so that every partition has an answer.
+A request about many share partitions is split by their coordinators, and the answers are put together again. One may be this
+broker. Coordinators that are not there (they move, they load, their topic is being made) are asked again a few times. What
+is left unanswered then has the error of the last try, so that every partition has an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
@@ -15,11 +15,12 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
+from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
 from ottla.replication.cluster.metadata_cache import NO_LEADER, SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.coordinators.ways_to_brokers import Port as WaysPort
-from ottla.server.coordinators.ways_to_brokers import WaysToBrokers
-from ottla.server.ports import HasAdministration, HasShareCoordinator
+from ottla.replication.log.time_search import TimestampedOffset
+from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP
+from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasPartitions, HasSettings, HasShareCoordinator
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -33,6 +34,7 @@ from ottla.wire.messages.initialize_share_group_state import (
     InitializeStateData,
     InitializeStateResult,
 )
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
@@ -43,6 +45,106 @@ from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint
+    from ottla.replication.cluster.peers import Peer
+    from ottla.wire.messages.list_offsets import ListOffsetsResponse
+    from ottla.wire.schema import Message
+
+TIMEOUT_S = 30.0
+
+
+class ConnectionsPort(HasCluster, HasMember, HasSettings, Protocol):
+    """Parts of the broker that this module uses."""
+
+
+class BrokerConnections:
+    """Connections to the other brokers, for one purpose."""
+
+    def __init__(self, broker: ConnectionsPort, purpose: str) -> None:
+        self._broker = broker
+        self._purpose = purpose
+        self._peers: dict[int, tuple[BrokerEndpoint | None, Peer]] = {}
+
+    async def ask(self, broker_id: int, request: Message, version: int) -> Any:
+        """Ask another broker, once. Raises PeerUnavailable."""
+        return await (await self._peer(broker_id)).ask(request, version, timeout_s=TIMEOUT_S)
+
+    async def _peer(self, broker_id: int) -> Peer:
+        endpoint = self._broker.cluster.endpoint(broker_id, self._broker.config.inter_broker_listener_name)
+        known = self._peers.get(broker_id)
+        if known is not None and known[0] == endpoint:
+            return known[1]
+        peer = self._broker.member.peer(broker_id, purpose=f"broker-{self._broker.node_id}-{self._purpose}")
+        self._peers[broker_id] = endpoint, peer
+        # Closed last: others who ask meanwhile share the new one.
+        if known is not None:
+            await known[1].aclose()
+        return peer
+
+
+LIST_OFFSETS_VERSION = 7  # Kafka 3.9 knows it
+CONSUMER = -1
+READ_UNCOMMITTED = 0
+NO_OFFSET = -1
+
+
+class LeadersEndOffsets:
+    """End offsets of partitions, from their leaders."""
+
+    def __init__(self, broker: Port) -> None:
+        self._broker = broker
+        self._connections = BrokerConnections(broker, "end-offsets")
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
+        """The high watermark of each, or why it cannot be told."""
+        time_slice = TimeSlice()
+        found: dict[TopicPartition, EndOffset] = {}
+        elsewhere: dict[int, list[TopicPartition]] = {}
+        for topic, index in partitions:
+            known = self._broker.cluster.partition(topic, index)
+            leader = NO_LEADER if known is None else known.leader
+            if leader == self._broker.node_id:
+                found[topic, index] = self._here(topic, index)
+            elif leader == NO_LEADER:
+                found[topic, index] = EndOffset(NO_OFFSET, ErrorCode.LEADER_NOT_AVAILABLE)
+            else:
+                elsewhere.setdefault(leader, []).append((topic, index))
+            await time_slice.yield_if_over()
+        async with trio.open_nursery() as nursery:
+            for leader, asked in elsewhere.items():
+                nursery.start_soon(self._ask, leader, asked, found)
+        return found
+
+    def _here(self, topic: str, index: int) -> EndOffset:
+        try:
+            end = self._broker.partition(topic, index).list_offset(LATEST_TIMESTAMP)
+        except KafkaError as error:
+            return EndOffset(NO_OFFSET, error.code)
+        assert isinstance(end, TimestampedOffset)  # the end needs no search
+        return EndOffset(end.offset)
+
+    async def _ask(
+        self, leader: int, asked: Collection[TopicPartition], found: dict[TopicPartition, EndOffset]
+    ) -> None:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for topic, index in asked:
+            topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=index, timestamp=LATEST_TIMESTAMP))
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            isolation_level=READ_UNCOMMITTED,
+            topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+        )
+        try:
+            response: ListOffsetsResponse = await self._connections.ask(leader, request, LIST_OFFSETS_VERSION)
+        except PeerUnavailable:
+            found |= dict.fromkeys(asked, EndOffset(NO_OFFSET, ErrorCode.NETWORK_EXCEPTION))
+            return
+        for answered in response.topics:
+            for each in answered.partitions:
+                error = ErrorCode.of(each.error_code)
+                found[answered.name, each.partition_index] = EndOffset(each.offset, error)
+
 
 WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 """Between tries."""
@@ -57,7 +159,7 @@ RETRIABLE = frozenset(
 )
 
 
-class Port(WaysPort, HasAdministration, HasShareCoordinator, Protocol):
+class Port(ConnectionsPort, HasAdministration, HasPartitions, HasShareCoordinator, Protocol):
     """Parts of the broker that this module uses."""
 
 
@@ -111,7 +213,7 @@ class ShareCoordinators:
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker
-        self._ways = WaysToBrokers(broker, "share-state-sender")
+        self._connections = BrokerConnections(broker, "share-state-sender")
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse:
         response: InitializeShareGroupStateResponse = await self._answer(INITIALIZE, request)
@@ -184,7 +286,7 @@ class ShareCoordinators:
             if broker_id == self._broker.node_id:
                 response = await finished(api.here(self._broker, request))
             else:
-                response = await self._ways.ask(broker_id, request, api.version)
+                response = await self._connections.ask(broker_id, request, api.version)
         except PeerUnavailable:
             return [(key, api.refused(key, ErrorCode.NETWORK_EXCEPTION)) for key, _ in asked]
         return [

@@ -1,4 +1,4 @@
-"""Asks coordinators whether partitions take part in a transaction, before anything is written in it (KIP-890).
+"""Verification of transactions: asks coordinators whether partitions take part, before anything is written in one (KIP-890).
 
 Clients up to transaction version 1 have told the coordinator of the partition before; it only has to confirm that. Later
 ones leave it to the leader of the partition, which adds it with the same request.
@@ -16,21 +16,32 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
+from ottla.groupcoord.transactions.producer import Producer
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.coordinators.transaction_questions import Errors, Question
-from ottla.server.ports import HasCluster, HasMember, HasSettings, HasTransactions
+from ottla.replication.log.verification import NOT_REQUIRED
+from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
+from ottla.server.ports import (
+    HasCluster,
+    HasEnvironment,
+    HasMember,
+    HasPartitions,
+    HasSettings,
+    HasTransactions,
+    HasTransactionVerifier,
+)
 from ottla.wire.answers import Given, PendingAnswer, Worked
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peer
+    from ottla.replication.log.verification import VerificationGuard
 
 logger = logging.getLogger("ottla.transactions")
 
@@ -48,7 +59,7 @@ class TransactionVerifier:
 
     def __init__(self, broker: Port) -> None:
         self._broker = broker
-        self._ways: dict[int, _Way] = {}
+        self._queues: dict[int, _CoordinatorQueue] = {}
         self._nursery: trio.Nursery | None = None
 
     def start_in(self, nursery: trio.Nursery) -> None:
@@ -81,13 +92,13 @@ class TransactionVerifier:
         return question.all_are(ErrorCode.NETWORK_EXCEPTION)
 
     async def _ask_peer(self, coordinator: int, question: Question) -> Errors:
-        way = self._ways.get(coordinator)
-        if way is None:
+        queue = self._queues.get(coordinator)
+        if queue is None:
             assert self._nursery is not None
-            way = self._ways[coordinator] = _Way(coordinator)
-            self._nursery.start_soon(self._work_off, way)
+            queue = self._queues[coordinator] = _CoordinatorQueue(coordinator)
+            self._nursery.start_soon(self._work_off, queue)
         question.settled = trio.Event()
-        way.add(question)
+        queue.add(question)
         try:
             with trio.move_on_after(self._timeout_s()):
                 await question.settled.wait()
@@ -100,36 +111,36 @@ class TransactionVerifier:
     def _timeout_s(self) -> float:
         return self._broker.config.server.request_timeout_ms / 1000
 
-    async def _work_off(self, way: _Way) -> None:
+    async def _work_off(self, queue: _CoordinatorQueue) -> None:
         """Everything that one broker is asked, one request after the other."""
         try:
-            while questions := await way.next_questions():
+            while questions := await queue.next_questions():
                 request = AddPartitionsToTxnRequest(transactions=[each.transaction() for each in questions])
                 try:
-                    response = await self._ask(way, request)
+                    response = await self._ask(queue, request)
                 except PeerUnavailable:
                     # It may come back at another address.
-                    await way.aclose()
+                    await queue.aclose()
                     response = None
                 except Exception:  # one bad request must not end the questions of everybody
-                    logger.exception("bug: verification of transactions by broker %d", way.coordinator)
+                    logger.exception("bug: verification of transactions by broker %d", queue.coordinator)
                     response = None
                 for each in questions:
                     each.settle(
                         each.all_are(ErrorCode.NETWORK_EXCEPTION) if response is None else each.answer(response)
                     )
         finally:
-            await way.aclose()
+            await queue.aclose()
 
-    async def _ask(self, way: _Way, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        if way.peer is None:
+    async def _ask(self, queue: _CoordinatorQueue, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        if queue.peer is None:
             purpose = f"broker-{self._broker.node_id}-transaction-verifier"
-            way.peer = self._broker.member.peer(way.coordinator, purpose=purpose)
-        response: AddPartitionsToTxnResponse = await way.peer.ask(request, VERSION, timeout_s=self._timeout_s())
+            queue.peer = self._broker.member.peer(queue.coordinator, purpose=purpose)
+        response: AddPartitionsToTxnResponse = await queue.peer.ask(request, VERSION, timeout_s=self._timeout_s())
         return response
 
 
-class _Way:
+class _CoordinatorQueue:
     """Questions to one coordinator."""
 
     def __init__(self, coordinator: int) -> None:
@@ -168,3 +179,51 @@ class _Way:
         peer, self.peer = self.peer, None
         if peer is not None:
             await peer.aclose()
+
+
+NO_SEQUENCE = -1  # the records are the coordinator's
+
+
+class CommitPort(HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
+    """Parts of the broker that this module uses."""
+
+
+class OffsetsTopicVerifier:
+    """Verifier of transactions that commit offsets in this broker's partitions."""
+
+    def __init__(self, broker: CommitPort) -> None:
+        self._broker = broker
+
+    def verify(
+        self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
+    ) -> Worked[VerificationGuard | None]:
+        """The guard for the append; raises KafkaError, also when awaited."""
+        support = TransactionSupport.of_offset_commit(api_version)
+        bumps = support is TransactionSupport.EPOCH_BUMP
+        if not bumps and not self._is_enabled:
+            return NOT_REQUIRED
+        log = self._broker.partition(GROUP_METADATA_TOPIC, partition).leading_log()
+        guard = log.producer_state().start_verification(
+            producer_id, NO_SEQUENCE, producer_epoch, supports_epoch_bump=bumps, now_ms=self._broker.now_ms()
+        )
+        if guard is None:
+            return None if self._is_enabled else NOT_REQUIRED  # the transaction is open here
+        producer = Producer(transactional_id, producer_id, producer_epoch)
+        question = Question(producer, [(GROUP_METADATA_TOPIC, partition)], support)
+        answer: Worked[Errors] = self._broker.transaction_verifier.ask(question)
+        if isinstance(answer, Coroutine):
+            return self._wait(answer, guard)
+        return self._verified(answer, guard)
+
+    @property
+    def _is_enabled(self) -> bool:
+        return self._broker.config.replication.transaction_partition_verification_enable
+
+    async def _wait(self, answer: Coroutine[Any, Any, Errors], guard: VerificationGuard) -> VerificationGuard:
+        return self._verified(await answer, guard)
+
+    def _verified(self, errors: Errors, guard: VerificationGuard) -> VerificationGuard:
+        for code in errors.values():
+            if code:
+                raise KafkaError(code)
+        return guard if self._is_enabled else NOT_REQUIRED

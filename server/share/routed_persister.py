@@ -16,8 +16,7 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S
-from ottla.server.coordinators.ways_to_brokers import WaysToBrokers
+from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S, BrokerConnections
 from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasSettings, HasShareCoordinator
 from ottla.wire.answers import Given, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -57,7 +56,7 @@ class RoutedPersister:
     def __init__(self, broker: Port, start: Background) -> None:
         self._broker = broker
         self._start = start
-        self._ways = WaysToBrokers(broker, "share-state")
+        self._connections = BrokerConnections(broker, "share-state")
 
     def read(self, request: ReadShareGroupStateRequest) -> Given[ReadShareGroupStateResponse]:
         """All that is known of one share partition."""
@@ -118,7 +117,7 @@ class RoutedPersister:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if coordinator == self._broker.node_id:
             return await finished(asked.of(self._broker))
-        return await self._ways.ask(coordinator, asked.request, asked.version)
+        return await self._connections.ask(coordinator, asked.request, asked.version)
 
 
 class _Asked(Protocol):

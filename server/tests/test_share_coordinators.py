@@ -16,8 +16,7 @@ from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
-from ottla.server.coordinators.end_offsets import LeadersEndOffsets
-from ottla.server.coordinators.share_coordinators import WAITS_S, ShareCoordinators
+from ottla.server.coordinators.share_coordinators import WAITS_S, LeadersEndOffsets, ShareCoordinators
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
 from ottla.wire.messages.delete_share_group_state import PartitionData as Deleted
