@@ -28,7 +28,7 @@ from ottla.groupcoord.offsets.committed import (
     Place,
     offset_tombstone,
 )
-from ottla.groupcoord.offsets.table import Offsets, OffsetsPicture, refused_commit
+from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.runtime.transactions import Transaction
@@ -75,8 +75,8 @@ class FetchStableOffsets:
         return self.group.group_id
 
 
-class PictureOffsets:
-    """The request for a picture of all offsets of a group; answered with that, or with an answer that refuses."""
+class SnapshotOffsets:
+    """The request for a snapshot of all offsets of a group; answered with that, or with an answer that refuses."""
 
     __slots__ = ("group", "require_stable")
 
@@ -160,13 +160,13 @@ class OffsetsPart(Part):
             CommitInTransaction: self._commit_in_transaction,
             OffsetDeleteRequest: self._delete,
             FetchStableOffsets: self._fetch_stable,
-            PictureOffsets: self._picture_stable,
+            SnapshotOffsets: self._snapshot_stable,
             ForgetTopics: self._forget_topics,
             DeleteGroup: self._delete_group,
         }
         self.reads = {
             OffsetFetchRequestGroup: self._fetch,
-            PictureOffsets: self._picture,
+            SnapshotOffsets: self._snapshot,
             CountOffsets: self._count,
             AskCommitted: lambda asked: self._offsets.of_group(asked.group_id),
             ListCommitted: lambda _: self._offsets.all_committed(),
@@ -268,12 +268,12 @@ class OffsetsPart(Part):
         # The runtime handles this after the commits that came before it are replayed, so what is known now is enough.
         self._effects.reply(caller, self._fetch(request.group, require_stable=True))
 
-    def _picture(self, request: PictureOffsets) -> OffsetsPicture | OffsetFetchResponseGroup:
+    def _snapshot(self, request: SnapshotOffsets) -> OffsetsSnapshot | OffsetFetchResponseGroup:
         refused = self._refused_fetch(request.group)
-        return refused or self._offsets.picture(request.group_id, require_stable=request.require_stable)
+        return refused or self._offsets.snapshot(request.group_id, require_stable=request.require_stable)
 
-    def _picture_stable(self, request: PictureOffsets, caller: Caller) -> None:
-        self._effects.reply(caller, self._picture(request))
+    def _snapshot_stable(self, request: SnapshotOffsets, caller: Caller) -> None:
+        self._effects.reply(caller, self._snapshot(request))
 
     def _count(self, request: CountOffsets) -> int:
         return self._offsets.count(request.group_id)

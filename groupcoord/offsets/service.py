@@ -14,9 +14,9 @@ from ottla.groupcoord.offsets.part import (
     CountOffsets,
     FetchStableOffsets,
     ForgetTopics,
-    PictureOffsets,
+    SnapshotOffsets,
 )
-from ottla.groupcoord.offsets.table import OffsetsPicture, refused_commit
+from ottla.groupcoord.offsets.table import OffsetsSnapshot, refused_commit
 from ottla.groupcoord.offsets.topics import (
     BATCH_VERSION,
     TOPIC_ID_VERSION,
@@ -161,13 +161,13 @@ class OffsetService:
         require_stable: bool,
     ) -> None:
         """Add all offsets of a group, which are those of one moment."""
-        picture: OffsetsPicture | OffsetFetchResponseGroup = await finished(
-            self._picture(group, api_version, require_stable=require_stable)
+        snapshot: OffsetsSnapshot | OffsetFetchResponseGroup = await finished(
+            self._snapshot(group, api_version, require_stable=require_stable)
         )
-        if isinstance(picture, OffsetFetchResponseGroup):
-            add_fetched(answer, picture)
+        if isinstance(snapshot, OffsetFetchResponseGroup):
+            add_fetched(answer, snapshot)
             return
-        for topics in picture.parts(ELEMENTS_PER_TURN):
+        for topics in snapshot.parts(ELEMENTS_PER_TURN):
             part = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
             if rights is not None:
                 _hide(part, rights)
@@ -176,9 +176,9 @@ class OffsetService:
             add_fetched(answer, part)
             await trio.lowlevel.checkpoint()
 
-    def _picture(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
-        """An `OffsetsPicture`, or the answer that refuses it."""
-        request = PictureOffsets(group, require_stable=require_stable)
+    def _snapshot(self, group: OffsetFetchRequestGroup, api_version: int, *, require_stable: bool) -> Given[Any]:
+        """An `OffsetsSnapshot`, or the answer that refuses it."""
+        request = SnapshotOffsets(group, require_stable=require_stable)
 
         def refuse(error: ErrorCode) -> OffsetFetchResponseGroup:
             return refused_fetch(group, error, api_version)

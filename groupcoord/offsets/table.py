@@ -190,11 +190,11 @@ class Offsets:
             if indexes
         ]
 
-    def picture(self, group_id: str, *, require_stable: bool) -> OffsetsPicture:
+    def snapshot(self, group_id: str, *, require_stable: bool) -> OffsetsSnapshot:
         """All offsets of the group at this moment, to be told in parts."""
         committed = {topic: partitions.copy() for topic, partitions in self._committed.group(group_id).items()}
         unstable = self._pending.open_of(group_id) if require_stable else set()
-        return OffsetsPicture(group_id, committed, self._pending.ended_of(group_id), unstable)
+        return OffsetsSnapshot(group_id, committed, self._pending.ended_of(group_id), unstable)
 
     # ------------------------------------------------------------------ delete and expire
 
@@ -257,7 +257,7 @@ class Offsets:
         return any(self._pending.may_count(group_id, topic, partition))
 
 
-class OffsetsPicture:
+class OffsetsSnapshot:
     """All offsets of a group at one moment. To take it costs little; whoever has it tells them in parts.
 
     So nobody sees a half of what a transaction, or a commit, has changed.

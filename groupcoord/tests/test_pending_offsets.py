@@ -125,20 +125,20 @@ def test_nobody_sees_whether_a_transaction_is_settled(
             assert answers(offsets, require_stable=require_stable) == expected
             whole = {place: expected[place] for place in plain.committed}
             assert answers(offsets, require_stable=require_stable, whole=True) == whole
-            assert pictured(offsets, require_stable=require_stable) == whole
+            assert snapshot_of(offsets, require_stable=require_stable) == whole
         held = {*plain.committed, *(place for each in plain.open.values() for place in each)}
         assert {place for place in PLACES if offsets.has(*place)} == held
         assert forgotten(offsets) == held
 
 
-def pictured(offsets: Offsets, *, require_stable: bool) -> dict[Place, int | None]:
+def snapshot_of(offsets: Offsets, *, require_stable: bool) -> dict[Place, int | None]:
     """The same, told in parts."""
     return {
         (group, topic.name, each.partition_index): (
             None if each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT else each.committed_offset
         )
         for group in "ab"
-        for part in offsets.picture(group, require_stable=require_stable).parts(1)
+        for part in offsets.snapshot(group, require_stable=require_stable).parts(1)
         for topic in part
         for each in topic.partitions
     }
@@ -149,7 +149,7 @@ def forgotten(offsets: Offsets) -> set[Place]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_both_pictures_say_the_same(seed: int) -> None:
+def test_both_snapshots_say_the_same(seed: int) -> None:
     chance = random.Random(seed)
     pending, table = PendingOffsets(), OffsetTable()
     expected: dict[int, dict[Place, int]] = {}
