@@ -78,12 +78,12 @@ def _described(image: TopicImage) -> bytes:
     most, least = image.topic_id[:8][::-1], image.topic_id[8:][::-1]
     head = b"".join((MAGIC, most, least, _text(image.name), _number(image.partition_count)))
     # Nearly all partitions have the same racks, and there may be ten thousand of them.
-    told = {
+    described = {
         racks: b"".join([_number(_units(rack)) + _text(rack) for rack in sorted(racks)])
         for racks in set(image.partition_racks)
     }
     return head + b"".join(
-        [index.to_bytes(4, "little") + told[racks] for index, racks in enumerate(image.partition_racks)]
+        [index.to_bytes(4, "little") + described[racks] for index, racks in enumerate(image.partition_racks)]
     )
 
 

@@ -155,17 +155,17 @@ class ClassicGroups(Part):
         group = self._group(request.group_id)
         return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.heartbeat(request)
 
-    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
-        group = self._group(asked.group_id)
+    def _last_rebalance(self, request: AskLastRebalance) -> LastRebalance | None:
+        group = self._group(request.group_id)
         return None if group is None else group.last_rebalance
 
-    def _describe(self, asked: DescribeGroup) -> DescribedGroup:
+    def _describe(self, request: DescribeGroup) -> DescribedGroup:
         """Since version 6 an unknown group is an error; before it is a dead group."""
-        group_id = asked.group_id
+        group_id = request.group_id
         group = self._group(group_id)
         if group is not None:
             return group.described()
-        if asked.api_version < 6:
+        if request.api_version < 6:
             return undescribed(group_id, ErrorCode.NONE, state=DEAD.value)
         problem = (
             f"Group {group_id} is not a classic group." if group_id in self._groups else f"Group {group_id} not found."

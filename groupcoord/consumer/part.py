@@ -224,12 +224,12 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
 
     # ------------------------------------------------------------------ reads
 
-    def _describe(self, asked: DescribeConsumerGroup, caller: Caller) -> None:
+    def _describe(self, request: DescribeConsumerGroup, caller: Caller) -> None:
         response: object
         try:
-            group = self._existing(asked.group_id)
+            group = self._existing(request.group_id)
         except KafkaError as error:
-            response = describing.undescribed(asked.group_id, error.code, error.message)
+            response = describing.undescribed(request.group_id, error.code, error.message)
         else:
             response = describing.described(group, self._rebalancing.preferred_assignor(group), self._topics)
         self._effects.reply(caller, response)

@@ -49,8 +49,8 @@ class ModernGroups(Part, ABC, Generic[GroupT]):
             raise self._of_another_kind(group_id)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{called} {group_id} not found.")
 
-    def _last_rebalance(self, asked: AskLastRebalance) -> LastRebalance | None:
-        return self._existing(asked.group_id).last_rebalance
+    def _last_rebalance(self, request: AskLastRebalance) -> LastRebalance | None:
+        return self._existing(request.group_id).last_rebalance
 
     def _of_another_kind(self, group_id: str) -> KafkaError:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {self.group_type} group.")

@@ -4,7 +4,7 @@
 in a transaction stay pending, per producer, until the marker says whether they count; a fetch that
 requires stable offsets gets UNSTABLE_OFFSET_COMMIT meanwhile. Of a plain and a transactional commit the one later in
 the log wins. A marker costs the same for any number of offsets: `settle` works off what it leaves behind, and until then
-what is asked here counts it in (`pending.py`).
+what is asked here counts it in (`PendingOffsets`).
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ class Offsets:
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
         """The group's offsets of the partitions asked for, or all of them."""
         group_id = request.group_id
-        asked = request.topics if request.topics is not None else self._all_of(group_id)
+        requested = request.topics if request.topics is not None else self._all_of(group_id)
         offsets = self._committed.group(group_id)
         # What is open matters to those who require stable offsets. What has ended and is not settled matters to all.
         is_looked_at = require_stable or self._pending.is_settling
         pending = self._pending.group(group_id) if is_looked_at else {}
         topics = []
-        for topic in asked:
+        for topic in requested:
             partitions = offsets.get(topic.name, {})
             unsettled = pending.get(topic.name, ())
             answers = [
@@ -342,5 +342,5 @@ def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> 
     )
 
 
-def _is_of_another_topic(ours: bytes, asked: bytes) -> bool:
-    return ours != ZERO_UUID and asked != ZERO_UUID and ours != asked
+def _is_of_another_topic(ours: bytes, requested: bytes) -> bool:
+    return ours != ZERO_UUID and requested != ZERO_UUID and ours != requested

@@ -109,10 +109,10 @@ def parts_of(
 
 
 def names_of(
-    asked: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic], topics: Topics, *, by_id: bool
+    requested: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic], topics: Topics, *, by_id: bool
 ) -> Iterator[str]:
     """The names of topics that a request is about. Ids that nobody knows are passed over."""
-    for each in asked:
+    for each in requested:
         if not by_id:
             yield each.name
         elif (topic := topics.topic_by_id.get(each.topic_id)) is not None:
@@ -131,27 +131,29 @@ def split_commit(
     """
     known: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
-    for asked in request.topics:
-        topic = topics.topic_by_id.get(asked.topic_id) if by_id else topics.topic(asked.name)
+    for requested in request.topics:
+        topic = topics.topic_by_id.get(requested.topic_id) if by_id else topics.topic(requested.name)
         # If the id is known and the partition is not, nothing is wrong with the id.
         missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None:
             # The record needs both: its key has the name, and the id tells the topic from a later one of that name.
-            asked.name, asked.topic_id = topic.name, topic.topic_id
-        if asked.name in denied:
+            requested.name, requested.topic_id = topic.name, topic.topic_id
+        if requested.name in denied:
             topic, missing = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
-        kept = [each for each in asked.partitions if 0 <= each.partition_index < count]
+        kept = [each for each in requested.partitions if 0 <= each.partition_index < count]
         if kept:
-            known.append(OffsetCommitRequestTopic(name=asked.name, topic_id=asked.topic_id, partitions=kept))
+            known.append(OffsetCommitRequestTopic(name=requested.name, topic_id=requested.topic_id, partitions=kept))
         answers = [
             OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=missing)
-            for each in asked.partitions
+            for each in requested.partitions
             if not 0 <= each.partition_index < count
         ]
         # A topic that does not exist is answered even if the request names no partition of it.
         if answers or topic is None:
-            refused.append(OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=answers))
+            refused.append(
+                OffsetCommitResponseTopic(name=requested.name, topic_id=requested.topic_id, partitions=answers)
+            )
     return known, refused
 
 
@@ -268,14 +270,14 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
     """Give the topics asked for by id their names; those that nobody knows are taken out and answered."""
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
-    for asked in group.topics or ():
-        topic = topics.topic_by_id.get(asked.topic_id)
+    for requested in group.topics or ():
+        topic = topics.topic_by_id.get(requested.topic_id)
         if topic is not None:
-            asked.name = topic.name
-            known.append(asked)
+            requested.name = topic.name
+            known.append(requested)
         else:
-            answers = [unfetched(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes]
-            unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=answers))
+            answers = [unfetched(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in requested.partition_indexes]
+            unknown.append(OffsetFetchResponseTopics(topic_id=requested.topic_id, partitions=answers))
     if group.topics is not None:
         group.topics = known
     return unknown
@@ -283,10 +285,10 @@ def name_fetched_topics(group: OffsetFetchRequestGroup, topics: Topics) -> list[
 
 def refuse_fetched_topics(group: OffsetFetchRequestGroup, denied: Collection[str]) -> list[OffsetFetchResponseTopics]:
     """Take topics that the client may not see out of what is asked for; the answers about them."""
-    asked = group.topics or ()
-    refused = [each for each in asked if each.name in denied]
+    requested = group.topics or ()
+    refused = [each for each in requested if each.name in denied]
     if refused:
-        group.topics = [each for each in asked if each.name not in denied]
+        group.topics = [each for each in requested if each.name not in denied]
     return [
         OffsetFetchResponseTopics(
             name=each.name,
@@ -350,21 +352,21 @@ def split_deletion(
     """The part of a deletion that names existing partitions, and the answers to the rest; `denied` as for a commit."""
     known: list[OffsetDeleteRequestTopic] = []
     refused: list[OffsetDeleteResponseTopic] = []
-    for asked in request.topics:
-        is_denied = asked.name in denied
-        topic = None if is_denied else topics.topic(asked.name)
+    for requested in request.topics:
+        is_denied = requested.name in denied
+        topic = None if is_denied else topics.topic(requested.name)
         missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
-        kept = [each for each in asked.partitions if 0 <= each.partition_index < count]
+        kept = [each for each in requested.partitions if 0 <= each.partition_index < count]
         if kept:
-            known.append(OffsetDeleteRequestTopic(name=asked.name, partitions=kept))
+            known.append(OffsetDeleteRequestTopic(name=requested.name, partitions=kept))
         answers = [
             OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=missing)
-            for each in asked.partitions
+            for each in requested.partitions
             if not 0 <= each.partition_index < count
         ]
         if answers or topic is None:
-            refused.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answers))
+            refused.append(OffsetDeleteResponseTopic(name=requested.name, partitions=answers))
     return OffsetDeleteRequest(group_id=request.group_id, topics=known), refused
 
 
