@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.groupcoord.group import AskLastRebalance, LastRebalance
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.offsets.committed import TopicOffsets
 from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
@@ -22,7 +22,7 @@ from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, List
 if TYPE_CHECKING:
     from ottla.groupcoord.share.service import ShareService
 
-GROUPS_PER_TURN = 4  # their names may be very long
+GROUPS_PER_SLICE = 4  # their names may be very long
 
 
 class GroupAdministration:
@@ -43,8 +43,8 @@ class GroupAdministration:
         except KafkaError as error:
             return ListGroupsResponse(error_code=error.code, groups=[])
         is_wanted = in_listing(request.states_filter, request.types_filter)
-        parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_TURN))
-        if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_TURN:
+        parts = (part for shard in shards for part in shard.list_groups(is_wanted, at_once=ELEMENTS_PER_SLICE))
+        if sum([shard.group_count for shard in shards]) > ELEMENTS_PER_SLICE:
             return self._list_in_slices(parts)
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=list(chain.from_iterable(parts)))
 
@@ -89,15 +89,15 @@ class GroupAdministration:
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
         """Each group once, however often it is named."""
         group_ids = list(dict.fromkeys(request.groups_names))
-        if len(group_ids) > GROUPS_PER_TURN or any(map(self._share_service_of, group_ids)):
+        if len(group_ids) > GROUPS_PER_SLICE or any(map(self._share_service_of, group_ids)):
             return self._delete_in_slices(group_ids)
         return gathered([self._delete(group_id) for group_id in group_ids], deletion_response)
 
     async def _delete_in_slices(self, group_ids: list[str]) -> DeleteGroupsResponse:
         results: list[DeletableGroupResult] = []
-        for start in range(0, len(group_ids), GROUPS_PER_TURN):
+        for start in range(0, len(group_ids), GROUPS_PER_SLICE):
             answers: list[Given[DeletableGroupResult]] = []
-            for group_id in group_ids[start : start + GROUPS_PER_TURN]:
+            for group_id in group_ids[start : start + GROUPS_PER_SLICE]:
                 share = self._share_service_of(group_id)
                 error = ErrorCode.NONE if share is None else await share.prepare_deletion(group_id)
                 # All of them are asked before one is awaited, so that their commits are waited for together.

@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-ELEMENTS_PER_TURN = 500
+ELEMENTS_PER_SLICE = 500
 """A request about more topics, partitions and members than this is taken in parts."""
 
 

@@ -8,7 +8,7 @@ from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.part import DescribeGroup, undescribed
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
 from ottla.groupcoord.runtime.outcome import HiddenTopics
 from ottla.wire.answers import Given, Worked
@@ -84,7 +84,7 @@ class ClassicService:
         if api_version < 3:
             # The older form is turned into the newer one, so that the shard knows only one.
             request.members = [MemberIdentity(member_id=request.member_id)]
-        if len(request.members) > ELEMENTS_PER_TURN:
+        if len(request.members) > ELEMENTS_PER_SLICE:
             return self._leave_in_parts(request, api_version)
 
         def refuse(error: ErrorCode) -> LeaveGroupResponse:
@@ -101,8 +101,8 @@ class ClassicService:
 
     async def _leave_in_parts(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse:
         whole = LeaveGroupResponse(error_code=ErrorCode.NONE, members=[])
-        for start in range(0, len(request.members), ELEMENTS_PER_TURN):
-            members = request.members[start : start + ELEMENTS_PER_TURN]
+        for start in range(0, len(request.members), ELEMENTS_PER_SLICE):
+            members = request.members[start : start + ELEMENTS_PER_SLICE]
             part = LeaveGroupRequest(group_id=request.group_id, members=members)
             response: LeaveGroupResponse = await finished(self.leave_group(part, api_version=api_version))
             if response.error_code:

@@ -79,7 +79,7 @@ def described_partitions(
     ]
 
 
-GROUPS_PER_TURN = 4
+GROUPS_PER_SLICE = 4
 """Each may have some members, and its id may be very long."""
 
 ResponseT = TypeVar("ResponseT")
@@ -110,7 +110,7 @@ class Descriptions:
                     group.authorized_operations = operations(group.group_id)
             return groups
 
-        if len(group_ids) > GROUPS_PER_TURN:
+        if len(group_ids) > GROUPS_PER_SLICE:
             return self._in_slices(group_ids, finish, response)
         answers = [self._describe(group_id) for group_id in group_ids]
         # One that is not there yet may be large as well.
@@ -128,8 +128,8 @@ class Descriptions:
         response: Callable[[list[Any]], ResponseT],
     ) -> ResponseT:
         groups: list[Any] = []
-        for start in range(0, len(group_ids), GROUPS_PER_TURN):
-            answers = [self._describe(group_id) for group_id in group_ids[start : start + GROUPS_PER_TURN]]
+        for start in range(0, len(group_ids), GROUPS_PER_SLICE):
+            answers = [self._describe(group_id) for group_id in group_ids[start : start + GROUPS_PER_SLICE]]
             groups += finish(await _whole(await finished(gathered(answers, list))))
             await trio.lowlevel.checkpoint()
         return response(groups)

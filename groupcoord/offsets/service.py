@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards, OffsetRights
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
 from ottla.groupcoord.offsets.part import (
     CountOffsets,
     FetchStableOffsets,
@@ -77,7 +77,7 @@ class OffsetService:
         self, request: OffsetCommitRequest, *, api_version: int, denied: Collection[str] = ()
     ) -> Worked[Given[OffsetCommitResponse]]:
         """`denied`: topics that the client has no right to."""
-        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
+        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return self._commit_in_parts(request, api_version, denied)
         known, refused = split_commit(request, self._topics, by_id=api_version >= TOPIC_ID_VERSION, denied=denied)
         if not known:
@@ -93,7 +93,7 @@ class OffsetService:
         self, request: OffsetCommitRequest, api_version: int, denied: Collection[str]
     ) -> OffsetCommitResponse:
         merged = MergedCommits()
-        for part in commits_of(request, ELEMENTS_PER_TURN):
+        for part in commits_of(request, ELEMENTS_PER_SLICE):
             response = await finished(self.offset_commit(part, api_version=api_version, denied=denied))
             merged.add(response.topics)
             await trio.lowlevel.checkpoint()
@@ -116,7 +116,7 @@ class OffsetService:
             if group.topics is None:
                 with suppress(KafkaError):  # which is the answer, and a short one
                     count += self._shards.read(group.group_id, CountOffsets(group.group_id))
-        return count > ELEMENTS_PER_TURN
+        return count > ELEMENTS_PER_SLICE
 
     async def _fetch_in_parts(
         self,
@@ -126,25 +126,25 @@ class OffsetService:
         *,
         require_stable: bool,
     ) -> OffsetFetchResponse:
-        answers, since_turn = [], 0
+        answers, in_slice = [], 0
         for group in groups:
             if rights is not None and not rights.may_describe(group.group_id):
                 answers.append(refused_fetch(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, api_version))
                 await trio.lowlevel.checkpoint()
                 continue
-            parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_TURN)
+            parts = [group] if not group.topics else parts_of_fetch(group, ELEMENTS_PER_SLICE)
             answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=ErrorCode.NONE)
             for part in parts:
-                # Before the shard is asked nobody knows how many these are, so they count as a whole turn.
-                since_turn += ELEMENTS_PER_TURN if part.topics is None else _work_of(part)
+                # Before the shard is asked nobody knows how many these are, so they count as a whole slice.
+                in_slice += ELEMENTS_PER_SLICE if part.topics is None else _work_of(part)
                 if part.topics is None:
                     await self._add_all(answer, part, api_version, rights, require_stable=require_stable)
                 else:
                     fetched = await finished(self._fetch(part, api_version, rights, require_stable=require_stable))
                     add_fetched(answer, fetched)
-                if since_turn >= ELEMENTS_PER_TURN // 2:
+                if in_slice >= ELEMENTS_PER_SLICE // 2:
                     await trio.lowlevel.checkpoint()
-                    since_turn = 0
+                    in_slice = 0
                 # The error is that of the group, so the other parts could not say more.
                 if answer.error_code:
                     break
@@ -167,7 +167,7 @@ class OffsetService:
         if isinstance(snapshot, OffsetFetchResponseGroup):
             add_fetched(answer, snapshot)
             return
-        for topics in snapshot.parts(ELEMENTS_PER_TURN):
+        for topics in snapshot.parts(ELEMENTS_PER_SLICE):
             part = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
             if rights is not None:
                 _hide(part, rights)
@@ -232,7 +232,7 @@ class OffsetService:
         self, request: OffsetDeleteRequest, denied: Collection[str] = ()
     ) -> Worked[Given[OffsetDeleteResponse]]:
         """`denied`: topics that the client has no right to."""
-        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
+        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return self._delete_offsets_in_parts(request, denied)
         known, refused = split_deletion(request, self._topics, denied)
 
@@ -249,7 +249,7 @@ class OffsetService:
     ) -> OffsetDeleteResponse:
         """An error of the whole request stands alone."""
         merged = MergedDeletions()
-        for part in deletions_of(request, ELEMENTS_PER_TURN):
+        for part in deletions_of(request, ELEMENTS_PER_SLICE):
             response = await finished(self.offset_delete(part, denied))
             if response.error_code:
                 return response
@@ -271,14 +271,14 @@ def _hide(response: OffsetFetchResponseGroup, rights: OffsetRights) -> None:
 
 def _is_much(groups: list[OffsetFetchRequestGroup]) -> bool:
     """True if there is more to do than may be done at once."""
-    if len(groups) > ELEMENTS_PER_TURN:
+    if len(groups) > ELEMENTS_PER_SLICE:
         return True
-    return sum(map(_work_of, groups)) > ELEMENTS_PER_TURN
+    return sum(map(_work_of, groups)) > ELEMENTS_PER_SLICE
 
 
 def _work_of(group: OffsetFetchRequestGroup) -> int:
     """Cost of the fetch for one group in elements, its name included; counted only up to what one slice takes."""
-    elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_TURN)
+    elements = elements_in(group.topics or (), PARTITION_INDEXES, ELEMENTS_PER_SLICE)
     return 1 + len(group.group_id) // NAME_CHARACTERS_PER_ELEMENT + elements
 
 
@@ -288,7 +288,7 @@ async def fetch_response_in_slices(groups: list[OffsetFetchResponseGroup], api_v
         return OffsetFetchResponse(groups=groups)
     (group,) = groups
     topics: list[OffsetFetchResponseTopic] = []
-    for part in parts_of(group.topics, attrgetter("partitions"), ELEMENTS_PER_TURN):
+    for part in parts_of(group.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         for topic, partitions in part:
             older = older_topic(OffsetFetchResponseTopics(name=topic.name, partitions=list(partitions)))
             # A piece without the topic's first partition goes on with the topic before.

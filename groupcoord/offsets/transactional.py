@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import trio
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN, GroupShards
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION, CommitInTransaction
 from ottla.groupcoord.offsets.table import refused_commit
 from ottla.groupcoord.offsets.topics import (
@@ -77,7 +77,7 @@ class TransactionalOffsetService:
         `denied`: topics that the client has no right to.
         """
         committing = _Committing(self, request, api_version, denied)
-        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN) > ELEMENTS_PER_TURN:
+        if elements_in(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE) > ELEMENTS_PER_SLICE:
             return committing.run_in_parts()
         return committing.run()
 
@@ -216,7 +216,7 @@ class _Committing:
 
 def _parts_of(request: TxnOffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
     """A large request as several plain commits, each made when its turn comes."""
-    for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_TURN):
+    for part in parts_of(request.topics, attrgetter("partitions"), ELEMENTS_PER_SLICE):
         yield _as_commit(request, part)
 
 

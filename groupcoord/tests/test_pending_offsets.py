@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE
 from ottla.groupcoord.offsets import table, transactional
 from ottla.groupcoord.offsets.committed import (
     CommittedOffset,
@@ -333,7 +333,7 @@ async def test_a_large_transaction_ends_at_one_moment_and_is_settled_in_its_time
     made = ("OffsetCommitRequestPartition", "TxnOffsetCommitResponsePartition")
     with counted(*((transactional, name) for name in made)) as steps:
         await commit_many(talk, 5)
-    assert set(steps.all.values()) == {MANY} and max(steps.most.values()) <= ELEMENTS_PER_TURN
+    assert set(steps.all.values()) == {MANY} and max(steps.most.values()) <= ELEMENTS_PER_SLICE
     await end_it(talk)
     await commit_many(talk, 6)
     talk.log.commit_seconds = commit_seconds
@@ -348,7 +348,7 @@ async def test_a_large_transaction_ends_at_one_moment_and_is_settled_in_its_time
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
-async def test_all_offsets_of_a_large_group_are_told_in_turns_and_are_those_of_one_moment(
+async def test_all_offsets_of_a_large_group_are_told_in_slices_and_are_those_of_one_moment(
     talk: Coordination, require_stable: bool
 ) -> None:
     await commit_many(talk, 5)
@@ -368,7 +368,7 @@ async def test_all_offsets_of_a_large_group_are_told_in_turns_and_are_those_of_o
                 await trio.lowlevel.checkpoint()
             await end_it(talk)  # in the middle of it
         assert steps.all == {"OffsetFetchResponsePartitions": MANY}
-        assert steps.most["OffsetFetchResponsePartitions"] <= ELEMENTS_PER_TURN
+        assert steps.most["OffsetFetchResponsePartitions"] <= ELEMENTS_PER_SLICE
     [topic] = found[0].groups[0].topics
     assert [each.partition_index for each in topic.partitions] == list(range(MANY))
     expected = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1) if require_stable else (ErrorCode.NONE, 5)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.groupcoord import administration
-from ottla.groupcoord.administration import GROUPS_PER_TURN
-from ottla.groupcoord.group_shards import ELEMENTS_PER_TURN
+from ottla.groupcoord.administration import GROUPS_PER_SLICE
+from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets import service as offsets
 from ottla.groupcoord.offsets.topics import elements_in, parts_of
@@ -239,7 +239,7 @@ async def test_a_coordinator_that_may_have_been_replaced_answers_nothing_of_its_
 
 async def test_large_commit_is_taken_in_parts(nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
     talk = Coordination()
-    count = 2 * ELEMENTS_PER_TURN + 7
+    count = 2 * ELEMENTS_PER_SLICE + 7
     talk.topics = talk.groups.offsets._topics = type(talk.topics)(topic=count, other=1)
     await talk.start(nursery)
     request = commit_request(("topic", bytes(16), tuple(range(count + 1))), ("other", bytes(16), (0, 1)))
@@ -359,7 +359,7 @@ async def test_all_offsets_of_several_groups_are_fetched_in_slices(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few bytes may ask for all offsets of many groups, which may be ten thousand each time."""
-    monkeypatch.setattr(offsets, "ELEMENTS_PER_TURN", 4)
+    monkeypatch.setattr(offsets, "ELEMENTS_PER_SLICE", 4)
     names = [str(number) for number in range(10)]
     for name in names:
         talk.commit(group=name)
@@ -386,7 +386,7 @@ async def test_states_to_list_are_read_once_for_all_partitions(
 
 
 async def test_very_many_groups_are_listed_in_slices(talk: Coordination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "ELEMENTS_PER_TURN", 4)
+    monkeypatch.setattr(administration, "ELEMENTS_PER_SLICE", 4)
     for number in range(30):
         talk.commit(group=str(number))
     listing = talk.groups.administration.list_groups(ListGroupsRequest())
@@ -396,7 +396,7 @@ async def test_very_many_groups_are_listed_in_slices(talk: Coordination, monkeyp
     assert turns.count >= 30 // 4
 
 
-@pytest.mark.parametrize("count", [3, 3 * GROUPS_PER_TURN])
+@pytest.mark.parametrize("count", [3, 3 * GROUPS_PER_SLICE])
 @pytest.mark.parametrize("commit_seconds", [0, 0.01])
 async def test_groups_are_deleted_each_once(
     talk: Coordination, autojump_clock: trio.abc.Clock, count: int, commit_seconds: float
@@ -456,7 +456,7 @@ def test_parts_hold_everything_in_order_and_no_more_than_they_may(topics: list[l
 
 async def test_a_large_fetch_is_answered_in_parts_as_a_small_one(talk: Coordination) -> None:
     talk.commit(5)
-    indexes = list(range(2 * ELEMENTS_PER_TURN + 7))
+    indexes = list(range(2 * ELEMENTS_PER_SLICE + 7))
     topics = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name in ("topic", "none", "other")]
     group = OffsetFetchRequestGroup(group_id="group", topics=topics)
     for require_stable in (False, True):

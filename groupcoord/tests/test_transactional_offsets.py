@@ -301,7 +301,7 @@ async def test_topics_have_ids_since_version_6(talk: Coordination) -> None:
 async def test_a_large_commit_is_verified_once_and_taken_in_parts(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
-    monkeypatch.setattr(transactional, "ELEMENTS_PER_TURN", 2)
+    monkeypatch.setattr(transactional, "ELEMENTS_PER_SLICE", 2)
     talk.verifier.error = code
     topics = [
         TxnOffsetCommitRequestTopic(name="topic", partitions=[partition(0, 5), partition(1, 6)]),
