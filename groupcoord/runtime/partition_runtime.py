@@ -90,9 +90,11 @@ class PartitionRuntime(Generic[ShardT]):
         self._gathered: list[Outcome[Any]] = []  # what shares the next append
         self._gathered_records = 0
         self._unsettled: list[Outcome[Any]] = []  # what is being appended, batch by batch
-        self._ahead: deque[Callable[[], Awaitable[None]]] = deque()  # what the line's task does before the next request
-        self._is_going_on = False  # a call is not finished, and has collected half of what it comes to
-        self._asker: WaitingCaller[Any] | None = None  # of that call
+        self._line_work: deque[Callable[[], Awaitable[None]]] = (
+            deque()
+        )  # what the line's task does before the next request
+        self._is_unfinished = False  # a call is not finished, and has collected half of what it comes to
+        self._unfinished_caller: WaitingCaller[Any] | None = None  # of that call
         self._failed_loads = 0  # since the last one that succeeded
 
     # ------------------------------------------------------------------ requests
@@ -123,7 +125,13 @@ class PartitionRuntime(Generic[ShardT]):
             self._queue[caller] = Queued(request, caller, now_ms)
             return caller.response_or_pending(self.abandon)
         try:
-            self._take_up(request, caller)
+            outcome = self._handle(request, caller)
+            if self._in_flight and self._kind.may_share_append(request):
+                self._gather(outcome)
+            else:
+                self._carry_out(outcome, caller)
+                if self._in_flight and not self._may_overlap(request):
+                    self._form_line()
         except Exception:
             # What the failed call left behind may contradict the log. Only this shard pays for the bug.
             logger.exception("bug: partition %d of %s, %s", *self._place, type(request).__name__)
@@ -186,16 +194,6 @@ class PartitionRuntime(Generic[ShardT]):
 
     # ------------------------------------------------------------------ handle, append, settle
 
-    def _take_up(self, request: Any, caller: WaitingCaller[Any]) -> None:
-        """Handle a request and append what comes of it."""
-        outcome = self._handle(request, caller)
-        if self._in_flight and self._kind.may_share_append(request):
-            self._gather(outcome)
-            return
-        self._carry_out(outcome, caller)
-        if self._in_flight and not self._may_overlap(request):
-            self._form_line()
-
     def _handle(self, request: Any, caller: WaitingCaller[Any]) -> Outcome[Any]:
         """Let the shard handle a request. The end of a transaction is alike for every kind, and is written here."""
         assert self._shard is not None
@@ -217,7 +215,7 @@ class PartitionRuntime(Generic[ShardT]):
             # Not translated: it is for a transaction coordinator, which knows the errors of logs.
             caller.answer(caller.refuse(error.code))
             return
-        self._take_off(appended, [end])
+        self._put_in_force(appended, [end])
         self._in_flight.reply_after([Reply(caller, caller.refuse(ErrorCode.NONE))])
 
     def _carry_out(self, outcome: Outcome[Any], caller: WaitingCaller[Any] | None = None) -> None:
@@ -226,7 +224,7 @@ class PartitionRuntime(Generic[ShardT]):
         rest = self._shard.unfinished()
         self._begin(outcome)
         if rest is not None:
-            self._leave(rest, caller)
+            self._finish_later(rest, caller)
             return
         if not outcome.records:
             return
@@ -262,10 +260,10 @@ class PartitionRuntime(Generic[ShardT]):
             else:
                 self._settle(outcome, translated(error.code))
             return False
-        self._take_off(appended, records)
+        self._put_in_force(appended, records)
         return True
 
-    def _take_off(self, appended: Appended, records: list[Any]) -> None:
+    def _put_in_force(self, appended: Appended, records: list[Any]) -> None:
         """Put what was written in force, when it is committed."""
         if appended.commit is None and not self._in_flight and len(records) <= RECORDS_PER_BATCH:
             self._replay(records, appended.first_offset)
@@ -297,7 +295,7 @@ class PartitionRuntime(Generic[ShardT]):
         self._unsettled = [each for each in self._unsettled if each is not outcome]
         rest = self._shard.unfinished()
         if rest is not None:
-            self._leave(rest, None)
+            self._finish_later(rest, None)
 
     def _begin(self, outcome: Outcome[Any]) -> None:
         """Do what does not wait for the records."""
@@ -370,9 +368,9 @@ class PartitionRuntime(Generic[ShardT]):
                     await time_slice.yield_if_over()
                     if self._shard is not shard:
                         return
-                while append.replies or (self._gathered and not self._is_going_on):
+                while append.replies or (self._gathered and not self._is_unfinished):
                     # Before the append counts as committed: who waits for all of them waits for these, too.
-                    if not self._is_going_on:
+                    if not self._is_unfinished:
                         self._append_gathered()
                     replies, append.replies = append.replies, []
                     await send_in_slices(replies, time_slice)
@@ -400,7 +398,7 @@ class PartitionRuntime(Generic[ShardT]):
     def _form_line(self, work: Callable[[], Awaitable[None]] | None = None) -> None:
         """From now on requests stand in line, behind this work if there is any."""
         if work is not None:
-            self._ahead.append(work)
+            self._line_work.append(work)
         if not self._has_line:
             self._runtime.spawn(self._work_off, self._shard)
             self._has_line = True
@@ -411,14 +409,14 @@ class PartitionRuntime(Generic[ShardT]):
         time_slice = TimeSlice()
         try:
             # Before this task has started the shard may have been unloaded.
-            while self._shard is shard and self._ahead:
-                await self._ahead.popleft()()
+            while self._shard is shard and self._line_work:
+                await self._line_work.popleft()()
             # A line is formed behind something that stands alone, or before it.
             if self._shard is shard:
                 await self._in_flight.wait_until_none()
-            while self._shard is shard and (self._ahead or self._queue or self._waits_to_stand_alone()):
-                if self._ahead:
-                    await self._ahead.popleft()()
+            while self._shard is shard and (self._line_work or self._queue or self._waits_to_stand_alone()):
+                if self._line_work:
+                    await self._line_work.popleft()()
                 else:
                     await self._next_in_line()
                 # Meanwhile callers may leave the line.
@@ -457,8 +455,8 @@ class PartitionRuntime(Generic[ShardT]):
         else:
             self._carry_out(outcome, None if is_due or first is None else first.caller)
         if stands_alone:
-            while self._shard is shard and self._ahead:
-                await self._ahead.popleft()()
+            while self._shard is shard and self._line_work:
+                await self._line_work.popleft()()
             await self._in_flight.wait_until_none()
 
     def _handle_first(self, first: Queued) -> Outcome[Any]:
@@ -472,12 +470,12 @@ class PartitionRuntime(Generic[ShardT]):
             first.caller.answer(first.caller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
-    def _leave(self, rest: Rest, caller: WaitingCaller[Any] | None) -> None:
+    def _finish_later(self, rest: Rest, caller: WaitingCaller[Any] | None) -> None:
         """Leave what a call has left to do to the task of the line."""
-        self._is_going_on, self._asker = True, caller
-        self._form_line(partial(self._go_on, rest))
+        self._is_unfinished, self._unfinished_caller = True, caller
+        self._form_line(partial(self._finish, rest))
 
-    async def _go_on(self, rest: Rest) -> None:
+    async def _finish(self, rest: Rest) -> None:
         """Do what a call has left to do, others having a turn between its steps, and append what it comes to."""
         shard, time_slice = self._shard, TimeSlice()
         while True:
@@ -489,9 +487,9 @@ class PartitionRuntime(Generic[ShardT]):
             await time_slice.yield_if_over()
             if self._shard is not shard:
                 return  # `unload` has answered the caller
-        self._is_going_on = False
+        self._is_unfinished = False
         self._append_gathered()  # which were handled before
-        self._asker = None
+        self._unfinished_caller = None
         self._begin(outcome)
         if outcome.records:
             self._unsettled.append(outcome)
@@ -575,14 +573,14 @@ class PartitionRuntime(Generic[ShardT]):
         """Stop coordinating. Requests that wait are answered with `error`, later ones with `absent`."""
         # All at once and before anybody is answered, because an answer calls back into its connection.
         shard, self._shard, self._absent = self._shard, None, absent
-        self._has_line = self._is_completing = self._is_going_on = False
-        self._ahead.clear()
+        self._has_line = self._is_completing = self._is_unfinished = False
+        self._line_work.clear()
         callers = [caller for append in self._in_flight.abandon() for caller, _ in append.replies]
-        if self._asker is not None:
-            callers.append(self._asker)
+        if self._unfinished_caller is not None:
+            callers.append(self._unfinished_caller)
         callers += self._queue
         unsettled = [*self._unsettled, *self._gathered]
-        self._asker, self._queue, self._unsettled = None, OrderedDict(), []
+        self._unfinished_caller, self._queue, self._unsettled = None, OrderedDict(), []
         self._gathered, self._gathered_records = [], 0
         replies = refused(callers, error)
         if shard is not None:
