@@ -136,12 +136,16 @@ class Migration:
         def restore() -> None:
             self._groups[group_id] = classic
 
+        def send_away(error: ErrorCode) -> None:
+            if error:
+                deque(classic.send_away(error), maxlen=0)
+
         def settle(error: ErrorCode) -> None:
             if not error:
                 self._effects.carry_on(classic.end_deadlines())
                 self._effects.carry_on(classic.send_away(ErrorCode.REBALANCE_IN_PROGRESS))
                 # Whoever still waits if the shard is unloaded before. Nobody else knows them.
-                self._effects.then(lambda unloaded: deque(classic.send_away(unloaded), maxlen=0) if unloaded else None)
+                self._effects.then(send_away)
 
         self._effects.undo_if_refused(restore)
         self._effects.append(classic.tombstone(), settle)

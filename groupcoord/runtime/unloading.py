@@ -34,7 +34,8 @@ def last_replies(
     # A settlement is called exactly once, also now.
     settlements = [each for outcome in (*unsettled, half) for each in outcome.settlements]
     works: list[Callable[[], Iterable[Reply]]] = [partial(shard.settle, [each], error, **times) for each in settlements]
-    for work in (*works, partial(shard.unload, error)):
+    works.append(partial(shard.unload, error))
+    for work in works:
         try:
             yield from work()
         except Exception:  # whoever has lost the partition must not be kept from following the new leader
