@@ -23,7 +23,7 @@ DIST_TOOLS := $(CACHE)/dist_tools/.ready
 GO = $(shell PATH="$$PATH:/usr/local/go/bin" command -v go)
 
 .DEFAULT_GOAL := help
-.PHONY: help start test proofs lint docs bench golden golden-hunt chaos siege simulate dist release setup packages clean
+.PHONY: help start test proofs check format lint docs bench golden golden-hunt chaos siege simulate dist release setup packages clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -61,6 +61,15 @@ dist: $(DIST_TOOLS)  ## make the sdist and the wheels in dist/, and check that e
 
 release: $(DIST_TOOLS)  ## make dist/ and the tag of VERSION=x.y.z, if all was tested and agrees; publishes nothing
 	@$(CACHE)/dist_tools/bin/python .ci/release.py $(VERSION)
+
+# Without ARGS of all packages; the two processes are those of `make test`.
+check: .venv/.ready-to-test  ## format, types, import contracts and unit tests (ARGS=groupcoord: those of one package)
+	$(BIN)/ruff format --check
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not long and not thorough" $(or $(ARGS),wire replication groupcoord server)
+
+format: .venv/.ready-to-test  ## let ruff format the source
+	$(BIN)/ruff format
 
 lint: .venv/.ready-to-test  ## ruff, mypy, import-linter
 	$(BIN)/ruff check

@@ -20,7 +20,10 @@ from ottla.server.settings.environment import add_listeners, settings_from_envir
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
-SCHEMA_OF = {EXAMPLES / "github-actions.yaml": "vendor.github-workflows", ROOT / "compose.yaml": "vendor.compose-spec"}
+SCHEMA_OF = {
+    EXAMPLES / "github-actions.yaml": "vendor.github-workflows",
+    ROOT / "compose.yaml": "vendor.compose-spec",
+} | {file: "vendor.github-workflows" for file in sorted((ROOT / ".github" / "workflows").glob("*.yaml"))}
 KUBERNETES = "1.33"
 # prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), as MemoryDenyWriteExecute= means it; kernels before 6.3 refuse.
 NO_CODE_IN_MEMORY = (
