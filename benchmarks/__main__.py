@@ -67,7 +67,7 @@ GROUPS: dict[str, Callable[[Session], Generator[Row]]] = {
 # These have brokers of their own, beside which no other should run.
 ALONE = ("startup", "security", "partitions", "stored", "cluster", "failover", "cores")
 # After so long, one round of each remaining row has to do; and after so long again, no row is begun.
-PATIENCE_S, QUICK_PATIENCE_S = 41 * 60.0, 10 * 60.0
+PATIENCE_S, QUICK_PATIENCE_S = 60 * 60.0, 10 * 60.0
 GRACE_S, QUICK_GRACE_S = 3 * 60.0, 60.0
 
 
