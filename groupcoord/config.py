@@ -23,7 +23,11 @@ class StreamsGroupConfig:
         3000, minimum=0, doc="How long the first assignment of an empty streams group waits for more members."
     )
     group_streams_assignment_interval_ms: int = setting(
-        1000, minimum=0, dynamic="cluster-wide", doc="Least time between two assignments of a streams group."
+        1000,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Least time between two assignments of a streams group.",
+        on_change="Holds for the next assignment of each group that has no value of its own.",
     )
     group_streams_rack_aware_assignment_tags: tuple[str, ...] = setting(
         (), kind=LIST, doc="Client tags that every member of a streams group should have."
@@ -90,7 +94,11 @@ class GroupConfig(StreamsGroupConfig):
         5000, minimum=1, doc="Time between two heartbeats of a member of a share group."
     )
     group_share_assignment_interval_ms: int = setting(
-        1000, minimum=0, doc="Least time between two assignments of a share group.", dynamic="cluster-wide"
+        1000,
+        minimum=0,
+        doc="Least time between two assignments of a share group.",
+        dynamic="cluster-wide",
+        on_change="Holds for the next assignment of each group that has no value of its own.",
     )
     group_share_max_size: int = setting(200, minimum=1, maximum=1000, doc="Most members of a share group.")
     group_share_initialize_retry_interval_ms: int = setting(
@@ -128,6 +136,7 @@ class GroupBoundsConfig:
         minimum=0,
         doc="Shortest time between two assignments of a consumer group.",
         dynamic="cluster-wide",
+        on_change="Holds for the next assignment of each group that has no value of its own.",
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         0, minimum=0, doc="Shortest assignment interval that a consumer group may be given."
@@ -221,10 +230,16 @@ class DeadLetterConfig:
     """The dead-letter queues of share groups."""
 
     errors_deadletterqueue_auto_create_topics_enable: bool = setting(
-        False, doc="Whether a dead-letter queue that a share group names is created.", dynamic="cluster-wide"
+        False,
+        doc="Whether a dead-letter queue that a share group names is created.",
+        dynamic="cluster-wide",
+        on_change="Holds for the next record that goes to a dead-letter queue.",
     )
     errors_deadletterqueue_topic_name_prefix: str = setting(
-        "dlq.", doc="What the name of a dead-letter queue has to begin with.", dynamic="cluster-wide"
+        "dlq.",
+        doc="What the name of a dead-letter queue has to begin with.",
+        dynamic="cluster-wide",
+        on_change="Holds for the next record that goes to a dead-letter queue.",
     )
 
 

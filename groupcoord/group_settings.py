@@ -91,18 +91,21 @@ class GroupSettings:
         45_000,
         "Silence after which a member of a consumer group is taken to be gone.",
         minimum=1,
+        on_change="Holds for each member from its next heartbeat on.",
     )
     consumer_heartbeat_interval_ms: int = _of_broker(
         "group.consumer.heartbeat.interval.ms",
         5000,
         "Time between two heartbeats of a member of a consumer group.",
         minimum=1,
+        on_change="Each member hears of it with its next heartbeat.",
     )
     consumer_assignment_interval_ms: int = _of_broker(
         "group.consumer.assignment.interval.ms",
         1000,
         "Shortest time between two assignments of a consumer group.",
         minimum=0,
+        on_change="Holds for the group's next assignment.",
     )
     consumer_assignor_offload_enable: bool = _of_broker(
         "group.consumer.assignor.offload.enable",
@@ -116,38 +119,57 @@ class GroupSettings:
         45_000,
         "Silence after which a member of a share group is taken to be gone.",
         minimum=1,
+        on_change="Holds for each member from its next heartbeat on.",
     )
     share_heartbeat_interval_ms: int = _of_broker(
         "group.share.heartbeat.interval.ms",
         5000,
         "Time between two heartbeats of a member of a share group.",
         minimum=1,
+        on_change="Each member hears of it with its next heartbeat.",
     )
     share_record_lock_duration_ms: int = _of_broker(
-        "group.share.record.lock.duration.ms", 30_000, "How long a member may hold a record.", minimum=1000
+        "group.share.record.lock.duration.ms",
+        30_000,
+        "How long a member may hold a record.",
+        minimum=1000,
+        on_change="Holds for records that are acquired or renewed from now on.",
     )
     share_delivery_count_limit: int = _of_broker(
-        "group.share.delivery.count.limit", 5, "How often a record is delivered at most.", minimum=2
+        "group.share.delivery.count.limit",
+        5,
+        "How often a record is delivered at most.",
+        minimum=2,
+        on_change="Holds from the next time on that a record is delivered or given back.",
     )
     share_partition_max_record_locks: int = _of_broker(
         "group.share.partition.max.record.locks",
         2000,
         "Most records of a share partition that may be in flight.",
         minimum=100,
+        on_change="Holds from the next fetch on; records that are in flight stay so.",
     )
     share_auto_offset_reset: str = _own(
         "latest",
         "Where the group begins in a partition: earliest, latest, or by_duration: and a duration of ISO 8601.",
         check=_reset_problem,
+        on_change="Holds for partitions that the group begins to read.",
     )
     share_isolation_level: str = _own(
         "read_uncommitted",
         "Whether the group reads records of transactions before these are committed.",
         choices=("read_committed", "read_uncommitted"),
+        on_change="Holds from the next fetch on.",
     )
-    share_renew_acknowledge_enable: bool = _own(True, "Whether a member may hold a record for longer.")
+    share_renew_acknowledge_enable: bool = _own(
+        True, "Whether a member may hold a record for longer.", on_change="Holds from the next acknowledgement on."
+    )
     share_assignment_interval_ms: int = _of_broker(
-        "group.share.assignment.interval.ms", 1000, "Shortest time between two assignments of a share group.", minimum=0
+        "group.share.assignment.interval.ms",
+        1000,
+        "Shortest time between two assignments of a share group.",
+        minimum=0,
+        on_change="Holds for the group's next assignment.",
     )
     share_assignor_offload_enable: bool = _of_broker(
         "group.share.assignor.offload.enable",
@@ -161,27 +183,35 @@ class GroupSettings:
         45_000,
         "Silence after which a member of a streams group is taken to be gone.",
         minimum=1,
+        on_change="Holds for each member from its next heartbeat on.",
     )
     streams_heartbeat_interval_ms: int = _of_broker(
         "group.streams.heartbeat.interval.ms",
         5000,
         "Time between two heartbeats of a member of a streams group.",
         minimum=1,
+        on_change="Each member hears of it with its next heartbeat.",
     )
     streams_num_standby_replicas: int = _of_broker(
-        "group.streams.num.standby.replicas", 0, "Standby tasks for each task that has state.", minimum=0
+        "group.streams.num.standby.replicas",
+        0,
+        "Standby tasks for each task that has state.",
+        minimum=0,
+        on_change="The next heartbeat of a member begins a new assignment with it.",
     )
     streams_initial_rebalance_delay_ms: int = _of_broker(
         "group.streams.initial.rebalance.delay.ms",
         3000,
         "How long the first assignment of an empty group waits for more members.",
         minimum=0,
+        on_change="Holds when the group is empty the next time.",
     )
     streams_assignment_interval_ms: int = _of_broker(
         "group.streams.assignment.interval.ms",
         1000,
         "Shortest time between two assignments of a streams group.",
         minimum=0,
+        on_change="Holds for the group's next assignment.",
     )
     streams_assignor_offload_enable: bool = _of_broker(
         "group.streams.assignor.offload.enable",
@@ -196,6 +226,7 @@ class GroupSettings:
         "Time between two reports of where the states of tasks are.",
         minimum=1,
         internal=True,
+        on_change="Each member hears of it with its next heartbeat.",
     )
     streams_num_warmup_replicas: int = _of_broker(
         "group.streams.num.warmup.replicas",
@@ -206,7 +237,10 @@ class GroupSettings:
         effective=False,
     )
     streams_rack_aware_assignment_tags: tuple[str, ...] = _of_broker(
-        "group.streams.rack.aware.assignment.tags", (), "Client tags that standby tasks are spread by."
+        "group.streams.rack.aware.assignment.tags",
+        (),
+        "Client tags that standby tasks are spread by.",
+        on_change="The next heartbeat of a member begins a new assignment with it.",
     )
     streams_acceptable_recovery_lag: int = _of_broker(
         "group.streams.acceptable.recovery.lag",
@@ -215,6 +249,7 @@ class GroupSettings:
         kind=LONG,
         minimum=0,
         internal=True,
+        on_change="Each member hears of it with its next heartbeat.",
     )
     streams_assignor_name: str | None = _of_broker(
         ASSIGNORS_OF_BROKER,
@@ -224,10 +259,14 @@ class GroupSettings:
         effective=False,
     )
     errors_deadletterqueue_topic_name: str = _own(
-        "", "The topic that records go to which nobody can process; empty: none."
+        "",
+        "The topic that records go to which nobody can process; empty: none.",
+        on_change="Holds for the next record that goes to the dead-letter queue.",
     )
     errors_deadletterqueue_copy_record_enable: bool = _own(
-        False, "Whether the record itself goes there too, or its whereabouts only."
+        False,
+        "Whether the record itself goes there too, or its whereabouts only.",
+        on_change="Holds for the next record that goes to the dead-letter queue.",
     )
 
 

@@ -45,7 +45,7 @@ def _throttled_replicas(name: str) -> Any:
         return f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
 
     doc = "Replicas whose replication traffic is throttled, as partition:broker pairs or '*'."
-    return setting((), kind=LIST, check=check, doc=doc)
+    return setting((), kind=LIST, check=check, doc=doc, on_change="Holds from the next fetch of a follower on.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +57,29 @@ class LogConfig:
         choices=("compact", "delete"),
         synonyms=("log.cleanup.policy",),
         doc="What happens to old segments: 'delete' drops them by age and size, 'compact' keeps the last value per key.",
+        on_change="Holds when old segments or logs to compact are looked for the next time; a compacted topic refuses records without a key at once.",
     )
     compression_gzip_level: int = setting(
-        -1, check=_gzip_level, synonyms=("compression.gzip.level",), doc="Level used when the broker writes gzip."
+        -1,
+        check=_gzip_level,
+        synonyms=("compression.gzip.level",),
+        doc="Level used when the broker writes gzip.",
+        on_change="Holds from the next append on; what is stored stays as it is.",
     )
     compression_lz4_level: int = setting(
-        9, minimum=1, maximum=17, synonyms=("compression.lz4.level",), doc="Level used when the broker writes lz4."
+        9,
+        minimum=1,
+        maximum=17,
+        synonyms=("compression.lz4.level",),
+        doc="Level used when the broker writes lz4.",
+        on_change="Holds from the next append on; what is stored stays as it is.",
     )
     compression_type: str = setting(
         "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         synonyms=("compression.type",),
         doc="Codec of stored batches; 'producer' keeps what the producer chose.",
+        on_change="Holds from the next append on; what is stored stays as it is.",
     )
     compression_zstd_level: int = setting(
         3,
@@ -76,6 +87,7 @@ class LogConfig:
         maximum=22,
         synonyms=("compression.zstd.level",),
         doc="Level used when the broker writes zstd.",
+        on_change="Holds from the next append on; what is stored stays as it is.",
     )
     delete_retention_ms: int = setting(
         DAY_MS,
@@ -83,9 +95,12 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long a compacted topic keeps deletion markers.",
+        on_change="Holds for the next compaction that finds a marker for the first time; markers that were found keep their time.",
     )
     errors_deadletterqueue_group_enable: bool = setting(
-        False, doc="Whether share groups may write records that nobody could process to this topic."
+        False,
+        doc="Whether share groups may write records that nobody could process to this topic.",
+        on_change="Holds for the next record that goes to a dead-letter queue.",
     )
     file_delete_delay_ms: int = setting(
         MINUTE_MS,
@@ -93,6 +108,7 @@ class LogConfig:
         minimum=0,
         synonyms=("log.segment.delete.delay.ms",),
         doc="Time between giving up a file and removing it from disk.",
+        on_change="Holds for files that are given up from now on.",
     )
     flush_messages: int = setting(
         LONG_MAX,
@@ -100,6 +116,7 @@ class LogConfig:
         minimum=1,
         synonyms=("log.flush.interval.messages",),
         doc="Force appended records to disk after this many; acknowledgements wait for it.",
+        on_change="Holds from the next append on: with any value but the largest, each append is forced to disk before its acknowledgement.",
     )
     flush_ms: int = setting(
         LONG_MAX,
@@ -110,12 +127,17 @@ class LogConfig:
             Synonym(name="log.flush.scheduler.interval.ms", default=LONG_MAX, dynamic="read-only"),
         ),
         doc="Force appended records to disk after this time; acknowledgements wait for it.",
+        on_change="Holds from the next append on: with any value but the largest, each append is forced to disk before its acknowledgement.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
         "follower.replication.throttled.replicas"
     )
     index_interval_bytes: int = setting(
-        4096, minimum=0, synonyms=("log.index.interval.bytes",), doc="Bytes appended between two index entries."
+        4096,
+        minimum=0,
+        synonyms=("log.index.interval.bytes",),
+        doc="Bytes appended between two index entries.",
+        on_change="Holds from the next append on; entries that are there stay.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = _throttled_replicas(
         "leader.replication.throttled.replicas"
@@ -142,6 +164,7 @@ class LogConfig:
         minimum=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         doc="Longest time a record may stay uncompacted.",
+        on_change="Holds from the next append and the cleaner's next round on.",
     )
     max_decompressed_message_bytes: int = setting(
         INT_MAX - 8,
@@ -149,9 +172,14 @@ class LogConfig:
         maximum=INT_MAX - 8,
         synonyms=("max.decompressed.message.bytes",),
         doc="Largest record that a compressed batch may hold, when decompressed.",
+        on_change="Holds from the next append on.",
     )
     max_message_bytes: int = setting(
-        1_048_588, minimum=0, synonyms=("message.max.bytes",), doc="Largest record batch accepted, after compression."
+        1_048_588,
+        minimum=0,
+        synonyms=("message.max.bytes",),
+        doc="Largest record batch accepted, after compression.",
+        on_change="Holds from the next append on; larger batches that are stored are served all the same.",
     )
     message_timestamp_after_max_ms: int = setting(
         HOUR_MS,
@@ -159,6 +187,7 @@ class LogConfig:
         minimum=0,
         synonyms=("log.message.timestamp.after.max.ms",),
         doc="How far a record's timestamp may lie in the future.",
+        on_change="Holds from the next append on.",
     )
     message_timestamp_before_max_ms: int = setting(
         LONG_MAX,
@@ -166,12 +195,14 @@ class LogConfig:
         minimum=0,
         synonyms=("log.message.timestamp.before.max.ms",),
         doc="How far a record's timestamp may lie in the past.",
+        on_change="Holds from the next append on.",
     )
     message_timestamp_type: str = setting(
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
         synonyms=("log.message.timestamp.type",),
         doc="Whether records keep the producer's timestamp or get the time of the append.",
+        on_change="Holds from the next append on; records that are stored keep their timestamps.",
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5,
@@ -179,6 +210,7 @@ class LogConfig:
         maximum=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Share of uncompacted bytes at which a log becomes worth compacting.",
+        on_change="Holds for the cleaner's next round.",
     )
     min_compaction_lag_ms: int = setting(
         0,
@@ -186,9 +218,14 @@ class LogConfig:
         minimum=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="Shortest time a record stays uncompacted.",
+        on_change="Holds for the cleaner's next round.",
     )
     min_insync_replicas: int = setting(
-        1, minimum=1, synonyms=("min.insync.replicas",), doc="Replicas that must hold a record before acks=all answers."
+        1,
+        minimum=1,
+        synonyms=("min.insync.replicas",),
+        doc="Replicas that must hold a record before acks=all answers.",
+        on_change="Taken up at once, also by requests that wait for replicas.",
     )
     preallocate: bool = setting(
         False, synonyms=("log.preallocate",), doc="Reserve a new segment's file up front.", effective=False
@@ -225,6 +262,7 @@ class LogConfig:
         kind=LONG,
         synonyms=("log.retention.bytes",),
         doc="Size of a partition above which its oldest segments are deleted; negative: no limit.",
+        on_change="Holds when old segments are looked for the next time, see log.retention.check.interval.ms.",
     )
     retention_ms: int = setting(
         7 * DAY_MS,
@@ -236,15 +274,21 @@ class LogConfig:
             Synonym(name="log.retention.hours", kind=INT, default=168, factor=HOUR_MS, dynamic="read-only"),
         ),
         doc="Age above which segments are deleted; -1: no limit.",
+        on_change="Holds when old segments are looked for the next time, see log.retention.check.interval.ms.",
     )
     segment_bytes: int = setting(
-        1024 * MIB, minimum=MIB, synonyms=("log.segment.bytes",), doc="Size at which a new segment is begun."
+        1024 * MIB,
+        minimum=MIB,
+        synonyms=("log.segment.bytes",),
+        doc="Size at which a new segment is begun.",
+        on_change="Holds from the next append on; segments that are full stay as they are.",
     )
     segment_index_bytes: int = setting(
         10 * MIB,
         minimum=4,
         synonyms=("log.index.size.max.bytes",),
         doc="Size at which a full index begins a new segment.",
+        on_change="Holds from the next index entry on: a segment whose indexes are full then is followed by a new one.",
     )
     segment_jitter_ms: int = setting(
         0,
@@ -255,6 +299,7 @@ class LogConfig:
             Synonym(name="log.roll.jitter.hours", kind=INT, default=0, minimum=0, factor=HOUR_MS, dynamic="read-only"),
         ),
         doc="Random part taken off segment.ms, so that segments are not all begun at once.",
+        on_change="Holds from the next append on.",
     )
     segment_ms: int = setting(
         7 * DAY_MS,
@@ -265,11 +310,13 @@ class LogConfig:
             Synonym(name="log.roll.hours", kind=INT, default=168, minimum=1, factor=HOUR_MS, dynamic="read-only"),
         ),
         doc="Age at which a new segment is begun even if the old one is not full.",
+        on_change="Holds from the next append on: a segment that is too old then is followed by a new one.",
     )
     unclean_leader_election_enable: bool = setting(
         False,
         synonyms=("unclean.leader.election.enable",),
         doc="Whether a replica that lost records may lead when no other is left.",
+        on_change="Taken up at once: the controller looks for partitions without a leader that may have one now.",
     )
 
     @property
@@ -332,11 +379,13 @@ class ReplicationConfig:
         minimum=1,
         dynamic="cluster-wide",
         doc="Time after which an idle producer's sequence numbers are forgotten.",
+        on_change="Holds when idle producers are looked for the next time.",
     )
     transaction_partition_verification_enable: bool = setting(
         True,
         dynamic="cluster-wide",
         doc="Whether a transaction's first batch in a partition needs the word of the transaction's coordinator.",
+        on_change="Holds for the next transaction in each partition.",
     )
     producer_id_expiration_check_interval_ms: int = setting(
         600_000, minimum=1, internal=True, doc="Time between two looks for producers to forget."
@@ -358,6 +407,7 @@ class ReplicationConfig:
         minimum=1,
         dynamic="cluster-wide",
         doc="Threads that recover and flush the logs of one data directory.",
+        on_change="Nothing before the next start, which recovers logs with it.",
     )
     log_cleaner_enable: bool = setting(
         True, doc="Whether compacted topics are compacted, and those that are deleted as well give up old segments."
@@ -367,6 +417,7 @@ class ReplicationConfig:
         minimum=0,
         dynamic="cluster-wide",
         doc="Logs that are compacted at the same time; 0: none, as without a cleaner.",
+        on_change="Holds for the cleaner's next round; if it was made smaller, for the next log already.",
     )
     log_cleaner_backoff_ms: int = setting(
         15_000,
@@ -374,15 +425,20 @@ class ReplicationConfig:
         minimum=0,
         dynamic="cluster-wide",
         doc="Pause of the cleaner when nothing is to be compacted.",
+        on_change="Holds for the cleaner's next pause; one that has begun is as long as it was.",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         128 * MIB,
         kind=LONG,
         dynamic="cluster-wide",
         doc="Memory for the cleaner's maps of keys, of all logs that are compacted at the same time.",
+        on_change="Holds for the next log that is compacted.",
     )
     log_cleaner_io_buffer_load_factor: float = setting(
-        0.9, dynamic="cluster-wide", doc="Share of the memory for maps of keys that is used."
+        0.9,
+        dynamic="cluster-wide",
+        doc="Share of the memory for maps of keys that is used.",
+        on_change="Holds for the next log that is compacted.",
     )
     log_cleaner_io_buffer_size: int = setting(
         524_288,
@@ -390,11 +446,13 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         doc="Memory for the cleaner's reads and writes, of all logs that are compacted at the same time. A batch that is"
         " larger is read all the same.",
+        on_change="Holds for the next log that is compacted.",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         DOUBLE_MAX,
         dynamic="cluster-wide",
         doc="Bytes that the cleaner reads and writes per second; by default no limit.",
+        on_change="Taken up at once, also by a compaction that has begun.",
     )
     replica_lag_time_max_ms: int = setting(
         30_000, kind=LONG, doc="Time after which a follower that has not caught up leaves the ISR."
@@ -413,7 +471,13 @@ class ReplicationConfig:
     replica_socket_receive_buffer_bytes: int = setting(
         65_536, doc="Receive buffer that a follower's socket has at least; the system may make it larger."
     )
-    num_replica_fetchers: int = setting(1, minimum=1, dynamic="cluster-wide", doc="Fetchers per source broker.")
+    num_replica_fetchers: int = setting(
+        1,
+        minimum=1,
+        dynamic="cluster-wide",
+        doc="Fetchers per source broker.",
+        on_change="Taken up by each fetcher before its next fetch; partitions are spread over the new number.",
+    )
     leader_replication_throttled_rate: int = setting(
         LONG_MAX,
         kind=LONG,
@@ -421,6 +485,7 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         internal=True,
         doc="Bytes per second that throttled replicas send to their followers.",
+        on_change="Holds from the next fetch for a throttled replica on.",
     )
     follower_replication_throttled_rate: int = setting(
         LONG_MAX,
@@ -429,6 +494,7 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         internal=True,
         doc="Bytes per second that throttled replicas fetch from their leaders.",
+        on_change="Holds from the next fetch of a throttled follower on.",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         LONG_MAX,
@@ -437,6 +503,7 @@ class ReplicationConfig:
         dynamic="cluster-wide",
         internal=True,
         doc="Bytes per second that replicas move between log directories.",
+        on_change="Holds from the next piece that is copied on.",
     )
     replication_quota_window_num: int = setting(11, minimum=1, doc="Windows that replication rates are measured over.")
     replication_quota_window_size_seconds: int = setting(

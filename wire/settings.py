@@ -43,6 +43,7 @@ class SettingType(IntEnum):
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = SettingType
 
 _KNOWN: "dict[type, dict[str, Setting]]" = {}
+WITHOUT_EFFECT = "It has no effect here."
 SAME: Any = object()  # a synonym whose default is its topic setting's
 _BITS = {INT: 32, SHORT: 16, LONG: 64}
 _TRIMMED = "".join(map(chr, range(33)))
@@ -94,6 +95,13 @@ class Setting:
     synonyms: tuple[Synonym, ...] = ()
     effective: bool = True
     internal: bool = False
+    on_change: str = ""
+    """What a change at run time does, for people; empty for what cannot be changed then, or has no effect."""
+
+    @property
+    def documentation(self) -> str:
+        """The text for clients: what the setting is for, and that it does nothing here if so."""
+        return self.doc if self.effective else f"{self.doc} {WITHOUT_EFFECT}".strip()
 
     @property
     def is_sensitive(self) -> bool:
@@ -110,8 +118,8 @@ def setting(
     """Declare a dataclass field that is a setting; the default decides the type, unless `kind` does.
 
     Details: minimum, maximum, choices, ignore_case, nullable, empty_allowed, check (value -> reason or None), doc,
-    dynamic ("read-only", "per-broker", "cluster-wide"), effective (False: accepted, described, but without effect) and
-    internal (True: accepted, not described).
+    dynamic ("read-only", "per-broker", "cluster-wide"), on_change (what a change at run time does), effective (False: accepted,
+    described, but without effect) and internal (True: accepted, not described).
     """
     declared = Setting(
         kind=kind or _kind_of(default),
@@ -190,6 +198,7 @@ def validate(declared: Setting, value: Any) -> None:
 def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
     """The broker-wide setting that a synonym names."""
     own_default = synonym.default is not SAME
+    on_change = f"For topics without a {declared.name} of their own. {declared.on_change}" if declared.on_change else ""
     return replace(
         declared,
         name=synonym.name,
@@ -198,6 +207,7 @@ def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
         minimum=synonym.minimum if own_default else declared.minimum,
         nullable=declared.nullable or (own_default and synonym.default is None),
         dynamic=synonym.dynamic,
+        on_change="" if synonym.dynamic == "read-only" else on_change,
         synonyms=(),
     )
 

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
         print(json.dumps([each._asdict() for each in found], indent=2))
     elif options.markdown:
-        from ottla.server.settings.reference_page import reference_page
+        from ottla.server.settings.reference import reference_page
 
         print(reference_page(found), end="")
     elif len({each.name for each in found}) == 1:

@@ -403,14 +403,8 @@ class _Describer:
             is_sensitive=is_sensitive,
             synonyms=synonyms if self._with_synonyms else [],
             config_type=UNKNOWN_TYPE if declared is None else declared.kind,
-            documentation=_documentation(declared) if self._with_documentation else None,
+            documentation=declared.documentation if declared is not None and self._with_documentation else None,
         )
-
-
-def _documentation(declared: Setting | None) -> str | None:
-    from ottla.server.settings.purposes import documentation  # a long text that few ask for
-
-    return None if declared is None else documentation(declared)
 
 
 def _as_kept(declared: Setting, texts: Texts) -> str | None:

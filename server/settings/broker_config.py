@@ -95,6 +95,7 @@ class ServerConfig:
         empty_allowed=False,
         dynamic="per-broker",
         doc="Addresses to listen on, as NAME://host:port; an empty host means all interfaces, port 0 any free port.",
+        on_change="Refused: listeners are bound once, when the broker starts.",
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         None, kind=LIST, empty_allowed=False, doc="Addresses that clients are told to use; by default the listeners."
@@ -103,6 +104,7 @@ class ServerConfig:
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         dynamic="per-broker",
         doc="Security protocol of each listener name, as NAME:PROTOCOL.",
+        on_change="Refused: listeners are bound once, when the broker starts.",
     )
     inter_broker_listener_name: str | None = setting(None, doc="Listener that brokers use among themselves.")
     security_inter_broker_protocol: str = setting(
@@ -119,7 +121,10 @@ class ServerConfig:
     log_dir: tuple[str, ...] = setting((), kind=LIST, doc="Data directory, if log.dirs is not given.")
     log_dirs: tuple[str, ...] | None = setting(None, kind=LIST, empty_allowed=False, doc="Data directories.")
     cordoned_log_dirs: tuple[str, ...] = setting(
-        (), dynamic="per-broker", doc="Data directories that get no new partitions; * means all of them (KIP-1066)."
+        (),
+        dynamic="per-broker",
+        doc="Data directories that get no new partitions; * means all of them (KIP-1066).",
+        on_change="Holds for the next partition or move; what is in a directory stays there.",
     )
     log_dirs_readable_by: str = setting(
         "user",
@@ -141,18 +146,33 @@ class ServerConfig:
     socket_receive_buffer_bytes: int = setting(102_400, doc="Socket receive buffer; -1: the system's default.")
     socket_listen_backlog_size: int = setting(50, minimum=1, doc="Connections waiting to be accepted.")
     connections_max_idle_ms: int = setting(600_000, kind=LONG, doc="Time after which an idle connection is closed.")
-    max_connections: int = setting(INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time.")
+    max_connections: int = setting(
+        INT_MAX,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Connections open at a time.",
+        on_change="Taken up at once: new connections wait while there are too many, and who is connected stays.",
+    )
     max_connections_per_ip: int = setting(
-        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections open at a time from one address."
+        INT_MAX,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Connections open at a time from one address.",
+        on_change="Holds for the next connection; who is connected stays.",
     )
     max_connections_per_ip_overrides: str = setting(
         "",
         check=_per_ip_overrides,
         dynamic="cluster-wide",
         doc="Limits for single addresses, as address:count, separated by commas.",
+        on_change="Holds for new connections as soon as names among the addresses are looked up; who is connected stays.",
     )
     max_connection_creation_rate: int = setting(
-        INT_MAX, minimum=0, dynamic="cluster-wide", doc="Connections accepted per second."
+        INT_MAX,
+        minimum=0,
+        dynamic="cluster-wide",
+        doc="Connections accepted per second.",
+        on_change="Holds for the next connection; who is connected stays.",
     )
     controller_socket_timeout_ms: int = setting(
         30_000, doc="Longest wait of the controller for a broker before it sends a request again."
@@ -173,6 +193,7 @@ class ServerConfig:
         (),
         dynamic="cluster-wide",
         doc="Plug-ins that values of settings come from; there are none, so only an empty value is accepted.",
+        on_change="Refused: there are no providers.",
     )
     remote_log_storage_system_enable: bool = setting(
         False, doc="Whether there is tiered storage; there is none, so only false is accepted."

@@ -38,6 +38,8 @@ _MATCHED = frozenset(
     ]
 )
 
+_NEXT_REQUEST = "A client hears of it with its next request about metrics."
+
 Subscriptions = dict[str, Overrides]
 
 
@@ -46,10 +48,12 @@ class ClientMetricsConfig:
     """What a subscription asks of which clients."""
 
     metrics: tuple[str, ...] = setting(
-        (), doc="Metrics that clients are to push, by how their names begin; * means all."
+        (), doc="Metrics that clients are to push, by how their names begin; * means all.", on_change=_NEXT_REQUEST
     )
-    interval_ms: int = setting(300_000, doc="Time between two pushes of a client.")
-    match: tuple[str, ...] = setting((), doc="Clients that are asked, as name=pattern; by default all clients.")
+    interval_ms: int = setting(300_000, doc="Time between two pushes of a client.", on_change=_NEXT_REQUEST)
+    match: tuple[str, ...] = setting(
+        (), doc="Clients that are asked, as name=pattern; by default all clients.", on_change=_NEXT_REQUEST
+    )
 
 
 def client_metrics_settings() -> Mapping[str, Setting]:

@@ -20,7 +20,11 @@ class KerberosConfig:
         None,
         dynamic="per-broker",
         doc="First part of the brokers' Kerberos principal, if the JAAS line has no serviceName.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_kerberos_principal_to_local_rules: tuple[str, ...] = setting(
-        ("DEFAULT",), dynamic="per-broker", doc="Rules that make a user's name of a Kerberos principal."
+        ("DEFAULT",),
+        dynamic="per-broker",
+        doc="Rules that make a user's name of a Kerberos principal.",
+        on_change="Holds for the next login, also of who is connected and has to log in again.",
     )

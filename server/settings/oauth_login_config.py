@@ -34,18 +34,28 @@ class OAuthLoginConfig:
         kind=SHORT,
         dynamic="per-broker",
         doc="Time before the end of an OAuth token that is kept free for getting another one.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_login_refresh_min_period_seconds: int = setting(
-        60, kind=SHORT, dynamic="per-broker", doc="Shortest time before an OAuth token is replaced by another one."
+        60,
+        kind=SHORT,
+        dynamic="per-broker",
+        doc="Shortest time before an OAuth token is replaced by another one.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_login_refresh_window_factor: float = setting(
         0.8,
         kind=DOUBLE,
         dynamic="per-broker",
         doc="Share of its life after which an OAuth token is replaced by another one.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_login_refresh_window_jitter: float = setting(
-        0.05, kind=DOUBLE, dynamic="per-broker", doc="Random part of the time at which an OAuth token is replaced."
+        0.05,
+        kind=DOUBLE,
+        dynamic="per-broker",
+        doc="Random part of the time at which an OAuth token is replaced.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_login_retry_backoff_max_ms: int = setting(
         10_000, kind=LONG, doc="Time after which a login gives up to get an OAuth token."

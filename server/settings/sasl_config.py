@@ -50,16 +50,23 @@ class SaslConfig(OAuthConfig):
     """How clients authenticate by SASL."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
-        ("GSSAPI",), dynamic="per-broker", doc="Mechanisms that clients may choose from."
+        ("GSSAPI",),
+        dynamic="per-broker",
+        doc="Mechanisms that clients may choose from.",
+        on_change="Holds for the next login, also of who is connected and has to log in again.",
     )
     sasl_jaas_config: str | None = setting(
         None,
         kind=PASSWORD,
         dynamic="per-broker",
         doc="Login module with its options, given as listener.name.<listener>.<mechanism>.sasl.jaas.config.",
+        on_change="Holds for the next login; the lines of OAUTHBEARER and GSSAPI are settled at the start.",
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
-        "GSSAPI", dynamic="per-broker", doc="Mechanism by which brokers authenticate at each other."
+        "GSSAPI",
+        dynamic="per-broker",
+        doc="Mechanism by which brokers authenticate at each other.",
+        on_change="Nothing: how brokers log in at each other is settled when they start, by server.properties.",
     )
     sasl_server_callback_handler_class: str | None = setting(
         None, kind=CLASS, doc="Verifies credentials; only OAUTHBEARER accepts a value, one of Kafka's own two classes."

@@ -5,7 +5,6 @@ import pytest
 
 from ottla.server.settings.broker_config import BrokerConfig, broker_settings, load_config, texts_of_listener
 from ottla.server.settings.changes import check_broker, check_with_listeners
-from ottla.server.settings.purposes import WITHOUT_EFFECT, documentation
 from ottla.server.settings.repository import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -21,7 +20,7 @@ from ottla.server.settings.repository import (
 )
 from ottla.server.settings.without_effect import inert_settings
 from ottla.wire.errors import KafkaError
-from ottla.wire.settings import InvalidSetting
+from ottla.wire.settings import WITHOUT_EFFECT, InvalidSetting
 
 
 def repository(**static: str) -> ConfigRepository:
@@ -159,7 +158,7 @@ def test_a_change_that_cannot_be_is_refused_without_a_trace() -> None:
 
 def test_what_has_no_effect_says_so_and_what_it_is_for() -> None:
     without_effect = [each for each in broker_settings().values() if not each.effective]
-    sentences = [documentation(each) for each in without_effect]
+    sentences = [each.documentation for each in without_effect]
     assert all(sentence.endswith(f". {WITHOUT_EFFECT}") for sentence in sentences)
-    assert max(Counter(documentation(inert) for inert in inert_settings().values()).values()) == 1
-    assert all(documentation(each) for each in broker_settings().values())
+    assert max(Counter(inert.documentation for inert in inert_settings().values()).values()) == 1
+    assert all(each.documentation for each in broker_settings().values())

@@ -11,7 +11,6 @@ from ottla.server.commands.cli import main
 from ottla.server.commands.settings import described, table
 from ottla.server.settings.broker_config import known_names, settings_of_member
 from ottla.server.settings.reference import BROKER, GROUP, TOPIC, all_references, matching
-from ottla.server.settings.run_time import described_names
 from ottla.wire.settings import format_value, parse_value, settings_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -31,13 +30,15 @@ def test_every_setting_that_can_be_changed_at_run_time_says_what_that_does() -> 
     for each in all_references():
         assert bool(each.on_change) == (each.change != "read-only"), each.name
         assert each.on_change == "" or each.on_change.endswith("."), each.name
-    # No sentence is left over from a setting that is gone, has become read-only, or is another's default.
-    of_brokers, of_topics, of_groups = described_names()
-    synonyms = {synonym.name for each in settings_of(LogConfig).values() for synonym in each.synonyms}
-    changeable = {name for name, each in settings_of_member().items() if each.effective and not each.is_read_only}
-    assert of_brokers == changeable - synonyms
-    assert of_topics == {name for name, each in settings_of(LogConfig).items() if each.effective}
-    assert of_groups == {name for name, each in settings_of(GroupSettings).items() if each.effective}
+    # No sentence is left over from a setting that has become read-only, or is without effect.
+    of_brokers = {name: each for name, each in settings_of_member().items() if each.is_read_only or not each.effective}
+    without_effect = [
+        each
+        for config_class in (LogConfig, GroupSettings)
+        for each in settings_of(config_class).values()
+        if not each.effective
+    ]
+    assert [each.name for each in (*of_brokers.values(), *without_effect) if each.on_change] == []
 
 
 def test_defaults_are_shown_as_they_are_read() -> None:
