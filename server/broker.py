@@ -34,10 +34,9 @@ from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.serving_state import ServingState
+from ottla.server.settings.broker_config import cordoned_among
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.settings.rules import cordoned_among
-from ottla.server.settings.workers_config import FOLDER
+from ottla.server.settings.server_config import FOLDER
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.session import Session
     from ottla.server.net.readiness import Readiness
     from ottla.server.peers.speech import Speech
-    from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+    from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 
 def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:

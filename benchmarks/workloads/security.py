@@ -34,7 +34,7 @@ from benchmarks.workloads.throughput import (
 from ottla.server.auth.acls import Entry, Pattern, PatternType, Permission
 from ottla.server.auth.authorizer import VERDICTS_PER_HALF, AclAuthorizer
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.settings.authorizer_config import AuthorizerConfig
+from ottla.server.settings.security_config import AuthorizerConfig
 
 THREADS = 8
 SECONDS = 5.0

@@ -28,8 +28,7 @@ from ottla.server.auth.kerberos.server import GssapiServer
 from ottla.server.auth.peer_login import PeerLogin
 from ottla.server.auth.refusals import LoginFailed
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.settings.kerberos_rules import KerberosKeys
-from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.server.settings.sasl_rules import KerberosKeys, PeerLoginConfig
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest

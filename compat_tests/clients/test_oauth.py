@@ -27,7 +27,7 @@ from ottla.server.auth.peer_login import PeerLogin
 from ottla.server.auth.refusals import LoginRefused
 from ottla.server.settings.jaas import parse_jaas
 from ottla.server.settings.login_rules import oauth_login
-from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.server.settings.sasl_rules import PeerLoginConfig
 from ottla.server.tests.oauth_issuer import curve, first_message, part, rsa, signed, unsigned
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest

@@ -11,7 +11,7 @@ from compat_tests.coordination.proxy import Proxy
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 _numbers = itertools.count()
 

@@ -17,7 +17,7 @@ from kazoo.security import Permissions
 
 from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 USER = {"zookeeper_sasl_username": "ottla", "zookeeper_sasl_password": "s3cret"}
 JAAS = """\

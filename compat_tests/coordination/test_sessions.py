@@ -24,7 +24,7 @@ from ottla.replication.cluster.coordination import (
     TooLarge,
 )
 from ottla.server.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_MAX, ZooKeeperCoordination
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
 SHORT_MS = (

@@ -17,7 +17,7 @@ from ottla.server.auth.hosts import client_address
 from ottla.server.auth.refusal_log import RefusalLog
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import THIS_BROKER
-from ottla.server.settings.authorizer_config import AuthorizerConfig
+from ottla.server.settings.security_config import AuthorizerConfig
 
 VERDICTS_PER_HALF = 5_000
 # Longer names are decided anew each time: strangers could fill the memory with them.

@@ -18,7 +18,7 @@ from ottla.wire.settings import InvalidSetting
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.security_config import TlsConfig
 
 STORE_BYTES_MAX = 4 * 1024 * 1024
 _JKS = b"\xfe\xed\xfe\xed"

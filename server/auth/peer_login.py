@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.kerberos.library import InitiatedContext, Initiator
     from ottla.server.auth.mechanism import ClientMechanism
     from ottla.server.auth.oauth.login_tokens import LoginTokens
-    from ottla.server.settings.kerberos_rules import KerberosKeys
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.sasl_rules import KerberosKeys, PeerLoginConfig
     from ottla.wire.schema import Message
 
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2

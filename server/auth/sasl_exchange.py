@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.gate.dispatch import CloseConnection, api_name
-from ottla.server.settings.kerberos_config import GSSAPI
+from ottla.server.settings.sasl_config import GSSAPI
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from ottla.wire.messages.sasl_handshake import SaslHandshakeResponse

@@ -17,8 +17,9 @@ from ottla.server.auth.plain import PlainServer, PlainUsers
 from ottla.server.auth.sasl_exchange import OfferedMechanism, SaslExchange
 from ottla.server.auth.scram import ScramServer
 from ottla.server.settings.broker_config import texts_of_listener
-from ottla.server.settings.oauth_config import SignedTokenRules, UnsecuredTokenRules
-from ottla.server.settings.sasl_config import PLAIN, check_fixed, sasl_of_listener
+from ottla.server.settings.sasl_config import PLAIN
+from ottla.server.settings.sasl_rules import check_fixed, sasl_of_listener
+from ottla.server.settings.token_rules import SignedTokenRules, UnsecuredTokenRules
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
@@ -31,11 +32,10 @@ if TYPE_CHECKING:
     from ottla.server.auth.scram import ScramStore
     from ottla.server.auth.strangers import Strangers
     from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.settings.kerberos_rules import KerberosOfListener
-    from ottla.server.settings.oauth_config import TokenRules
     from ottla.server.settings.overrides import Texts
     from ottla.server.settings.repository import ConfigRepository
-    from ottla.server.settings.sasl_config import MechanismConfig, SaslListenerConfig
+    from ottla.server.settings.sasl_rules import KerberosOfListener, MechanismConfig, SaslListenerConfig
+    from ottla.server.settings.token_rules import TokenRules
 
 logger = logging.getLogger("ottla.auth")
 

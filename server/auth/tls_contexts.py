@@ -25,7 +25,7 @@ from ottla.wire.errors import bare
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.security_config import TlsConfig
 
 logger = logging.getLogger("ottla.tls")
 

@@ -22,7 +22,7 @@ from ottla.server.auth.tls_contexts import Secrets, client_context, server_conte
 from ottla.server.auth.tls_rehearsal import lenient_client, rehearse
 from ottla.server.gate.context import ANONYMOUS
 from ottla.server.settings.broker_config import read_settings, texts_of_listener
-from ottla.server.settings.tls_config import TlsConfig
+from ottla.server.settings.security_config import TlsConfig
 from ottla.wire.settings import InvalidSetting
 
 COSTLY_S = 0.002

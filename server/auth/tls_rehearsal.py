@@ -15,7 +15,7 @@ from ottla.server.auth.tls_contexts import client_context
 
 if TYPE_CHECKING:
     from ottla.server.auth.tls_contexts import Secrets
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.security_config import TlsConfig
 
 _ROUNDS_MAX = 10  # TLS 1.2 needs three
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.mechanism import ClientMechanism
     from ottla.server.client.oauth import TokenLogin
     from ottla.server.client.security import Security
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
 
 CLIENT_ID = "ottla"
 ANSWER_TIMEOUT_S = 30.0
@@ -363,7 +363,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
 
 def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientMechanism:
     """One login's side of the client, within so many seconds."""
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
 
     if not isinstance(login, PeerLoginConfig):
         return login.client(timeout_s)

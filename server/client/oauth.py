@@ -31,17 +31,22 @@ from ottla.server.auth.oauth.token_requests import (
 )
 from ottla.server.client.failures import AskingFailed, WrongUse
 from ottla.server.settings.jaas import JaasEntry
-from ottla.server.settings.login_rules import ENDPOINT_NAME, HANDLERS, UNSECURED_OPTION, oauth_login
-from ottla.server.settings.oauth_config import OAUTHBEARER
-from ottla.server.settings.oauth_login_config import LOGIN_HANDLER_NAME
-from ottla.server.settings.oauth_logins import TokenFile, UnsecuredLogin
+from ottla.server.settings.login_rules import (
+    ENDPOINT_NAME,
+    HANDLERS,
+    UNSECURED_OPTION,
+    TokenFile,
+    UnsecuredLogin,
+    oauth_login,
+)
+from ottla.server.settings.sasl_config import LOGIN_HANDLER_NAME, OAUTHBEARER
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.oauth_logins import ClientCredentials, OAuthLogin
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.login_rules import ClientCredentials, OAuthLogin
+    from ottla.server.settings.security_config import TlsConfig
 
 ANSWER_BYTES_MAX = 1024 * 1024
 KEPT_S = 60.0

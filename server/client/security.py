@@ -1,7 +1,7 @@
 """How a command encrypts and logs in, by the names that Kafka's clients give their settings.
 
     security.protocol=PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
-    ssl.*                       as for a broker (`server/settings/tls_config.py`): PEM, PKCS12 or JKS
+    ssl.*                       as for a broker (`server/settings/security_config.py`): PEM, PKCS12 or JKS
     sasl.mechanism              PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl.jaas.config            the login module's line with username and password
     sasl.oauthbearer.*          where tokens come from (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ottla.server.client.oauth import TokenLogin
     from ottla.server.settings.jaas import JaasEntry
-    from ottla.server.settings.sasl_config import PeerLoginConfig
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
+    from ottla.server.settings.security_config import TlsConfig
 
 _ENCRYPTS = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
 OAUTHBEARER = "OAUTHBEARER"
@@ -70,7 +70,7 @@ def security_of(texts: Mapping[str, str]) -> Security:
 
 
 def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.security_config import TlsConfig
     from ottla.wire.settings import InvalidSetting, field_name, parse_value, settings_of
 
     known = settings_of(TlsConfig)
@@ -96,7 +96,7 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
 
 
 def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
 
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _MECHANISMS:

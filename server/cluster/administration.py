@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.server.cluster.own_logs import OwnLogs
     from ottla.server.cluster.ports import ActiveController, Member
-    from ottla.server.settings.kept_passwords import KeptPasswords
+    from ottla.server.settings.coordination_config import ZooKeeperConfig
+    from ottla.server.settings.passwords import KeptPasswords
     from ottla.server.settings.repository import ConfigRepository
-    from ottla.server.settings.zookeeper_config import ZooKeeperConfig
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
     Heard = Callable[[str, KafkaError | None], None]
@@ -94,7 +94,7 @@ def random_topic_id() -> bytes:
 
 
 def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
-    from ottla.server.settings.kept_passwords import KeptPasswords  # here, because most brokers are alone
+    from ottla.server.settings.passwords import KeptPasswords  # here, because most brokers are alone
 
     return KeptPasswords.of(zookeeper)
 

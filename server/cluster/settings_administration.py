@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.config import LogConfig
-    from ottla.server.settings.kept_passwords import KeptPasswords
+    from ottla.server.settings.passwords import KeptPasswords
 
 logger = logging.getLogger("ottla.administration")
 
@@ -247,7 +247,7 @@ class SettingsAdministration:
         """A broker's settings as they are written into the tree."""
         if self._passwords is None:
             return texts
-        from ottla.server.settings.kept_passwords import has_passwords  # here, because most brokers are alone
+        from ottla.server.settings.passwords import has_passwords  # here, because most brokers are alone
 
         node_id = None if for_all else self._node_id
         return await computed(partial(self._passwords.to_keep, texts, node_id), in_thread=has_passwords(texts))
@@ -419,7 +419,7 @@ class SettingsAdministration:
         texts = _settings(node)
         if self._passwords is None:
             return texts
-        from ottla.server.settings.kept_passwords import has_passwords
+        from ottla.server.settings.passwords import has_passwords
 
         if not has_passwords(texts):
             return texts

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.server.auth.tokens.table import DelegationTokens
-    from ottla.server.settings.token_config import TokenConfig
+    from ottla.server.settings.security_config import TokenConfig
 
 logger = logging.getLogger("ottla.tokens")
 

@@ -53,7 +53,7 @@ from ottla.replication.system import boot_time
 from ottla.server.coordination.kazoo_handler import LoopHandler
 from ottla.server.coordination.probed_session import PROBE_SHARE, ProbedSession
 from ottla.server.coordination.zookeeper_watches import Watches
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
+from ottla.server.settings.coordination_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 
 logger = logging.getLogger("ottla.zookeeper")
 

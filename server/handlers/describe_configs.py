@@ -329,7 +329,7 @@ class _Describer:
 
     def _all_brokers(self, wanted: set[str]) -> list[DescribeConfigsResourceResult]:
         entries = []
-        for name, text in sorted(self._configs.told_for_all_brokers().items()):
+        for name, text in sorted(self._configs.described_for_all_brokers().items()):
             if wanted and name not in wanted:
                 continue
             chain = [

@@ -31,7 +31,6 @@ from ottla.server.handlers.describe_configs import ResourceType, forbidden
 from ottla.server.net.sliced_work import computed
 from ottla.server.ports import HasAdministration, HasAuthorizer, HasSettings
 from ottla.server.settings.changes import (
-    ConfigChange,
     changed_broker,
     changed_client_metrics,
     changed_group,
@@ -39,6 +38,7 @@ from ottla.server.settings.changes import (
     check_changes,
 )
 from ottla.server.settings.loggers import change_loggers, check_logger_changes
+from ottla.server.settings.overrides import ConfigChange
 from ottla.server.settings.repository import MIN_INSYNC_REPLICAS
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.incremental_alter_configs import (

@@ -1,4 +1,4 @@
-"""The HTTP endpoint: health and metrics, and whatever another module adds. Off by default; see `server/settings/http_config.py`.
+"""The HTTP endpoint: health and metrics, and whatever another module adds. Off by default; see `server/settings/server_config.py`.
 
     messages.py      Request and Response
     routes.py        which handler answers a path

@@ -42,7 +42,7 @@ from ottla.replication.replica_manager.directories import CHECKPOINTS, NOT_OURS
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.inspection.batches import BATCH_BYTES_MAX, FoundBatch, ReadOnlyFile, batches_of, offset_problem
 from ottla.server.inspection.dump import aborted_entries, base_offset_of, offset_entries, read_small, time_entries
-from ottla.server.settings.workers_config import FOLDER
+from ottla.server.settings.server_config import FOLDER
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, BatchHeader, check_records, records_area, walkable
 

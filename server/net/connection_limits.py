@@ -33,7 +33,7 @@ from ottla.server.quotas.connection_rates import UNLIMITED
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
     from ottla.server.quotas.client_quotas import ClientQuotas
-    from ottla.server.settings.broker_config import ServerConfig
+    from ottla.server.settings.server_config import ServerConfig
 
 logger = logging.getLogger("ottla.listener")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.server.auth.tls_listener import TlsListener
-    from ottla.server.settings.sasl_config import PeerLoginConfig
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
 
 
 @dataclass(frozen=True, kw_only=True)

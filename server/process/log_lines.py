@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.replication.reminders import INTERVAL_S, KEPT_MAX, MORE
-from ottla.server.settings.log_levels import LEVELS, level_name
+from ottla.server.settings.loggers import LEVELS, level_name
 
 LIKE_MAX = 200
 INFO_LIKE_MAX = 1_000

@@ -29,7 +29,7 @@ from ottla.server.quotas.entities import (
 )
 from ottla.server.quotas.meters import Meters, MutationMeters, RateMeters
 from ottla.server.quotas.rates import Windows
-from ottla.server.settings.quota_config import QuotaConfig
+from ottla.server.settings.server_config import QuotaConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Changing settings at run time: what a request comes to and whether it may be, in Kafka's words.
+"""Changes of settings at run time: what a request comes to, and whether it is allowed, in Kafka's words.
 
 Two ways in: IncrementalAlterConfigs changes single settings, AlterConfigs replaces all of a resource's. Topics accept
 only settings of `LogConfig`, groups those of `GroupSettings`. Brokers accept what Kafka calls dynamic, per broker or for
@@ -7,13 +7,11 @@ all; an unknown name is kept, as Kafka does for plugins that might read it.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import check_group_settings
-from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_settings
+from ottla.server.settings.broker_config import BROKEN_RULE, OF_SINGLE_LISTENERS, broker_settings
 from ottla.server.settings.client_metrics import check_client_metrics
-from ottla.server.settings.overrides import Texts
+from ottla.server.settings.overrides import ConfigChange, ConfigOperation, Texts
 from ottla.server.settings.repository import (
     MIN_INSYNC_REPLICAS,
     ConfigRepository,
@@ -21,7 +19,6 @@ from ottla.server.settings.repository import (
     topic_settings,
     without_listener,
 )
-from ottla.server.settings.rules import BROKEN_RULE
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
 
@@ -51,23 +48,6 @@ _STORES = frozenset(
 _FIXED = ("listeners", "listener.security.protocol.map")
 
 
-class ConfigOperation(IntEnum):
-    """What to do with a setting; numbered as in the request."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ConfigChange(NamedTuple):
-    """One line of an IncrementalAlterConfigs request."""
-
-    name: str
-    operation: int
-    value: str | None
-
-
 def check_changes(changes: Iterable[ConfigChange]) -> None:
     """Raise INVALID_REQUEST if a name comes twice or a value is missing."""
     named = [change.name for change in changes]
@@ -76,7 +56,7 @@ def check_changes(changes: Iterable[ConfigChange]) -> None:
 
 
 def check_names(count: int, different: int, empty: Sequence[str]) -> None:
-    """The same, given the number of names, the number of different ones, and the names without a value."""
+    """Raise INVALID_REQUEST if names come twice, or some of them have no value."""
     if different != count:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if empty:
@@ -87,12 +67,12 @@ def check_names(count: int, different: int, empty: Sequence[str]) -> None:
 
 
 def changed_topic(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """A topic's settings after incremental changes."""
+    """Apply incremental changes to a topic's settings."""
     return _changed(texts, changes, topic_settings())
 
 
 def _changed(texts: Texts, changes: Sequence[ConfigChange], known: Mapping[str, Setting]) -> dict[str, str]:
-    """Settings after incremental changes. Those that are not `known` cannot be appended to."""
+    """Apply incremental changes. Settings that are not `known` cannot be appended to."""
     result = dict(texts)
     for change in changes:
         if change.operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
@@ -128,7 +108,7 @@ def _check_lengths(texts: Texts) -> None:
 
 
 def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The settings of a topic to create."""
+    """Settings of a topic to create, as texts; raises INVALID_CONFIG for one without a value."""
     listed = list(configs)
     empty = [name for name, text in listed if text is None]
     if empty:
@@ -140,17 +120,17 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 
 
 def changed_group(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """A group's settings after incremental changes; Kafka takes none of them for a list."""
+    """Apply incremental changes to a group's settings; Kafka takes none of them for a list."""
     return _changed(texts, changes, {})
 
 
 def changed_client_metrics(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """A subscription after incremental changes; Kafka takes none of its settings for a list."""
+    """Apply incremental changes to a subscription; Kafka takes none of its settings for a list."""
     return _changed(texts, changes, {})
 
 
 def check_subscription(repository: ConfigRepository, name: str, texts: Texts) -> None:
-    """Refuse a subscription to metrics of clients that cannot be."""
+    """Refuse a subscription to client metrics that Kafka would not take."""
     _check_lengths(texts)
     check_client_metrics(name, texts, repository.client_metrics)
 
@@ -176,7 +156,7 @@ def check_group(repository: ConfigRepository, group_id: str, texts: Texts) -> No
 
 
 def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """A broker's run-time settings after incremental changes."""
+    """Apply incremental changes to a broker's run-time settings."""
     known = broker_settings()
     result = dict(texts)
     for change in changes:
@@ -197,9 +177,9 @@ def changed_broker(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, s
 
 
 def check_min_insync_replicas(repository: ConfigRepository, before: Texts, after: Texts, *, for_all: bool) -> None:
-    """Of a change that names it: refuse to take it away, or to set it for one broker, where it is one setting of all (KIP-966).
+    """Refuse to remove min.insync.replicas, or to set it for one broker, where it is one setting of all brokers (KIP-966).
 
-    What one broker has from before that may go.
+    A value that one broker has from before may be removed.
     """
     if not repository.has_eligible_leaders():
         return
@@ -257,7 +237,7 @@ def _check_values(known: Mapping[str, Setting], texts: Texts) -> None:
 
 
 def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """The rules that look at the configuration as a whole, and at what it is now."""
+    """Check the rules about the configuration as a whole, and about its change."""
     for name in _FIXED:
         if name in texts and texts[name] != repository.value(name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} cannot be changed while the broker runs")
@@ -275,10 +255,9 @@ def _check_effect(repository: ConfigRepository, texts: Texts, *, for_all: bool) 
 
 
 def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> None:
-    """Let the listeners look at run-time settings that would hold for them. It may take long: files are read, keys decrypted.
+    """Let the listeners check run-time settings that would hold for them. It may take long: files are read, keys decrypted.
 
-    That is for those alone who may change settings. To others the answers would tell what files there are, and whether a
-    password is right.
+    Call it only for clients that may change settings: the answers tell what files there are, and whether a password is right.
     """
     try:
         repository.check(*_layers(repository, texts, for_all=for_all))
@@ -287,7 +266,7 @@ def check_with_listeners(repository: ConfigRepository, texts: Texts, *, for_all:
 
 
 def _layers(repository: ConfigRepository, texts: Texts, *, for_all: bool) -> tuple[Texts, Texts]:
-    """The settings of all brokers and those of this one, with a change."""
+    """Run-time settings of all brokers and of this one, with a change applied."""
     return (texts, repository.for_this_broker.texts) if for_all else (repository.for_all_brokers.texts, texts)
 
 
@@ -297,7 +276,7 @@ def _refused(error: InvalidSetting) -> KafkaError:
 
 
 def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
-    """Kafka changes the size of its thread pools by no more than the factor two at a time."""
+    """Refuse to change the size of a thread pool by more than the factor two, as Kafka does."""
     for name in _POOLS:
         if name not in texts:
             continue
@@ -320,7 +299,7 @@ def _check_pools(repository: ConfigRepository, texts: Texts) -> None:
 
 
 def _check_connections(repository: ConfigRepository, texts: Texts) -> None:
-    """Nobody could change the limit back if it were 0."""
+    """Refuse a limit of 0 connections: nobody could change it back."""
     prefixes = ["", *(f"listener.name.{each.listener.lower()}." for each in repository.current.listeners)]
     for name in OF_SINGLE_LISTENERS:
         if any(int(texts.get(prefix + name, "1")) == 0 for prefix in prefixes):
@@ -328,7 +307,7 @@ def _check_connections(repository: ConfigRepository, texts: Texts) -> None:
 
 
 def _check_local_retention(unit: str, local: int, whole: int) -> None:
-    """The local share of a tiered log is no more than the whole; -2 means all of it, and -1 without limit."""
+    """Refuse a local share of a tiered log that exceeds the whole; -2 means all of it, and -1 without limit."""
     if whole < 0 or local == -2:
         return
     invalid = f"Invalid value {local} for configuration log.local.retention.{unit}: Value must not be"
@@ -339,7 +318,7 @@ def _check_local_retention(unit: str, local: int, whole: int) -> None:
 
 
 def _not_applicable(reason: str) -> KafkaError:
-    """Kafka's exception inside an exception, as clients get to read it."""
+    """Error with Kafka's exception inside an exception, as clients get to read it."""
     nested = f"org.apache.kafka.common.config.ConfigException: {reason}"
     message = f"Invalid value {nested} for configuration Invalid dynamic configuration"
     return KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -358,7 +337,7 @@ def _set_or_delete(texts: dict[str, str], change: ConfigChange) -> None:
 
 
 def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str:
-    """A list after members were added or taken away; one that is not set starts from the default."""
+    """Append to or subtract from a list; one that is not set starts from the default."""
     members = [each for each in (present if present is not None else default_text(declared) or "").split(",") if each]
     given = (change.value or "").split(",")
     if change.operation == ConfigOperation.SUBTRACT:
@@ -368,7 +347,7 @@ def _joined(present: str | None, declared: Setting, change: ConfigChange) -> str
 
 
 def _without(members: Iterable[str], taken: Counter[str]) -> list[str]:
-    """Each name is taken away as often as it is given, from the front."""
+    """Remove each name as often as it is given, from the front."""
     left = []
     for each in members:
         if taken[each]:

@@ -45,7 +45,7 @@ Subscriptions = dict[str, Overrides]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMetricsConfig:
-    """What a subscription asks of which clients."""
+    """Settings of one subscription: which metrics it asks of which clients."""
 
     metrics: tuple[str, ...] = setting(
         (), doc="Metrics that clients are to push, by how their names begin; * means all.", on_change=_NEXT_REQUEST
@@ -73,7 +73,7 @@ def check_client_metrics(name: str, texts: Texts, present: Subscriptions) -> Non
 
 
 def subscription_of(texts: Texts) -> ClientMetricsConfig:
-    """What the settings of a subscription mean; its patterns are not looked at. Raises KafkaError."""
+    """Parse the settings of a subscription, without compiling its patterns. Raises KafkaError."""
     known = client_metrics_settings()
     for key in texts:
         if key not in known:
@@ -92,7 +92,7 @@ def subscription_of(texts: Texts) -> ClientMetricsConfig:
 
 
 def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The texts of a `match` as attributes with patterns, as Java's split cuts them. What is none has no attribute."""
+    """Split the texts of a `match` into attributes and patterns, as Java's split does; a malformed text has no attribute."""
     found = []
     for each in match:
         name, _, rest = each.partition("=")
@@ -103,7 +103,7 @@ def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
-    """The patterns compiled, by attribute; the last one of an attribute counts. Raises KafkaError for one that is none."""
+    """Compile the patterns, by attribute; the last one of an attribute counts. Raises KafkaError for a malformed one."""
     from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
 
     listed = list(named)

@@ -53,7 +53,7 @@ DEFAULT_LISTENERS = {
 
 
 def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """By name, not yet read."""
+    """Texts of the settings in environment variables, by name."""
     found: dict[str, str] = {}
     for prefix in PREFIXES:
         for variable in sorted(environment):
@@ -76,7 +76,7 @@ def _name(text: str) -> str:
 
 
 def add_listeners(texts: dict[str, str]) -> None:
-    """What a container listens on if its settings do not say: where they say it is, or at the two places above."""
+    """Add the listeners of a container whose settings name none: at the advertised addresses, or at DEFAULT_LISTENERS."""
     if "listeners" in texts:
         return
     if "advertised.listeners" in texts:

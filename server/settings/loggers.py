@@ -1,14 +1,13 @@
-"""The levels of Ottla's loggers, which clients read and change as resource BROKER_LOGGER (Kafka's LoggingController).
+"""Levels of Ottla's loggers, which clients read and change as resource BROKER_LOGGER (Kafka's LoggingController).
 
-A level is in force at once, for the loggers below it too that have none of their own, and forgotten when the process ends.
-Kafka's levels are told; FATAL is Python's CRITICAL. Loggers begin to be when their module is loaded, as in Kafka.
+A level is in force at once, also for the loggers below it that have none of their own, and forgotten when the process ends.
+Levels have Kafka's names; FATAL is Python's CRITICAL. A logger exists once its module is loaded, as in Kafka.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 
-from ottla.server.settings.changes import ConfigChange, ConfigOperation
-from ottla.server.settings.log_levels import LEVELS, level_name
+from ottla.server.settings.overrides import ConfigChange, ConfigOperation
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import parse_integer
 
@@ -18,10 +17,23 @@ ROOT = "root"
 OWN = "ottla"
 # What a client library says of its requests at these loggers may be secret: their levels are nobody's to change.
 WITHHELD = frozenset(["ottla.zookeeper.kazoo"])
+LEVELS = {
+    "TRACE": logging.DEBUG // 2,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+def level_name(level: int) -> str:
+    """Kafka's name of a Python level: the most talkative one that leaves out nothing of it."""
+    return next((name for name, number in reversed(LEVELS.items()) if level >= number), "TRACE")
 
 
 def logger_levels() -> dict[str, str]:
-    """The loggers there are, each with the level that is in force for it, by name."""
+    """Level in force of each logger, by name."""
     found = {
         name: logging.getLogger(name) for name in sorted({OWN, *logging.root.manager.loggerDict}) if _is_shown(name)
     }
@@ -64,7 +76,7 @@ def _refused_operation(operation: int) -> str:
 
 
 def change_loggers(changes: Iterable[ConfigChange]) -> None:
-    """Put levels into force that were checked."""
+    """Set the levels; the changes were checked."""
     for change in changes:
         is_set = change.operation == ConfigOperation.SET
         level = LEVELS[change.value or ""] if is_set else logging.NOTSET

@@ -1,4 +1,4 @@
-"""What the settings of who logs in by OAUTHBEARER come to, checked. Loaded only where somebody does.
+"""Evaluation of the settings of OAUTHBEARER for a client. Loaded only where somebody logs in by tokens.
 
     sasl.login.callback.handler.class                   the token is
     OAuthBearerLoginCallbackHandler                     given out by a server for a secret, or in a file (sasl.oauthbearer.token.endpoint.url)
@@ -14,23 +14,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from ottla.server.settings.oauth_config import OAUTHBEARER, OAuthConfig
-from ottla.server.settings.oauth_login_config import DEFAULT_RETRIEVER, LOGIN_HANDLER_NAME, OAuthLoginConfig
-from ottla.server.settings.oauth_logins import (
-    ClientCredentials,
-    OAuthLogin,
-    RefreshRules,
-    TokenFile,
-    UnsecuredLogin,
+from ottla.server.settings.sasl_config import (
+    DEFAULT_RETRIEVER,
+    LOGIN_HANDLER_NAME,
+    OAUTHBEARER,
+    OAuthConfig,
+    OAuthLoginConfig,
 )
 from ottla.server.settings.token_rules import check_packages, read_address, tls_of_options, values_of, wrong
 from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
+    from ottla.server.settings.security_config import TlsConfig
 
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 HANDLERS = (f"{_KAFKAS}OAuthBearerLoginCallbackHandler", f"{_KAFKAS}secured.OAuthBearerLoginCallbackHandler")
@@ -50,8 +50,62 @@ _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClientCredentials:
+    """Tokens that a server gives out for a secret (RFC 6749, section 4.4). `tls` is for https; a timeout of None: only the overall one."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None
+    encodes_header: bool
+    """Whether name and secret are encoded as in a URL (RFC 6749, section 2.3.1)."""
+
+    tls: TlsConfig | None
+    connect_timeout_ms: int | None
+    read_timeout_ms: int | None
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenFile:
+    """Token that another program keeps in a file, by its absolute path."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnsecuredLogin:
+    """Unsigned token with claims from the settings, for tests."""
+
+    claims: Mapping[str, str | float | tuple[str, ...]]
+    lifetime_s: int
+    subject_claim: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshRules:
+    """Rules about when a token is replaced (sasl.login.refresh.*)."""
+
+    window_factor: float
+    window_jitter: float
+    min_period_s: int
+    buffer_s: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuthLogin:
+    """Login by tokens. `extensions` go along with each token (KIP-342)."""
+
+    source: ClientCredentials | TokenFile | UnsecuredLogin
+    refresh: RefreshRules
+    extensions: Mapping[str, str]
+    subject_claim: str
+
+
 def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """What the settings of a listener come to, for a broker, who needs a package to ask a server. InvalidSetting."""
+    """Login of a broker by the settings of a listener; it needs a package to ask a server. Raises InvalidSetting."""
     login = oauth_login(texts, prefix, jaas)
     if isinstance(login.source, ClientCredentials):
         check_packages(f"{prefix}{OAUTHBEARER.lower()}.{LOGIN_HANDLER_NAME}", ("h11",))
@@ -59,7 +113,7 @@ def listener_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None
 
 
 def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> OAuthLogin:
-    """What the settings of a listener (or of a client) come to; `prefix` is that of its names. InvalidSetting."""
+    """Login by the settings of a listener or of a client; `prefix` is that of their names. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}." if prefix else ""
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
@@ -148,7 +202,7 @@ def _is_true(texts: Mapping[str, str], name: str) -> bool:
 
 
 def _given(setting: str | None, options: Mapping[str, str], option: str, name: str) -> str:
-    """A setting, or in its place the option of the JAAS line by which earlier releases had it."""
+    """Value of a setting, or of the option of the JAAS line by which earlier releases had it."""
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
         raise wrong(name, f"it has to be given, or the option {option} of the JAAS line")

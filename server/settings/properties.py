@@ -31,7 +31,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def format_properties(texts: Mapping[str, str]) -> str:
-    """What `parse_properties` reads as these texts, in ASCII. Keys are names of settings, without blanks or signs."""
+    """Format texts for `parse_properties`, in ASCII. Keys are names of settings, without blanks or signs."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in texts.items())
 
 

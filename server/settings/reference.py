@@ -11,13 +11,10 @@ from typing import NamedTuple
 
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.replication.config import LogConfig
-from ottla.server.settings.authorizer_config import authorizer_settings
 from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_settings, known_names, settings_of_member
 from ottla.server.settings.client_metrics import ClientMetricsConfig
-from ottla.server.settings.kerberos_config import KerberosConfig
-from ottla.server.settings.oauth_login_config import OAuthLoginConfig
-from ottla.server.settings.sasl_config import SaslConfig
-from ottla.server.settings.tls_config import TlsConfig
+from ottla.server.settings.sasl_config import KerberosConfig, OAuthLoginConfig, SaslConfig
+from ottla.server.settings.security_config import TlsConfig, authorizer_settings
 from ottla.wire.settings import BOOLEAN, LIST, STRING, Setting, SettingType, format_value, settings_of
 
 _CHANGES_NOTHING = "Nothing: the setting has no effect here."

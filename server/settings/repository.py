@@ -1,26 +1,34 @@
-"""Settings in force: what the broker was started with, what was changed since, and what topics override.
+"""Settings in force: what the broker was started with, what was changed since, and what topics and groups override.
 
 Four layers, the first that has a value wins: changed for this broker, changed for all brokers, given at start, default.
 A changed setting displaces its synonyms of the layers below (log.retention.hours changed at run time wins over
-log.retention.ms given at start), as in Kafka's DynamicBrokerConfig. Topics put their own settings over the defaults
+log.retention.ms given at start), as in Kafka's DynamicBrokerConfig. Topics and groups put their own settings over the defaults
 that come out of it.
 
 Sans-IO: the administration writes changes to the coordination tree and then puts them here.
 """
 
+from __future__ import annotations
+
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from ottla.groupcoord.config import DeadLetterConfig
-from ottla.groupcoord.group_settings import check_bounds_of_broker
+from ottla.groupcoord.group_settings import (
+    BrokerValue,
+    GroupSettings,
+    broker_group_settings,
+    check_bounds_of_broker,
+    own_values,
+    settings_in_force,
+)
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.server.settings.broker_config import (
     BrokerConfig,
-    ServerConfig,
     broker_settings,
     broker_value,
     check_together,
@@ -30,8 +38,8 @@ from ottla.server.settings.broker_config import (
     settings_of_member,
     texts_of_listener,
 )
-from ottla.server.settings.group_repository import GroupRepository
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.server.settings.server_config import ServerConfig
 from ottla.wire.settings import InvalidSetting, Setting, format_value, settings_of
 
 logger = logging.getLogger("ottla.configs")
@@ -47,17 +55,13 @@ GROUP_CONFIG = 8
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
-_SYNONYM_GROUPS = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
 _SYNONYMS: dict[str, tuple[str, ...]] = {
-    **{name: group for group in _SYNONYM_GROUPS for name in group},
-    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    synonym.name: tuple(each.name for each in declared.synonyms)
+    for declared in settings_of(LogConfig).values()
+    for synonym in declared.synonyms
+    # Kafka has it as the default of log.flush.interval.ms only, and not the other way round.
+    if synonym.name != "log.flush.scheduler.interval.ms"
 }
-
-
 _OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 # Settings that are given for one mechanism of one listener: listener.name.external.plain.sasl.jaas.config
 _OF_ONE_MECHANISM = (
@@ -70,7 +74,7 @@ _OF_ONE_MECHANISM = (
 
 
 class ConfigRepository:
-    """All settings in force; `current` is the broker's configuration with run-time changes applied."""
+    """Settings in force; `current` is the broker's configuration with run-time changes applied."""
 
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
@@ -183,11 +187,11 @@ class ConfigRepository:
 
     @property
     def has_checkers(self) -> bool:
-        """Whether `check` asks anybody."""
+        """True if `check` asks anybody."""
         return bool(self._checkers)
 
     def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
-        """Let everybody look at a change that does not hold yet; raises InvalidSetting. May run in a thread."""
+        """Run all checkers on a change that does not hold yet; raises InvalidSetting. May run in a thread."""
         texts = self._merged(for_all_brokers, for_this_broker)
         for checker in self._checkers:
             checker(texts)
@@ -208,7 +212,7 @@ class ConfigRepository:
         return taken
 
     def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
-        """What the broker's configuration comes to with these changes; raises InvalidSetting."""
+        """Configuration of the broker with these changes; raises InvalidSetting."""
         texts = self._merged(for_all_brokers, for_this_broker)
         replication = read_settings(ReplicationConfig, texts)
         server = read_settings(ServerConfig, texts)
@@ -252,7 +256,7 @@ class ConfigRepository:
         return texts_of_listener(self._texts, listener)
 
     def is_given(self, name: str) -> bool:
-        """Whether somebody has set a broker setting."""
+        """Tell whether a broker setting is set, at the start or at run time."""
         return name in self._texts
 
     def names(self) -> list[str]:
@@ -260,7 +264,7 @@ class ConfigRepository:
         public = {name for name, declared in self.known.items() if not declared.internal}
         return sorted(public.union(*(texts for texts, _ in self.layers())))
 
-    def told_for_all_brokers(self) -> Texts:
+    def described_for_all_brokers(self) -> Texts:
         """The settings of all brokers as they are described: Kafka's controller writes min.insync.replicas there for KIP-966."""
         texts = self.for_all_brokers.texts
         if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
@@ -272,7 +276,7 @@ class ConfigRepository:
         """Run-time and start-up settings, highest first, each with its ConfigSource."""
         return (
             (self.for_this_broker.texts, DYNAMIC_BROKER_CONFIG),
-            (self.told_for_all_brokers(), DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.described_for_all_brokers(), DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.started_with.static, STATIC_BROKER_CONFIG),
         )
 
@@ -297,13 +301,13 @@ def without_listener(name: str) -> str | None:
 
 
 def _base(name: str) -> str | None:
-    """The same, if need be also without the mechanism."""
+    """Setting that a name with a prefix of a listener, or of one of its mechanisms, is about."""
     found = without_listener(name)
     return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
 
 
 def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
-    """What is known of a broker setting, be it one listener's."""
+    """Declaration of a broker setting, be it one listener's."""
     declared = known.get(name)
     if declared is None and (base := _base(name)) is not None:
         return known.get(base)
@@ -311,7 +315,7 @@ def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None
 
 
 def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
-    """Where a broker setting gets its value from, the one in force first.
+    """Values that a broker setting has in all layers, the one in force first.
 
     As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
     says is left out.
@@ -361,3 +365,95 @@ def _shown(declared: Setting | None, text: str) -> str | None:
 
 def topic_settings() -> Mapping[str, Setting]:
     return settings_of(LogConfig)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+class GroupRepository:
+    """Settings that groups have of their own, and what they come to with those of the broker.
+
+    Coordinators and leaders ask here what is in force for a group, at every heartbeat, so that a change counts from the next one
+    on. `broker_value` looks up a broker setting that is in force.
+    """
+
+    def __init__(self, broker_value: BrokerValue) -> None:
+        self._broker_value = broker_value
+        self._overrides: dict[str, Overrides] = {}
+        self._own: dict[str, Mapping[str, Any]] = {}
+        self._in_force: dict[str, GroupSettings] = {}
+        self._of_broker: GroupSettings | None = None
+        self._listeners: list[Callable[[str | None], None]] = []
+
+    # ------------------------------------------------------------------ asking
+
+    def in_force(self, group_id: str) -> GroupSettings:
+        """All settings of a group: its own, else the broker's."""
+        found = self._in_force.get(group_id)
+        if found is not None:
+            return found
+        if group_id not in self._overrides:
+            # Not kept by group: anybody may ask for any group.
+            return self.of_broker
+        found = settings_in_force(self.own_values(group_id), self.of_broker)
+        self._in_force[group_id] = found
+        return found
+
+    def own_values(self, group_id: str) -> Mapping[str, Any]:
+        """Values that a group has set of its own and that are in force, by Kafka's names."""
+        overrides = self._overrides.get(group_id)
+        if overrides is None:
+            return {}
+        if group_id not in self._own:
+            self._own[group_id] = own_values(group_id, overrides.texts, self._broker_value)
+        return self._own[group_id]
+
+    def overrides(self, group_id: str) -> Overrides:
+        """A group's own settings as the coordination tree has them."""
+        return self._overrides.get(group_id, NO_OVERRIDES)
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups that have settings of their own."""
+        return iter(self._overrides)
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._overrides
+
+    def __len__(self) -> int:
+        return len(self._overrides)
+
+    @property
+    def of_broker(self) -> GroupSettings:
+        """Settings in force for groups without settings of their own."""
+        if self._of_broker is None:
+            self._of_broker = broker_group_settings(self._broker_value)
+        return self._of_broker
+
+    # ------------------------------------------------------------------ changing
+
+    def put(self, group_id: str, overrides: Overrides) -> None:
+        """Put a group's settings into force; it has none of its own if there is no node."""
+        before = self.overrides(group_id).texts
+        if overrides.version is None:
+            self._overrides.pop(group_id, None)
+        else:
+            self._overrides[group_id] = overrides
+        if before != overrides.texts:
+            self._own.pop(group_id, None)
+            self._in_force.pop(group_id, None)
+            self._notify(group_id)
+
+    def on_broker_change(self) -> None:
+        """Forget what was computed: a broker setting has changed, and defaults and bounds with it."""
+        self._of_broker = None
+        self._own.clear()
+        self._in_force.clear()
+        self._notify(None)
+
+    def on_change(self, listener: Callable[[str | None], None]) -> None:
+        """Call with a group whose settings have changed; None: those of any group may have."""
+        self._listeners.append(listener)
+
+    def _notify(self, group_id: str | None) -> None:
+        for listener in self._listeners:
+            listener(group_id)

@@ -1,4 +1,4 @@
-"""What the settings of OAUTHBEARER come to for a listener, checked. Loaded only where a listener takes tokens.
+"""Evaluation of the settings of OAUTHBEARER for a listener. Loaded only where a listener takes tokens.
 
 InvalidSetting has one line for the operator, in which no value is shown.
 """
@@ -8,21 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ottla.server.settings.oauth_config import (
-    DEFAULT_VALIDATOR,
-    HANDLER_NAME,
-    OAUTHBEARER,
-    KeyEndpoint,
-    OAuthConfig,
-    SignedTokenRules,
-    TokenRules,
-    UnsecuredTokenRules,
-)
-from ottla.server.settings.tls_config import TlsConfig
+from ottla.server.settings.sasl_config import DEFAULT_VALIDATOR, HANDLER_NAME, OAUTHBEARER, OAuthConfig
+from ottla.server.settings.security_config import TlsConfig
 from ottla.wire.settings import InvalidSetting, field_name, parse_integer, parse_value, settings_of
 
 if TYPE_CHECKING:
@@ -41,8 +33,45 @@ _URL = "sasl.oauthbearer.jwks.endpoint.url"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyEndpoint:
+    """Source of the keys that sign tokens. `address` is a URL, or a path if `is_file`; `tls` is for https."""
+
+    address: str
+    is_file: bool
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    tls: TlsConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedTokenRules:
+    """Requirements on a signed token. No audiences, no issuer: they are not checked."""
+
+    endpoint: KeyEndpoint
+    audiences: tuple[str, ...]
+    issuer: str | None
+    clock_skew_s: int
+    scope_claim: str
+    subject_claim: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnsecuredTokenRules:
+    """Requirements on an unsigned token, for tests."""
+
+    principal_claim: str
+    scope_claim: str
+    required_scope: tuple[str, ...]
+    clock_skew_ms: int
+
+
+TokenRules = SignedTokenRules | UnsecuredTokenRules
+
+
 def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -> TokenRules:
-    """What the settings of a listener come to; `prefix` is that of its names, `jaas` the line of this mechanism, if any."""
+    """Rules about the tokens of a listener; `prefix` is that of its settings, `jaas` the line of this mechanism, if any. Raises InvalidSetting."""
     own = f"{prefix}{OAUTHBEARER.lower()}."
     config = OAuthConfig(**values_of(OAuthConfig, texts, own))
     handler = texts.get(f"{OAUTHBEARER.lower()}.{HANDLER_NAME}", texts.get(HANDLER_NAME))
@@ -65,7 +94,7 @@ def token_rules(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
 
 
 def values_of(config_class: type, texts: Mapping[str, str], own: str) -> dict[str, Any]:
-    """The values that are given of a class of settings, by the names of its fields. InvalidSetting."""
+    """Parse the given settings of a class, by the names of its fields. Raises InvalidSetting."""
     known = settings_of(config_class)
     values = {}
     for name, declared in known.items():
@@ -134,7 +163,7 @@ def _unverified(own: str, kind: str) -> InvalidSetting:
 
 
 def check_packages(name: str, packages: Sequence[str]) -> None:
-    """InvalidSetting, of the setting of that name: a package is not there."""
+    """Raise InvalidSetting for the setting of that name if a package is missing."""
     from importlib.util import find_spec
 
     for package in packages:
@@ -160,7 +189,7 @@ def _endpoint(config: OAuthConfig, options: Mapping[str, str], own: str) -> KeyE
 
 
 def read_address(url: str, name: str) -> SplitResult:
-    """An address of the setting of that name, taken apart. InvalidSetting."""
+    """Parse an address of the setting of that name. Raises InvalidSetting."""
     try:
         parts = urlsplit(url)
         has_address = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -179,7 +208,7 @@ def read_address(url: str, name: str) -> SplitResult:
 
 
 def tls_of_options(options: Mapping[str, str], own: str) -> TlsConfig:
-    """How https is spoken: as in Kafka, by the ssl.* options of the JAAS line."""
+    """Settings of TLS for https: as in Kafka, the ssl.* options of the JAAS line."""
     known = settings_of(TlsConfig)
     values = {}
     for name in known.keys() & options.keys():
@@ -208,7 +237,7 @@ def check_key_file(rules: TokenRules, prefix: str) -> None:
 
 
 def read_key_file(address: str) -> bytes:
-    """The bytes of a file of keys. OSError: it cannot be read, or is no file, or is too long."""
+    """Read a file of keys. Raises OSError if it cannot be read, is no file, or is too long."""
     path = Path(address)
     # A pipe or a device would hold whoever reads it for ever.
     if not path.is_file():
@@ -220,5 +249,5 @@ def read_key_file(address: str) -> bytes:
 
 
 def wrong(name: str, reason: str) -> InvalidSetting:
-    """A setting that cannot be; its value is shown nowhere."""
+    """InvalidSetting whose message does not show the value."""
     return InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")

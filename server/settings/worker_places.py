@@ -1,4 +1,4 @@
-"""What of a start's settings differs from worker to worker: ids, addresses and directories. All of it is decided here.
+"""Settings that differ between the workers of one start: ids, addresses and directories.
 
     node.id                 that of the settings + k, for worker k = 0, 1, 2 and so on
     log.dirs                worker 0 has the directories as they are, worker k has workers/k below each of them
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from ottla.server.settings.broker_config import BrokerConfig, ConfigError, load_config
 from ottla.server.settings.endpoint import Endpoint, host_and_port
-from ottla.server.settings.workers_config import FOLDER, Worker
+from ottla.server.settings.server_config import FOLDER, Worker
 
 PORT_MAX: Final = 65535
 DEFAULTS_ON_ONE_MACHINE: Final = {
@@ -40,20 +40,20 @@ DEFAULTS_ON_ONE_MACHINE: Final = {
 
 
 class Ports(NamedTuple):
-    """Those of one listener."""
+    """Ports of one listener."""
 
     shared: int
     own: Sequence[int]
-    """By the numbers of the workers."""
+    """Port of each worker, by its number."""
 
 
 def worker_folder(log_dir: Path, number: int) -> Path:
-    """The log directory of a worker that belongs to one of the settings."""
+    """Log directory of a worker for one of those in the settings."""
     return log_dir / FOLDER / str(number) if number else log_dir
 
 
 def tree_socket(log_dir: Path) -> Path:
-    """Where the start serves the coordination tree to its workers: below the first log directory."""
+    """Socket at which the start serves the coordination tree to its workers, below the first log directory."""
     return log_dir.absolute() / FOLDER / "coordination.socket"
 
 

@@ -18,7 +18,7 @@ import trio
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Operation, SetData
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
-from ottla.server.settings.kept_passwords import KeptPasswords, has_passwords
+from ottla.server.settings.passwords import KeptPasswords, has_passwords
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node

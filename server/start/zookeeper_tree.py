@@ -8,8 +8,8 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
-from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
-from ottla.server.settings.kept_passwords import KeptPasswords
+from ottla.server.ports import HasReplicas, HasSettings
+from ottla.server.settings.passwords import KeptPasswords
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import InvalidSetting
@@ -17,7 +17,7 @@ from ottla.wire.settings import InvalidSetting
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
     from ottla.server.cluster.session import Session
-    from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+    from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last life's node to go
 

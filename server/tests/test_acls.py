@@ -28,7 +28,7 @@ from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.handlers.create_acls import create_acls
 from ottla.server.handlers.delete_acls import delete_acls
 from ottla.server.handlers.describe_acls import describe_acls
-from ottla.server.settings.authorizer_config import AuthorizerConfig
+from ottla.server.settings.security_config import AuthorizerConfig
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.server.tests.test_authorizer import acl
 from ottla.server.tests.test_metadata import asked

@@ -32,7 +32,7 @@ from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.settings.sasl_config import sasl_of_listener
+from ottla.server.settings.sasl_rules import sasl_of_listener
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -15,7 +15,7 @@ from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission,
 from ottla.server.auth.authorizer import AclAuthorizer
 from ottla.server.auth.hosts import InvalidNetwork, Network, client_address
 from ottla.server.gate.authorized_operations import OPERATIONS, AclOperation, ResourceType
-from ottla.server.settings.authorizer_config import AuthorizerConfig
+from ottla.server.settings.security_config import AuthorizerConfig
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL

@@ -31,7 +31,7 @@ from ottla.server.client.failures import AskingFailed, WrongUse
 from ottla.server.client.oauth import TokenLogin, checked
 from ottla.server.client.security import security_of
 from ottla.server.commands.cli import main
-from ottla.server.settings.oauth_logins import UnsecuredLogin
+from ottla.server.settings.login_rules import UnsecuredLogin
 from ottla.server.tests.console_asking import running
 from ottla.server.tests.encrypted import AUTHORITY
 

@@ -9,18 +9,18 @@ import ottla
 from ottla.groupcoord.group_settings import GroupSettings, broker_synonym
 from ottla.server.settings.broker_config import (
     ConfigError,
-    Endpoint,
     GroupConfig,
     LogConfig,
     MemberConfig,
     ReplicationConfig,
-    ServerConfig,
     TransactionConfig,
     broker_settings,
     known_names,
     load_config,
     texts_of_listener,
 )
+from ottla.server.settings.endpoint import Endpoint
+from ottla.server.settings.server_config import ServerConfig
 from ottla.wire.settings import parse_value
 
 

@@ -2,7 +2,6 @@ import pytest
 
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.changes import (
-    ConfigChange,
     changed_broker,
     changed_topic,
     check_broker,
@@ -10,7 +9,7 @@ from ottla.server.settings.changes import (
     check_topic,
     creation_texts,
 )
-from ottla.server.settings.overrides import Overrides
+from ottla.server.settings.overrides import ConfigChange, Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.wire.errors import ErrorCode, KafkaError
 

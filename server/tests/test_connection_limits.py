@@ -16,7 +16,8 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Listener, bind
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.settings.broker_config import ConfigError, ServerConfig, load_config
+from ottla.server.settings.broker_config import ConfigError, load_config
+from ottla.server.settings.server_config import ServerConfig
 
 
 class Door:

@@ -15,7 +15,8 @@ from ottla.server.quotas import meters
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.quotas.connection_rates import UNLIMITED, ConnectionRates
 from ottla.server.quotas.rates import Windows
-from ottla.server.settings.broker_config import ConfigError, ServerConfig, load_config
+from ottla.server.settings.broker_config import ConfigError, load_config
+from ottla.server.settings.server_config import ServerConfig
 from ottla.server.tests.test_connection_limits import Door, is_closed
 
 WINDOWS = Windows(11, 1000)

@@ -26,7 +26,7 @@ from ottla.server.http.room import Room
 from ottla.server.http.routes import Routes
 from ottla.server.http.server import HttpServer
 from ottla.server.net.listener import bind
-from ottla.server.settings.http_config import parse_http_listener
+from ottla.server.settings.server_config import parse_http_listener
 
 GET = b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"
 JSON_POST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

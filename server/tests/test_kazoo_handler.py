@@ -11,7 +11,7 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable
 from ottla.server.coordination.kazoo_handler import LoopHandler, LoopQueue, ServerConnection
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 GREETING = struct.pack(">iii", 37, 0, 4_000)
 

@@ -20,7 +20,7 @@ from ottla.server.net.listener import Listener, bind
 from ottla.server.net.readiness import Readiness
 from ottla.server.net.send_buffers import SEND_BUFFER_BYTES
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.settings.broker_config import ServerConfig
+from ottla.server.settings.server_config import ServerConfig
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own

@@ -22,7 +22,7 @@ from ottla.server.process.log_lines import (
     LogFormatter,
     shown,
 )
-from ottla.server.settings.log_levels import LEVELS
+from ottla.server.settings.loggers import LEVELS
 
 JSON_KEYS = {"time", "level", "logger", "message", "exception"}
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING ottla\.test: ")

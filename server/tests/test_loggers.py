@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ottla.replication.cluster import znodes
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.settings.client_metrics import NAME_LENGTH_MAX, PATTERNS_LENGTH_MAX, check_client_metrics
-from ottla.server.settings.log_levels import LEVELS, level_name
-from ottla.server.settings.loggers import WITHHELD, logger_levels
+from ottla.server.settings.loggers import LEVELS, WITHHELD, level_name, logger_levels
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import clustered

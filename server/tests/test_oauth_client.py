@@ -27,15 +27,9 @@ from ottla.server.auth.peer_login import PeerLogin
 from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.settings.oauth_config import UnsecuredTokenRules
-from ottla.server.settings.oauth_logins import (
-    ClientCredentials,
-    OAuthLogin,
-    RefreshRules,
-    TokenFile,
-    UnsecuredLogin,
-)
-from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.server.settings.login_rules import ClientCredentials, OAuthLogin, RefreshRules, TokenFile, UnsecuredLogin
+from ottla.server.settings.sasl_rules import PeerLoginConfig
+from ottla.server.settings.token_rules import UnsecuredTokenRules
 from ottla.server.tests.administered import at_once
 from ottla.server.tests.oauth_issuer import CLAIMS, NOW_MS, NOW_S, unsigned
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest

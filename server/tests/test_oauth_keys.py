@@ -18,7 +18,7 @@ from ottla.server.auth.issuing import Authority
 from ottla.server.auth.oauth import fetching, key_sources
 from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.auth.oauth.key_sources import EXPEDITED_S, FILE_LOOKED_AT_S, MISSED_S, KeySource, KeySources
-from ottla.server.settings.oauth_config import KeyEndpoint
+from ottla.server.settings.token_rules import KeyEndpoint
 from ottla.server.tests.oauth_issuer import curve, published, rsa
 
 KEYS = published(rsa())

@@ -20,7 +20,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import ConfigRepository
-from ottla.server.settings.sasl_config import sasl_of_listener
+from ottla.server.settings.sasl_rules import sasl_of_listener
 from ottla.server.tests.oauth_issuer import CLAIMS, NOW_S, first_message, published, rsa, signed, unsigned
 from ottla.server.tests.test_authentication import Client, Served
 from ottla.server.tests.test_oauth_settings import LINE, MODULE, SIGNED, UNSECURED

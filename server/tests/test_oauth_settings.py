@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.server.settings.broker_config import ConfigError, broker_settings, load_config
-from ottla.server.settings.oauth_config import OAuthConfig, SignedTokenRules, UnsecuredTokenRules
+from ottla.server.settings.sasl_config import OAuthConfig
+from ottla.server.settings.token_rules import SignedTokenRules, UnsecuredTokenRules
 from ottla.wire.settings import settings_of
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."

@@ -14,7 +14,7 @@ from ottla.server.auth.oauth.signed_tokens import SignedTokens
 from ottla.server.auth.oauth.tokens import EXPIRES_S_MAX, InvalidToken, ValidToken, take_apart
 from ottla.server.auth.oauth.unsecured_tokens import UnsecuredTokens
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.settings.oauth_config import KeyEndpoint, SignedTokenRules, UnsecuredTokenRules
+from ottla.server.settings.token_rules import KeyEndpoint, SignedTokenRules, UnsecuredTokenRules
 from ottla.server.tests.oauth_issuer import (
     AUDIENCE,
     CLAIMS,

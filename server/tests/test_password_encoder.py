@@ -4,8 +4,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.settings.kept_passwords import PASSWORDS_MAX, KeptPasswords, has_passwords
-from ottla.server.settings.password_encoder import CIPHERS, KEY_FACTORIES, PasswordEncoder, UndecodablePassword
+from ottla.server.settings.coordination_config import CIPHERS, KEY_FACTORIES
+from ottla.server.settings.passwords import (
+    PASSWORDS_MAX,
+    KeptPasswords,
+    PasswordEncoder,
+    UndecodablePassword,
+    has_passwords,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 
 # Written by Apache Kafka 3.9.2 with the secret "encoder-secret".

@@ -19,7 +19,7 @@ from ottla.server.auth.scram_credentials import credential_of, encode_credential
 from ottla.server.auth.scram_users import ScramUsers
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.settings.sasl_config import PeerLoginConfig
+from ottla.server.settings.sasl_rules import PeerLoginConfig
 from ottla.server.tests.administered import at_once
 from ottla.server.tests.test_peers import LONG, Broker, Caller, Outcome, answer, answer_to, heartbeat
 from ottla.wire.messages.heartbeat import HeartbeatResponse

@@ -14,7 +14,7 @@ from ottla.server.auth.pkcs12_stores import authorities, key_and_chain
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.auth.unreadable_store import UnreadableStore
 from ottla.server.settings.broker_config import read_settings
-from ottla.server.settings.tls_config import TlsConfig
+from ottla.server.settings.security_config import TlsConfig
 from ottla.server.tests.encrypted import AUTHORITY, BROKER
 from ottla.wire.settings import InvalidSetting
 

@@ -24,10 +24,10 @@ from ottla.server.settings.broker_config import (
     load_config,
     settings_of_member,
 )
-from ottla.server.settings.kept_passwords import KeptPasswords
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 from ottla.server.settings.overrides import Overrides
+from ottla.server.settings.passwords import KeptPasswords
 from ottla.server.settings.repository import topic_settings
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
 from ottla.server.start.into_cluster import fill_from_journal
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import clustered

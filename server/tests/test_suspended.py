@@ -11,7 +11,7 @@ from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import ClusterSession
 from ottla.server.coordination import zookeeper
 from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig
+from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 TIMEOUT_S = 18
 

@@ -29,7 +29,7 @@ from ottla.server.handlers.create_delegation_token import RENEWERS_MAX, create_d
 from ottla.server.handlers.describe_delegation_token import describe_delegation_token
 from ottla.server.handlers.expire_delegation_token import expire_delegation_token
 from ottla.server.handlers.renew_delegation_token import renew_delegation_token
-from ottla.server.settings.token_config import TokenConfig
+from ottla.server.settings.security_config import TokenConfig
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.server.tests.rights import guard
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -20,7 +20,7 @@ from ottla.server.auth.tokens.table import DelegationTokens
 from ottla.server.auth.tokens.token import DelegationToken, expired, hmac_of, new_token, renewed
 from ottla.server.auth.tokens.znodes import decode_token, encode_token, is_token_id
 from ottla.server.settings.broker_config import ConfigError, load_config, settings_of_member
-from ottla.server.settings.token_config import TokenConfig
+from ottla.server.settings.security_config import TokenConfig
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LONG_MAX
 

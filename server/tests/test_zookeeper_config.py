@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.settings.zookeeper_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
+from ottla.server.settings.coordination_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 from ottla.wire.settings import InvalidSetting, settings_of
 
 

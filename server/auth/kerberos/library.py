@@ -16,7 +16,7 @@ import gssapi.raw as gss
 from ottla.server.auth.kerberos.failures import GssFailure, Stepped
 
 if TYPE_CHECKING:
-    from ottla.server.settings.kerberos_rules import KerberosKeys
+    from ottla.server.settings.sasl_rules import KerberosKeys
 
 FAILURE_CHARACTERS_MAX = 300
 NAME_BYTES_MAX = 4_000

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from ottla.server.auth.kerberos.failures import GssFailure
 from ottla.server.auth.kerberos.names import InvalidRules, KerberosName, ShortNamer
 from ottla.server.auth.kerberos.server import GssapiServer
-from ottla.server.settings.kerberos_config import RULES_NAME
+from ottla.server.settings.sasl_config import RULES_NAME
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.server.auth.kerberos.library import AcceptedContext, Acceptor
-    from ottla.server.settings.kerberos_rules import KerberosKeys
+    from ottla.server.settings.sasl_rules import KerberosKeys
 
 
 class KerberosListener:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.tls_config import TlsConfig
+    from ottla.server.settings.security_config import TlsConfig
 
 
 def https_context(tls: TlsConfig | None) -> ssl.SSLContext | None:

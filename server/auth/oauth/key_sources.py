@@ -25,7 +25,7 @@ from ottla.server.settings.token_rules import read_key_file
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.oauth_config import KeyEndpoint
+    from ottla.server.settings.token_rules import KeyEndpoint
 
 logger = logging.getLogger("ottla.auth")
 

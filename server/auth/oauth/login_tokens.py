@@ -21,12 +21,12 @@ from ottla.server.auth.oauth.retrieving import retrieve
 from ottla.server.auth.oauth.token_requests import FailedRetrieval
 from ottla.server.auth.oauth.tokens import InvalidToken, expires_ms, seconds, take_apart, user_name
 from ottla.server.auth.refusals import LoginFailed
-from ottla.server.settings.oauth_logins import ClientCredentials
+from ottla.server.settings.login_rules import ClientCredentials
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.oauth_logins import OAuthLogin, RefreshRules
+    from ottla.server.settings.login_rules import OAuthLogin, RefreshRules
 
 logger = logging.getLogger("ottla.auth")
 

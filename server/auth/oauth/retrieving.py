@@ -20,12 +20,12 @@ from ottla.server.auth.oauth.token_requests import (
     token_of_answer,
     unsecured_token,
 )
-from ottla.server.settings.oauth_logins import ClientCredentials, TokenFile
+from ottla.server.settings.login_rules import ClientCredentials, TokenFile
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.oauth_logins import UnsecuredLogin
+    from ottla.server.settings.login_rules import UnsecuredLogin
 
     Source = ClientCredentials | TokenFile | UnsecuredLogin
 

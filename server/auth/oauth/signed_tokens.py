@@ -23,7 +23,7 @@ from ottla.server.gate.dispatch import CloseConnection
 
 if TYPE_CHECKING:
     from ottla.server.auth.oauth.key_sets import KeySet
-    from ottla.server.settings.oauth_config import SignedTokenRules
+    from ottla.server.settings.token_rules import SignedTokenRules
 
 
 class Keys(Protocol):

@@ -16,7 +16,7 @@ from ottla.server.auth.oauth.client_first import TOKEN_CHARACTERS_MAX
 from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
-    from ottla.server.settings.oauth_logins import ClientCredentials, UnsecuredLogin
+    from ottla.server.settings.login_rules import ClientCredentials, UnsecuredLogin
 
 # Statuses by which a server says that another attempt would end in the same way (Kafka's UNRETRYABLE_HTTP_CODES).
 _LASTING = frozenset((*range(400, 408), 409, 410, 411, 413, 414, 415, 501, 505))

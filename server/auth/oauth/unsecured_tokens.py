@@ -1,7 +1,7 @@
 """Tokens that nobody has signed (`alg` none), for tests: anybody can say to be anybody.
 
 Rules as Kafka's OAuthBearerUnsecuredValidatorCallbackHandler has them. They are in force only where the operator has asked
-for them (`server/settings/oauth_config.py`).
+for them (`server/settings/token_rules.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.server.auth.oauth.tokens import InvalidToken, ValidToken, expires_ms, seconds, take_apart, user_name
 
 if TYPE_CHECKING:
-    from ottla.server.settings.oauth_config import UnsecuredTokenRules
+    from ottla.server.settings.token_rules import UnsecuredTokenRules
 
 
 class UnsecuredTokens:

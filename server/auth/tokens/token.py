@@ -20,7 +20,7 @@ from ottla.wire.settings import LONG_MAX
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ottla.server.settings.token_config import TokenConfig
+    from ottla.server.settings.security_config import TokenConfig
 
 ID_BYTES = 16
 

@@ -1,29 +1,44 @@
-"""How passwords are kept in ZooKeeper: Kafka's EncryptingPasswordEncoder, whose text both makes of brokers read.
+"""Passwords among the settings of a broker, as they are kept in the coordination tree.
+
+A broker that is alone keeps them as they are, in a file that only its user may read, as KRaft keeps them in its log. In
+ZooKeeper they are encrypted with `password.encoder.secret`, and without it refused. What was encrypted with
+`password.encoder.old.secret` is read, too, and written anew by whoever reads it first (Kafka's DynamicBrokerConfig).
+
+`PasswordEncoder` is Kafka's EncryptingPasswordEncoder, whose text both makes of brokers read:
 
     keyFactoryAlgorithm:PBKDF2WithHmacSHA512,cipherAlgorithm:AES/CBC/PKCS5Padding,keyLength:128,salt:...,iterations:4096,
     initializationVector:...,encryptedPassword:...,passwordLength:6
 
 in any order, with bytes in base64; for AES/GCM also authenticationTagLength. The key is derived from
 `password.encoder.secret`. A text says itself how it was made, so that these settings may change.
-Deriving a key takes milliseconds. Every function here is called in a thread.
+Deriving a key takes milliseconds: everything that encodes or decodes is called in a thread.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-# Java's names of what hashlib calls by other names
-KEY_FACTORIES = {f"PBKDF2WithHmacSHA{bits}": f"sha{bits}" for bits in (1, 224, 256, 384, 512)}
+from ottla.server.settings.broker_config import broker_settings
+from ottla.server.settings.coordination_config import CBC, CIPHERS, GCM, ITERATIONS_MAX, KEY_FACTORIES, KEY_LENGTHS
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import PASSWORD
+
+if TYPE_CHECKING:
+    from ottla.server.settings.coordination_config import ZooKeeperConfig
+    from ottla.server.settings.overrides import Texts
+
+logger = logging.getLogger("ottla.configs")
+
+PASSWORDS_MAX = 100  # of a broker: each takes some milliseconds to encrypt
 DEFAULT_KEY_FACTORY = "PBKDF2WithHmacSHA512"
-CBC, GCM = "AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"
-CIPHERS = (CBC, GCM)
-KEY_LENGTHS = (128, 192, 256)
 SALT_BYTES = 256
 IV_BYTES = {CBC: 16, GCM: 12}
 TAG_BITS = 128
-ITERATIONS_MAX = 1_000_000  # half a second; whoever can write into ZooKeeper could ask for any time
 ENCODED_LENGTH_MAX = 100_000
 
 
@@ -132,3 +147,96 @@ def _text(content: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return b64decode(text, validate=True)
+
+
+# ---------------------------------------------------------------------- among the settings
+
+
+class Read(NamedTuple):
+    """Settings with their passwords in clear, and whether some have to be written anew."""
+
+    texts: Texts
+    is_outdated: bool
+
+
+class KeptPasswords:
+    """Encrypts and decrypts the passwords among settings. Slow if there are passwords: see `has_passwords`."""
+
+    def __init__(self, encoder: PasswordEncoder | None, old_encoder: PasswordEncoder | None = None) -> None:
+        self._encoder = encoder
+        self._old_encoder = old_encoder
+
+    @classmethod
+    def of(cls, config: ZooKeeperConfig) -> KeptPasswords:
+        return cls(
+            _encoder(config, config.password_encoder_secret), _encoder(config, config.password_encoder_old_secret)
+        )
+
+    def to_keep(self, texts: Texts, node_id: int | None) -> Texts:
+        """Settings with their passwords encrypted; `node_id` None: settings of all brokers. Raises INVALID_CONFIG in Kafka's words."""
+        passwords = [name for name in texts if is_password(name)]
+        if not passwords:
+            return texts
+        if node_id is None:
+            raise _refused("", "Password config can be defined only at broker level")
+        if self._encoder is None:
+            raise _refused(str(node_id), "Password encoder secret not configured")
+        if len(passwords) > PASSWORDS_MAX:
+            raise _refused(str(node_id), f"A broker has no more than {PASSWORDS_MAX} passwords")
+        return {**texts, **{name: self._encoder.encode(texts[name]) for name in passwords}}
+
+    def read(self, texts: Texts) -> Read:
+        """Settings with their passwords decrypted, without passwords that cannot be decrypted."""
+        found, is_outdated = dict(texts), False
+        for number, name in enumerate([name for name in texts if is_password(name)]):
+            password = _decoded(self._encoder, texts[name]) if number < PASSWORDS_MAX else None
+            if password is None and self._encoder is not None and number < PASSWORDS_MAX:
+                password = _decoded(self._old_encoder, texts[name])
+                is_outdated |= password is not None
+            if password is None:
+                logger.error("Dynamic password config %s could not be decoded, ignoring.", name)
+                del found[name]
+            else:
+                found[name] = password
+        return Read(found, is_outdated)
+
+
+def is_password(name: str) -> bool:
+    """Tell whether a setting is a password that can change at run time, with or without a prefix of a listener."""
+    return any(name.endswith(each) for each in _PASSWORDS)
+
+
+def has_passwords(texts: Texts) -> bool:
+    return any(map(is_password, texts))
+
+
+_PASSWORDS = tuple(
+    name for name, declared in broker_settings().items() if declared.kind is PASSWORD and not declared.is_read_only
+)
+
+
+def _decoded(encoder: PasswordEncoder | None, text: str) -> str | None:
+    if encoder is None:
+        return None
+    try:
+        return encoder.decode(text)
+    except UndecodablePassword:
+        return None
+
+
+def _encoder(config: ZooKeeperConfig, secret: str | None) -> PasswordEncoder | None:
+    if secret is None:
+        return None
+    return PasswordEncoder(
+        secret=secret.encode(),
+        random_bytes=os.urandom,
+        key_factory=config.password_encoder_keyfactory_algorithm or DEFAULT_KEY_FACTORY,
+        cipher=config.password_encoder_cipher_algorithm,
+        key_length=config.password_encoder_key_length,
+        iterations=config.password_encoder_iterations,
+    )
+
+
+def _refused(broker: str, reason: str) -> KafkaError:
+    message = f"Invalid config value for resource ConfigResource(type=BROKER, name='{broker}'): {reason}"
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -1,0 +1,227 @@
+"""Declarations of the settings of TLS, of the authorizer and of delegation tokens. `sasl_config.py` declares those of SASL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ottla.wire.settings import (
+    BOOLEAN,
+    LONG,
+    PASSWORD,
+    STRING,
+    InvalidSetting,
+    Setting,
+    field_name,
+    parse_value,
+    setting,
+    settings_of,
+)
+
+CLASS_NAME = "authorizer.class.name"
+SUPER_USERS = "super.users"
+ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+
+KNOWN_CLASSES = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+"""Kafka's own authorizers, of Kafka 3.9 with ZooKeeper and of KRaft. Their rules are the same."""
+
+MASTER_KEY = "delegation.token.master.key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConfig:
+    """Settings of TLS, which each listener may have of its own: `listener.name.<listener>.ssl.<...>` wins over `ssl.<...>`."""
+
+    ssl_protocol: str = setting(
+        "TLSv1.3",
+        dynamic="per-broker",
+        doc="Version of TLS that Java makes its context for; ssl.enabled.protocols decides which are spoken.",
+        on_change="Checked, and nothing else: ssl.enabled.protocols decides.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        ("TLSv1.2", "TLSv1.3"),
+        dynamic="per-broker",
+        doc="Versions of TLS that may be used.",
+        on_change="Holds for new connections.",
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        (),
+        dynamic="per-broker",
+        doc="Cipher suites of TLS that may be used; by default those of the library.",
+        on_change="Holds for new connections.",
+    )
+    ssl_client_auth: str = setting(
+        "none",
+        choices=("required", "requested", "none"),
+        dynamic="per-broker",
+        doc="Whether clients have to show a certificate, are asked for one, or are not asked.",
+        on_change="Holds for new connections.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        dynamic="per-broker",
+        doc="How this broker checks that a certificate is that of the broker it asks; https: by the name, empty: not at all.",
+        on_change="Holds for new connections to other brokers.",
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT", doc="Rules that make a user's name of the distinguished name in a certificate."
+    )
+    ssl_allow_dn_changes: bool = setting(
+        False, doc="Whether a new certificate may have another distinguished name than the one before it."
+    )
+    ssl_allow_san_changes: bool = setting(
+        False, doc="Whether a new certificate may lack alternative names that the one before it had."
+    )
+    ssl_keystore_type: str = setting(
+        "JKS",
+        dynamic="per-broker",
+        doc="Format of the file with the private key: PEM, PKCS12 or JKS.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_keystore_location: str | None = setting(
+        None,
+        dynamic="per-broker",
+        doc="File with the private key and the certificates of this broker.",
+        on_change="Only for one listener, by its prefix; holds for new connections, as does a file that is written over.",
+    )
+    ssl_keystore_password: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Password of the file with the private key; PEM has none.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_keystore_key: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Private key of this broker, as PEM (PKCS#8).",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_keystore_certificate_chain: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Certificates of this broker, as PEM.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_key_password: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Password of the private key.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_truststore_type: str = setting(
+        "JKS",
+        dynamic="per-broker",
+        doc="Format of the file with the authorities: PEM, PKCS12 or JKS.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_truststore_location: str | None = setting(
+        None,
+        dynamic="per-broker",
+        doc="File with the certificates of the authorities that are trusted; by default those of the system.",
+        on_change="Only for one listener, by its prefix; holds for new connections, as does a file that is written over.",
+    )
+    ssl_truststore_password: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Password of the file with the authorities; PEM has none.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+    ssl_truststore_certificates: str | None = setting(
+        None,
+        kind=PASSWORD,
+        dynamic="per-broker",
+        doc="Certificates of the authorities that are trusted, as PEM.",
+        on_change="Only for one listener, by its prefix; holds for new connections.",
+    )
+
+
+def authorizer_settings() -> Mapping[str, Setting]:
+    """Settings of Kafka's authorizers, for people: neither Kafka nor this broker describes them to clients."""
+    users = "Principals that may do everything, such as User:admin, separated by semicolons."
+    everyone = "Whether everybody may use what no rule is about. Without an authorizer nobody is asked."
+    return {
+        SUPER_USERS: Setting(name=SUPER_USERS, kind=STRING, default="", doc=users),
+        ALLOW_EVERYONE: Setting(name=ALLOW_EVERYONE, kind=BOOLEAN, default=False, doc=everyone),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthorizerConfig:
+    """Exceptions from the ACLs. `super_users` (principals such as `User:admin`) need no rule; `allow_everyone`: where no rule concerns a resource."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_everyone: bool = False
+
+    @classmethod
+    def of(cls, class_name: str, texts: Mapping[str, str]) -> AuthorizerConfig | None:
+        """Read it from the class name and all texts that a broker is started with; None without an authorizer. Raises InvalidSetting."""
+        class_name = class_name.strip()
+        if not class_name:
+            return None
+        if class_name not in KNOWN_CLASSES:
+            reason = f"there is no such authorizer; allowed: {', '.join(KNOWN_CLASSES)}"
+            raise InvalidSetting(CLASS_NAME, class_name, reason, message=f"{CLASS_NAME}={class_name}: {reason}")
+        return cls(
+            super_users=frozenset(_principals(texts.get(SUPER_USERS, ""))),
+            # As Java reads it: anything else is false.
+            allow_everyone=texts.get(ALLOW_EVERYONE, "").strip().lower() == "true",
+        )
+
+
+def _principals(text: str) -> list[str]:
+    # As Kafka's StandardAuthorizer: at semicolons, because names of TLS clients have commas.
+    principals = [each.strip() for each in text.split(";") if each.strip()]
+    for each in principals:
+        if ":" not in each:
+            reason = f"expected a string in format principalType:principalName but got {each}"
+            raise InvalidSetting(SUPER_USERS, text, reason, message=f"{SUPER_USERS}={text}: {reason}")
+    return principals
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenConfig:
+    """Without a secret key there are no delegation tokens. Times are in ms."""
+
+    delegation_token_secret_key: str | None = setting(
+        None, kind=PASSWORD, doc="Key that the passwords of delegation tokens are made with, the same on every broker."
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        604_800_000, kind=LONG, minimum=1, doc="Age beyond which a delegation token cannot be renewed."
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        86_400_000, kind=LONG, minimum=1, doc="How long a delegation token is good for if it is not renewed."
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        3_600_000, kind=LONG, minimum=1, doc="Time between two looks for delegation tokens that have expired."
+    )
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> TokenConfig:
+        """Read it from the texts that a broker is started with, the secret key also by its older name. Raises InvalidSetting."""
+        known = settings_of(cls)
+        config = cls(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+        if config.delegation_token_secret_key is None:
+            return replace(config, delegation_token_secret_key=texts.get(MASTER_KEY))
+        return config
+
+    @property
+    def secret_key(self) -> bytes:
+        """The secret key; empty if there are no tokens."""
+        return (self.delegation_token_secret_key or "").encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OlderTokenConfig:
+    """Setting that Kafka 4 has no more: accepted, and described by members of a cluster."""
+
+    delegation_token_master_key: str | None = setting(
+        None, kind=PASSWORD, doc="Older name of delegation.token.secret.key."
+    )
