@@ -34,6 +34,7 @@ from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.serving_state import ServingState
 from ottla.server.settings.broker_config import cordoned_among
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.server_config import FOLDER
@@ -52,13 +53,10 @@ if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
     from ottla.server.auth.authorizer import AclAuthorizer
-    from ottla.server.auth.failed_logins import FailedLogins
-    from ottla.server.auth.first_users import FirstUser
     from ottla.server.auth.oauth.key_sources import KeySources
-    from ottla.server.auth.sasl_listener import SaslListener
-    from ottla.server.auth.scram_users import ScramUsers
-    from ottla.server.auth.strangers import Strangers
-    from ottla.server.auth.tls_listeners import TlsListeners
+    from ottla.server.auth.sasl_listener import FailedLogins, SaslListener, UnauthenticatedPeers
+    from ottla.server.auth.scram_users import FirstUser, ScramUsers
+    from ottla.server.auth.tls_listener import TlsListeners
     from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
@@ -167,7 +165,7 @@ class Broker:
     def _tls(self, config: BrokerConfig) -> TlsListeners | None:
         if not any(each.is_encrypted for each in config.listeners):
             return None
-        from ottla.server.auth.tls_listeners import TlsListeners  # here, because many brokers do without
+        from ottla.server.auth.tls_listener import TlsListeners  # here, because many brokers do without
 
         # A broker that is alone connects to nobody.
         return TlsListeners(config.listeners, self.configs, config.between_brokers if config.is_member else ())
@@ -287,15 +285,15 @@ class Broker:
 
     @cached_property
     def _failed_logins(self) -> FailedLogins:
-        from ottla.server.auth.failed_logins import FailedLogins
+        from ottla.server.auth.sasl_listener import FailedLogins
 
         return FailedLogins()
 
     @cached_property
-    def _strangers(self) -> Strangers:
-        from ottla.server.auth.strangers import Strangers
+    def _unauthenticated_peers(self) -> UnauthenticatedPeers:
+        from ottla.server.auth.sasl_listener import UnauthenticatedPeers
 
-        return Strangers()
+        return UnauthenticatedPeers()
 
     @cached_property
     def _token_key_sources(self) -> KeySources:
@@ -310,7 +308,7 @@ class Broker:
         from ottla.server.auth.sasl_listener import SaslListener
 
         made = SaslListener(
-            config, self.scram_users, self._failed_logins, self._strangers, lambda: self._token_key_sources
+            config, self.scram_users, self._failed_logins, self._unauthenticated_peers, lambda: self._token_key_sources
         )
         made.follow(self.configs, listener)
         return made

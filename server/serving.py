@@ -33,7 +33,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Encryption, Listener, bind
 from ottla.server.net.memory_budget import MemoryBudget
 from ottla.server.net.readiness import Readiness
-from ottla.server.quotas.connection_rates import UNLIMITED
+from ottla.server.quotas.client_quotas import UNLIMITED
 from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_value
 from ottla.wire.settings import InvalidSetting

@@ -22,11 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.server.auth.kerberos.client import GssapiClient
+from ottla.server.auth.kerberos.exchange import GssapiClient, GssapiServer
 from ottla.server.auth.kerberos.listener import KerberosListener
-from ottla.server.auth.kerberos.server import GssapiServer
+from ottla.server.auth.mechanism import LoginFailed
 from ottla.server.auth.peer_login import PeerLogin
-from ottla.server.auth.refusals import LoginFailed
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.settings.sasl_rules import KerberosKeys, PeerLoginConfig
 from ottla.wire.messages.api_versions import ApiVersionsRequest

@@ -23,8 +23,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from ottla.server.auth.mechanism import LoginRefused
 from ottla.server.auth.peer_login import PeerLogin
-from ottla.server.auth.refusals import LoginRefused
 from ottla.server.settings.jaas import parse_jaas
 from ottla.server.settings.login_rules import oauth_login
 from ottla.server.settings.sasl_rules import PeerLoginConfig

@@ -1,4 +1,4 @@
-"""Where rules are in the coordination tree, and what their nodes hold, as Kafka 3.9 has it (its ZkAclStore and AclEntry).
+"""Paths and contents of the nodes of ACLs in the coordination tree, as Kafka 3.9 has them (its ZkAclStore and AclEntry).
 
     /kafka-acl/<type>/<name>                     rules about a literal name
     /kafka-acl-extended/prefixed/<type>/<name>   rules about names that begin so
@@ -42,12 +42,12 @@ def path_of(pattern: Pattern) -> str:
 
 
 def can_be_stored(name: str) -> bool:
-    """Whether a node can have the name of a resource."""
+    """Tell whether a node can have the name of a resource."""
     return name not in (".", "..") and _NODE_NAME.fullmatch(name) is not None
 
 
 def all_paths() -> list[str]:
-    """The nodes that have to be there, parents first."""
+    """Paths of the nodes that have to exist, parents first."""
     paths = ["/kafka-acl", "/kafka-acl-extended", ROOTS[PatternType.PREFIXED], *CHANGES.values()]
     return paths + [type_path(kind, each) for kind in ROOTS for each in TYPES]
 

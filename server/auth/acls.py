@@ -1,16 +1,128 @@
-"""ACLs as clients name them: what a rule says, which rules a filter means, and which rules Kafka does not take.
+"""ACLs as clients name them: rules, filters of rules, and the rules that Kafka refuses.
 
 Kafka's AclBinding, AclBindingFilter, and `AclControlManager.validateNewAcl`, whose words these refusals have.
+
+Rules name the address of a client by Java's text of it, or by a network in CIDR notation (since Kafka 4.3). Java writes an IPv6
+address without the `::` that stands for zeros, `0:0:0:0:0:0:0:1`, and an IPv4 address that comes in an IPv6 one as IPv4. A rule
+has to name it so, because Kafka compares texts. Networks are those of Kafka's CidrUtils, which uses the SubnetUtils of Apache
+Commons Net: the first and the last address of a network belong to it, 0.0.0.0 to none.
 """
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from ottla.server.auth.hosts import InvalidNetwork, Network
 from ottla.server.gate.access import CLUSTER_NAME
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+
+# ---------------------------------------------------------------------- addresses of clients
+
+
+_IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})")
+_IPV4_NETWORK = re.compile(_IPV4.pattern + "/([0-9]{1,2})")
+_IPV4_BITS, _IPV6_BITS = 32, 128
+_MAPPED = 0xFFFF  # what is before the 32 bits of an IPv4 address in an IPv6 one
+
+
+class InvalidNetwork(ValueError):
+    """Malformed network; the message is that of Commons Net."""
+
+
+class Address(NamedTuple):
+    """Address of a client. `text` is as Java writes it; `number` is None for a text that is no address."""
+
+    text: str
+    is_ipv6: bool
+    number: int | None
+
+
+class Network(NamedTuple):
+    """Addresses of one kind that have the same first bits."""
+
+    is_ipv6: bool
+    bits: int
+    shift: int
+
+    @classmethod
+    def parse(cls, text: str) -> Network:
+        """Parse a network in CIDR notation; raises InvalidNetwork."""
+        return cls._parse_ipv6(text) if ":" in text else cls._parse_ipv4(text)
+
+    @classmethod
+    def _parse_ipv4(cls, text: str) -> Network:
+        match = _IPV4_NETWORK.fullmatch(text)
+        if match is None:
+            raise InvalidNetwork(f"Could not parse [{text}]")
+        *octets, length = map(int, match.groups())
+        for value, limit in [*((octet, 255) for octet in octets), (length, _IPV4_BITS)]:
+            if value > limit:
+                raise InvalidNetwork(f"Value [{value}] not in range [0,{limit}]")
+        shift = _IPV4_BITS - length
+        return cls(False, int.from_bytes(octets, "big") >> shift, shift)
+
+    @classmethod
+    def _parse_ipv6(cls, text: str) -> Network:
+        start, slash, length = text.partition("/")
+        if not slash or not re.fullmatch("[0-9]{1,3}", length):
+            raise InvalidNetwork(f"Could not parse [{text}]")
+        if int(length) > _IPV6_BITS:
+            raise InvalidNetwork(f"Could not parse [{text}] - prefix length must be between 0 and {_IPV6_BITS}")
+        number = _ipv6(start)
+        if number is None:
+            raise InvalidNetwork(f"Could not parse [{start}]")
+        shift = _IPV6_BITS - int(length)
+        return cls(True, number >> shift, shift)
+
+    def holds(self, address: Address) -> bool:
+        if address.number is None or address.is_ipv6 is not self.is_ipv6:
+            return False
+        if not self.is_ipv6 and address.number == 0:
+            return False
+        return address.number >> self.shift == self.bits
+
+
+@lru_cache(maxsize=1_000)
+def client_address(host: str) -> Address:
+    """Address of a client, parsed from the text of its connection, with or without a slash before it."""
+    text = host.removeprefix("/")
+    if ":" not in text:
+        return Address(text, False, _ipv4(text))
+    number = _ipv6(text.partition("%")[0])
+    if number is None:
+        return Address(text, True, None)
+    if number >> _IPV4_BITS == _MAPPED:
+        octets = (number & 0xFFFFFFFF).to_bytes(4, "big")
+        return Address(".".join(map(str, octets)), False, number & 0xFFFFFFFF)
+    groups = [number >> shift & 0xFFFF for shift in range(_IPV6_BITS - 16, -1, -16)]
+    return Address(":".join(f"{group:x}" for group in groups), True, number)
+
+
+def _ipv4(text: str) -> int | None:
+    match = _IPV4.fullmatch(text)
+    if match is None:
+        return None
+    number = 0
+    for octet in match.groups():
+        if int(octet) > 255:
+            return None
+        number = number << 8 | int(octet)
+    return number
+
+
+def _ipv6(text: str) -> int | None:
+    import ipaddress  # here, because most brokers never meet such an address
+
+    try:
+        return int(ipaddress.IPv6Address(text))
+    except ValueError:
+        return None
+
+
+# ---------------------------------------------------------------------- rules
+
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -22,7 +134,7 @@ TEXT_CHARACTERS_MAX = 4_096
 
 
 class PatternType(IntEnum):
-    """How a rule names resources. ANY and MATCH stand in filters."""
+    """Kafka's PatternType. ANY and MATCH occur in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +144,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """Kafka's AclPermissionType. ANY stands in filters."""
+    """Kafka's AclPermissionType. ANY occurs in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -41,7 +153,7 @@ class Permission(IntEnum):
 
 
 def coded(kind: type[EnumT], code: int) -> EnumT:
-    """The member of a number that a client sent; UNKNOWN for numbers that Kafka has no member for."""
+    """Enum member for a number that a client sent; UNKNOWN for numbers without a member."""
     try:
         return kind(code)
     except ValueError:
@@ -49,7 +161,7 @@ def coded(kind: type[EnumT], code: int) -> EnumT:
 
 
 class Pattern(NamedTuple):
-    """The resources that a rule is about: those of a name, or of all names that begin so."""
+    """Resources that a rule is about: those of one name, or of all names with a prefix (Kafka's ResourcePattern)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -57,7 +169,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Who may, or may not, do what to them, from where (Kafka's AccessControlEntry)."""
+    """Permission of a principal at a host for an operation (Kafka's AccessControlEntry)."""
 
     principal: str
     host: str
@@ -66,21 +178,21 @@ class Entry(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """A rule."""
+    """Rule: an entry about the resources of a pattern (Kafka's AclBinding)."""
 
     pattern: Pattern
     entry: Entry
 
 
 class PatternFilter(NamedTuple):
-    """Which patterns are meant; `name` None: whatever their name."""
+    """Filter of patterns; `name` None matches any name (Kafka's ResourcePatternFilter)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
     name: str | None
 
     def matches(self, pattern: Pattern) -> bool:
-        """Kafka's ResourcePatternFilter. MATCH: patterns that the resource of this name falls under."""
+        """Tell whether a pattern is meant. MATCH: any pattern that covers the resource of this name."""
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
@@ -95,7 +207,7 @@ class PatternFilter(NamedTuple):
 
     @property
     def only(self) -> tuple[Pattern, ...]:
-        """The patterns that can match, if they can be named; nothing if one has to look at all."""
+        """Patterns that can match, if they can be named; empty if all have to be looked at."""
         if self.resource_type is ResourceType.ANY or self.name is None:
             return ()
         kinds: tuple[PatternType, ...] = (self.pattern_type,)
@@ -107,7 +219,7 @@ class PatternFilter(NamedTuple):
 
 
 class EntryFilter(NamedTuple):
-    """Which entries are meant; None: whatever is there (Kafka's AccessControlEntryFilter)."""
+    """Filter of entries; None matches anything (Kafka's AccessControlEntryFilter)."""
 
     principal: str | None
     host: str | None
@@ -124,7 +236,7 @@ class EntryFilter(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which rules are meant. What is UNKNOWN in one matches nothing."""
+    """Filter of rules (Kafka's AclBindingFilter). UNKNOWN matches nothing."""
 
     patterns: PatternFilter
     entries: EntryFilter
@@ -139,7 +251,7 @@ class AclFilter(NamedTuple):
         operation: int,
         permission: int,
     ) -> AclFilter:
-        """`resource`: the number of its type, a name, the number of a type of patterns."""
+        """Build it from a request. `resource`: numbers of the resource type and the pattern type, with a name between."""
         resource_type, name, pattern_type = resource
         return cls(
             PatternFilter(coded(ResourceType, resource_type), coded(PatternType, pattern_type), name),
@@ -148,7 +260,7 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Why rules cannot be removed by this filter (Kafka's `AclControlManager.validateFilter`)."""
+        """Reason why this filter cannot delete rules, or None (Kafka's `AclControlManager.validateFilter`)."""
         if not (self.patterns.resource_type and self.patterns.pattern_type):
             return "Unknown patternFilter."
         if not (self.entries.operation and self.entries.permission):
@@ -160,7 +272,7 @@ class AclFilter(NamedTuple):
 
 
 def problem_with(acl: Acl) -> str | None:
-    """Why a client may not make such a rule; None if it may."""
+    """Reason why a client may not create this rule; None if it may."""
     return _problem_with_pattern(acl.pattern) or _problem_with_entry(acl.entry)
 
 

@@ -1,36 +1,124 @@
-"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 and
-JKS in files.
+"""Keystores and truststores, as Kafka's settings name them: PEM in files or in the settings themselves, PKCS12 and JKS in files.
 
 A store comes to PEM in memory in the end, because that is what OpenSSL reads. Errors are InvalidSetting with the name of the
 setting that has to be changed. Passwords and keys are never part of a message.
+
+PEM files may hold anything between the blocks, as OpenSSL and Java allow. A setting of one line has spaces where a file has line
+breaks, so the blocks are taken apart and written anew.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.auth.pem import Block, MalformedPem, certificates, private_key
-from ottla.server.auth.unreadable_store import UnreadableStore
+from ottla.server.auth.java_stores import (
+    JKS_MAGIC,
+    UnreadableStore,
+    jks_authorities,
+    jks_key_and_chain,
+    pkcs12_authorities,
+    pkcs12_key_and_chain,
+)
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ottla.server.settings.security_config import TlsConfig
 
+
+# ---------------------------------------------------------------------- PEM
+
+
+TEXT_CHARACTERS_MAX = 4 * 1024 * 1024
+"""Authorities of a whole system are some hundred kilobytes."""
+
+_BEGIN, _END, _DASHES = "-----BEGIN ", "-----END ", "-----"
+_LINE = 64
+
+
+class MalformedPem(ValueError):
+    """Text that is not PEM, or lacks what is looked for; the message never has the text in it."""
+
+
+class Block(NamedTuple):
+    """One object: `label` is CERTIFICATE, PRIVATE KEY and so on."""
+
+    label: str
+    der: bytes
+
+    @property
+    def text(self) -> str:
+        """PEM of the block."""
+        coded = base64.b64encode(self.der).decode()
+        lines = [coded[start : start + _LINE] for start in range(0, len(coded), _LINE)]
+        return "\n".join((f"{_BEGIN}{self.label}{_DASHES}", *lines, f"{_END}{self.label}{_DASHES}", ""))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """All objects of a text, in their order; MalformedPem if one of them is cut off or no base64."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise MalformedPem(f"it has more than {TEXT_CHARACTERS_MAX} characters")
+    position = 0
+    while (begin := text.find(_BEGIN, position)) >= 0:
+        body = text.find(_DASHES, begin + len(_BEGIN))
+        if body < 0:
+            raise MalformedPem("a line that begins a block has no end")
+        label = text[begin + len(_BEGIN) : body]
+        # A block ends with its own name: what is nested or cut off does not.
+        ending = f"{_END}{label}{_DASHES}"
+        end = text.find(ending, body)
+        if end < 0 or len(label) > _LINE:
+            raise MalformedPem(f"a block of {label[:_LINE]!r} has no end")
+        yield Block(label, _decoded(label, text[body + len(_DASHES) : end]))
+        position = end + len(ending)
+
+
+def _decoded(label: str, body: str) -> bytes:
+    # Keys of OpenSSL's own format name their encryption in lines before the base64, which are part of them.
+    if ":" in body:
+        raise MalformedPem(f"a block of {label!r} has headers: convert the key with `openssl pkcs8 -topk8`")
+    try:
+        der = base64.b64decode("".join(body.split()), validate=True)
+    except (binascii.Error, ValueError):  # ValueError: a character that is not ASCII
+        raise MalformedPem(f"a block of {label!r} is not base64") from None
+    if not der:
+        raise MalformedPem(f"a block of {label!r} is empty")
+    return der
+
+
+def certificates(text: str) -> list[bytes]:
+    """The certificates of a text as DER; MalformedPem if there are none."""
+    found = [each.der for each in blocks(text) if each.label in ("CERTIFICATE", "X509 CERTIFICATE")]
+    if not found:
+        raise MalformedPem("it holds no certificate")
+    return found
+
+
+def private_key(text: str) -> Block:
+    """The first private key of a text; MalformedPem if there is none."""
+    for each in blocks(text):
+        if each.label.endswith("PRIVATE KEY"):
+            return each
+    raise MalformedPem("it holds no private key")
+
+
+# ---------------------------------------------------------------------- stores
+
+
 STORE_BYTES_MAX = 4 * 1024 * 1024
-_JKS = b"\xfe\xed\xfe\xed"
 
 
 class KeyStore(NamedTuple):
-    """A private key with the certificates that show it, the holder's first (DER)."""
+    """Private key with its certificates, the holder's first (DER)."""
 
     key: Block
     chain: tuple[bytes, ...]
     password: str | None
-    """Of the key."""
+    """Password of the key."""
 
     @property
     def pem(self) -> str:
@@ -38,12 +126,12 @@ class KeyStore(NamedTuple):
 
 
 def pem_of(chain: tuple[bytes, ...]) -> str:
-    """Certificates (DER) as PEM."""
+    """PEM of certificates (DER)."""
     return "".join(Block("CERTIFICATE", each).text for each in chain)
 
 
 def read_key_store(config: TlsConfig) -> KeyStore | None:
-    """What ssl.keystore.* come to, None if nothing is said. Kafka's DefaultSslEngineFactory has the same rules."""
+    """Read the keystore that ssl.keystore.* name, None if they name none; rules as in Kafka's DefaultSslEngineFactory."""
     kind = config.ssl_keystore_type.upper()
     key, chain, location = config.ssl_keystore_key, config.ssl_keystore_certificate_chain, config.ssl_keystore_location
     if key is not None or chain is not None:
@@ -64,7 +152,7 @@ def read_key_store(config: TlsConfig) -> KeyStore | None:
 
 
 def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
-    """The authorities (DER) that ssl.truststore.* come to, None if nothing is said."""
+    """Read the authorities (DER) that ssl.truststore.* name, None if they name none."""
     kind, inline = config.ssl_truststore_type.upper(), config.ssl_truststore_certificates
     location, password = config.ssl_truststore_location, config.ssl_truststore_password
     if inline is not None:
@@ -90,7 +178,7 @@ def read_trust_store(config: TlsConfig) -> tuple[bytes, ...] | None:
 
 
 def files_of(config: TlsConfig) -> tuple[str, ...]:
-    """The files that these settings name."""
+    """Files that these settings name."""
     named = (config.ssl_keystore_location, config.ssl_truststore_location)
     return tuple(each for each in named if each is not None)
 
@@ -124,7 +212,7 @@ def _text_of(name: str, location: str) -> str:
 
 
 def read_file(name: str, location: str) -> bytes:
-    """A store's bytes; InvalidSetting says why it cannot be read."""
+    """Read the bytes of a store; raises InvalidSetting if it cannot be read."""
     path = Path(location)
     try:
         # A pipe or a device would hold whoever reads it for ever.
@@ -152,17 +240,17 @@ def _check_type(name: str, kind: str) -> None:
 
 
 def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
-    """A file of Java's. As there the first bytes say which format it has, and not its type."""
+    """Read a file of Java's. As there the first bytes say which format it has, and not its type."""
     name = "ssl.keystore.location"
     data, password, key_password = read_file(name, location), config.ssl_keystore_password, config.ssl_key_password
     try:
-        if data.startswith(_JKS):
-            key, chain = _jks_reader(name).key_and_chain(data, password, key_password)
+        if data.startswith(JKS_MAGIC):
+            key, chain = jks_key_and_chain(data, password, key_password)
         else:
             # The format allows two, but what reads it here takes only one.
             if key_password not in (None, password):
                 _refuse("ssl.key.password", "the key of a PKCS12 store has to have the password of the store")
-            key, chain = _pkcs12_reader(name).key_and_chain(data, password)
+            key, chain = pkcs12_key_and_chain(data, password)
     except UnreadableStore as error:
         raise _unusable(name, str(error)) from None
     return KeyStore(Block("PRIVATE KEY", key), chain, None)
@@ -170,31 +258,8 @@ def _of_binary_store(config: TlsConfig, location: str) -> KeyStore:
 
 def _authorities_of_binary_store(name: str, location: str, password: str | None) -> tuple[bytes, ...]:
     data = read_file(name, location)
-    reader = _jks_reader(name) if data.startswith(_JKS) else _pkcs12_reader(name)
+    read = jks_authorities if data.startswith(JKS_MAGIC) else pkcs12_authorities
     try:
-        found: tuple[bytes, ...] = reader.authorities(data, password)
+        return read(data, password)
     except UnreadableStore as error:
         raise _unusable(name, str(error)) from None
-    return found
-
-
-def _pkcs12_reader(name: str) -> ModuleType:
-    """`pkcs12_stores.py`, whose package is an optional one."""
-    try:
-        from ottla.server.auth import pkcs12_stores
-    except ImportError:
-        raise _unusable(name, "PKCS12 is read with cryptography: pip install 'ottla[security]'") from None
-    return pkcs12_stores
-
-
-def _jks_reader(name: str) -> ModuleType:
-    """The same for `jks_stores.py`."""
-    try:
-        from ottla.server.auth import jks_stores
-    except ImportError:
-        reason = (
-            "it has Java's own format, JKS, which is read with pyjks: pip install 'ottla[jks]', or convert it with"
-            " `keytool -importkeystore -deststoretype PKCS12`"
-        )
-        raise _unusable(name, reason) from None
-    return jks_stores

@@ -1,4 +1,4 @@
-"""How this broker logs in at another one, over a connection that asks and hears answers (Kafka's SaslClientAuthenticator).
+"""SASL login of this broker at another one, over a connection of requests and answers (Kafka's SaslClientAuthenticator).
 
 SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens. Kafka asks for ApiVersions before that; brokers
 know each other's versions (`replication/cluster/peers.py`). A session that has an end is not renewed on its connection:
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.server.auth.mechanism import LoginRefused
 from ottla.server.auth.plain import PlainClient
-from ottla.server.auth.refusals import LoginRefused
 from ottla.server.auth.sasl_listener import new_nonce
 from ottla.server.auth.scram import ScramClient
 from ottla.server.settings.sasl_config import PLAIN
@@ -37,11 +37,11 @@ _steps = trio.CapacityLimiter(
 )  # of its own: a step of SCRAM hashes for milliseconds, and none of them waits for a disk
 
 Ask = Callable[["Message", int], Awaitable[Any]]
-"""Sends a request of that version and returns its answer."""
+"""Function that sends a request of that version and returns its answer."""
 
 
 class PeerLogin:
-    """Logs in with the same credentials wherever it is sent."""
+    """Login with the same credentials at each of the others."""
 
     def __init__(self, config: PeerLoginConfig, run_in_thread: Callable[..., Awaitable[Any]] | None = None) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class PeerLogin:
             self._tokens = tokens_for(config.tokens)
 
     async def log_in(self, ask: Ask, host: str = "") -> int:
-        """How long the session lasts in ms; 0: without end. `host` is where the broker is. LoginRefused and LoginFailed."""
+        """Log in; return the session's lifetime in ms, 0: without end. `host` is the broker's. Raises LoginRefused and LoginFailed."""
         name = self._config.mechanism
         mechanism = await self._begun(host)  # first, as the other broker does not wait for long
         chosen = await ask(SaslHandshakeRequest(mechanism=name), HANDSHAKE_VERSION)
@@ -79,11 +79,11 @@ class PeerLogin:
     async def _begun(self, host: str) -> ClientMechanism:
         config = self._config
         if config.kerberos is not None:
-            from ottla.server.auth.kerberos.client import GssapiClient  # here, because few brokers have Kerberos
+            from ottla.server.auth.kerberos.exchange import GssapiClient  # here, because few brokers have Kerberos
 
             return GssapiClient(partial(self._ticket_for, config.kerberos, host))
         if self._tokens is not None and config.tokens is not None:
-            from ottla.server.auth.oauth.client import OAuthBearerClient
+            from ottla.server.auth.oauth.bearer import OAuthBearerClient
 
             return OAuthBearerClient((await self._tokens.current()).text, config.tokens.extensions)
         if config.mechanism == PLAIN:
@@ -91,7 +91,7 @@ class PeerLogin:
         return ScramClient(config.mechanism, config.name, config.password, new_nonce())
 
     def _ticket_for(self, keys: KerberosKeys, host: str) -> InitiatedContext:
-        """Blocks. GssFailure: there is none."""
+        """Ticket for the service on that host. Blocks. Raises GssFailure."""
         if self._tickets is None:
             from ottla.server.auth.kerberos.library import Initiator
 

@@ -10,8 +10,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
-from ottla.server.auth.mechanism import Login
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
+from ottla.server.auth.mechanism import Login, LoginFailed, LoginRefused
 from ottla.wire.text import JAVA_REPLACE
 
 USER_PREFIX = "user_"
@@ -19,7 +18,7 @@ TOKEN_BYTES_MAX = 16_384  # the RFC has 255 for each of the three texts
 
 
 class PlainUsers:
-    """Names and digests of passwords, of the options of a JAAS line: `user_alice="her password"`."""
+    """Users in the options of a JAAS line (`user_alice="her password"`), with digests of their passwords."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._key = secrets.token_bytes(32)
@@ -66,7 +65,7 @@ class PlainServer:
 
 
 class PlainClient:
-    """One login at another broker."""
+    """Client's side of one login."""
 
     def __init__(self, name: str, password: str) -> None:
         self.is_complete = False

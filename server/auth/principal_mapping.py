@@ -1,9 +1,14 @@
-"""ssl.principal.mapping.rules: what a user is called whose certificate has a certain name. Kafka's SslPrincipalMapper.
+"""ssl.principal.mapping.rules: names of users by the names in their certificates. Kafka's SslPrincipalMapper.
 
     DEFAULT                             the whole distinguished name
     RULE:pattern/replacement/[LU]       what `replacement` makes of it if the whole name matches, L in small, U in capital letters
 
-Rules stand in one line with commas between, and the first that fits counts. `java_patterns.py` says what a pattern may be.
+Rules stand in one line with commas between, and the first that fits counts.
+
+Patterns are RE2's and not Java's: one name takes a time that grows with its length and the pattern's, whoever wrote them. What
+Java's have beyond that (looking ahead, back references within the pattern) is refused. A replacement is that of Java's
+Matcher.appendReplacement: `$1` is a group, and a backslash makes the next character plain. The rules of Kerberos
+(`kerberos/names.py`) have the same patterns.
 """
 
 from __future__ import annotations
@@ -12,7 +17,92 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.auth.java_patterns import InvalidPattern, ResultTooLong, compiled, replaced, replacement_parts
+PATTERN_MEMORY_MAX = 1024 * 1024
+RESULT_CHARACTERS_MAX = 32_767
+
+_DIGITS = frozenset("0123456789")
+
+
+class InvalidPattern(ValueError):
+    """Pattern that RE2 cannot match, or replacement that Java would refuse."""
+
+
+class ResultTooLong(Exception):
+    """Replacement that makes more of a name than RESULT_CHARACTERS_MAX."""
+
+
+def compiled(pattern: str) -> Any:
+    """Compile a pattern with RE2; raises InvalidPattern."""
+    import re2  # here, because few listeners have rules
+
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY_MAX
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options=options)
+    except (re2.error, UnicodeError):
+        raise InvalidPattern(f"`{pattern}` is not a regular expression that RE2 can match") from None
+
+
+def replacement_parts(text: str, groups: int, *, absent_are_plain: bool) -> list[str | int]:
+    """Split a replacement into texts and numbers of groups; raises InvalidPattern.
+
+    `absent_are_plain`: `$9` stands for itself if there are groups, but not as many (Kafka's escapeLiteralBackReferences).
+    """
+    parts: list[str | int] = []
+    position = 0
+    while position < len(text):
+        here, following = text[position], text[position + 1 : position + 2]
+        if here == "\\":
+            # A backslash at the end is half of an escape.
+            if not following:
+                raise InvalidPattern(f"`{text}`: character to be escaped is missing")
+            parts.append(following)
+            position += 2
+        elif here != "$":
+            parts.append(here)
+            position += 1
+        elif following not in _DIGITS:
+            raise InvalidPattern(f"`{text}`: a $ in a replacement is followed by the number of a group")
+        else:
+            group, position = _group(text, position + 1, groups, absent_are_plain=absent_are_plain)
+            parts.append(group)
+    return parts
+
+
+def _group(text: str, position: int, groups: int, *, absent_are_plain: bool) -> tuple[str | int, int]:
+    """Parse the number of a group: as many digits as make a group that exists. A text if there is none."""
+    number = int(text[position])
+    if number > groups:
+        if groups == 0 or not absent_are_plain:
+            raise InvalidPattern(f"No group {number}")
+        return f"${number}", position + 1
+    position += 1
+    while position < len(text) and text[position] in _DIGITS and number * 10 + int(text[position]) <= groups:
+        number = number * 10 + int(text[position])
+        position += 1
+    return number, position
+
+
+def replaced(pattern: Any, parts: Sequence[str | int], text: str, *, only_first: bool = False) -> str:
+    """Replace matches in a text, also empty ones behind others, as in Java; raises ResultTooLong."""
+    result: list[str] = []
+    end = size = 0
+    for match in pattern.finditer(text):
+        result.append(text[end : match.start()])
+        result += [(match.group(part) or "") if isinstance(part, int) else part for part in parts]
+        end = match.end()
+        size += sum(map(len, result[-len(parts) - 1 :]))
+        if size > RESULT_CHARACTERS_MAX:
+            raise ResultTooLong(f"the name that a rule makes has more than {RESULT_CHARACTERS_MAX} characters")
+        if only_first:
+            break
+    result.append(text[end:])
+    return "".join(result)
+
+
+# ---------------------------------------------------------------------- rules
+
 
 RULES_CHARACTERS_MAX = 32_767
 
@@ -22,23 +112,23 @@ _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTAL
 
 
 class InvalidRules(ValueError):
-    """Rules that Kafka would not take, or patterns that RE2 cannot match."""
+    """Rules that Kafka would refuse, or patterns that RE2 cannot match."""
 
 
 class NoRuleFits(Exception):
-    """No rule says what a user is called."""
+    """No rule names the user."""
 
 
 class _Rule(NamedTuple):
     pattern: Any
     """None: the rule DEFAULT."""
     replacement: Sequence[str | int]
-    """Texts, and numbers of groups."""
+    """Texts and numbers of groups."""
     case: str
 
 
 class PrincipalMapper:
-    """See the module's docstring. InvalidRules if the text is none of that."""
+    """Names users by the rules of a text; raises InvalidRules."""
 
     def __init__(self, text: str) -> None:
         if len(text) > RULES_CHARACTERS_MAX:
@@ -46,7 +136,7 @@ class PrincipalMapper:
         self._rules = _parsed(text)
 
     def name(self, distinguished_name: str) -> str:
-        """What a user is called; NoRuleFits."""
+        """Name of the user with this distinguished name; raises NoRuleFits."""
         for rule in self._rules:
             if rule.pattern is None:
                 return distinguished_name
@@ -73,7 +163,7 @@ def _parsed(text: str) -> list[_Rule]:
 
 
 def _end_of_rule(text: str, start: int, end: int) -> int:
-    """Behind the comma after a rule."""
+    """Position behind the comma after a rule."""
     rest = text[end:].lstrip(_SPACES)
     if rest and not rest.startswith(","):
         unmatched = text[end : end + 100]
@@ -90,7 +180,7 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
 
 
 def _applied(rule: _Rule, name: str) -> str:
-    """Every match is replaced, not only the first: Java's String.replaceAll."""
+    """Apply a rule: every match is replaced, as by Java's String.replaceAll."""
     try:
         text = replaced(rule.pattern, rule.replacement, name)
     except ResultTooLong as error:

@@ -1,4 +1,4 @@
-"""How a connection of a SASL listener authenticates (Kafka's SaslServerAuthenticator). Sans-IO.
+"""Authentication of one connection of a SASL listener (Kafka's SaslServerAuthenticator). Sans-IO.
 
 Theory
     state           takes                                                           goes to
@@ -24,7 +24,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
+from ottla.server.auth.mechanism import LoginFailed, LoginRefused
 from ottla.server.gate.dispatch import CloseConnection, api_name
 from ottla.server.settings.sasl_config import GSSAPI
 from ottla.wire.errors import ErrorCode
@@ -42,7 +42,7 @@ _GSS_TOKEN_BEGINS = b"\x60"
 
 
 class State(enum.Enum):
-    """See the module's docstring."""
+    """State of the authentication; the table above has the transitions."""
 
     FIRST = enum.auto()
     VERSIONS = enum.auto()
@@ -54,7 +54,7 @@ class State(enum.Enum):
 
 
 class AuthenticationFailed(Exception):
-    """The connection is to end after a pause. `answer`: what the peer is told by then; None: nothing."""
+    """Failed authentication: the connection is to end after a pause. `answer`: sent to the peer by then; None: nothing."""
 
     def __init__(self, reason: str, answer: Message | None = None) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class AuthenticationFailed(Exception):
 
 
 class OfferedMechanism(NamedTuple):
-    """`begin` makes the server's side of an exchange. `in_thread`: its steps may take long, or load code."""
+    """Mechanism of a listener. `begin` makes the server's side of an exchange. `in_thread`: its steps may take long, or load code."""
 
     begin: Callable[[], ServerMechanism]
     max_reauth_ms: int = 0
@@ -70,13 +70,13 @@ class OfferedMechanism(NamedTuple):
 
 
 class SaslExchange:
-    """One connection's authentications, the first one and later ones. Times are in ms since 1970."""
+    """Authentications of one connection, the first one and later ones. Times are in ms since 1970."""
 
     def __init__(self, mechanisms: Mapping[str, OfferedMechanism]) -> None:
         self.state = State.FIRST
         self.login: Login | None = None
         self.expires_ms: int | None = None
-        """When this session ends, unless the client authenticates anew; None: never."""
+        """End of this session, unless the client authenticates anew; None: never."""
         self._mechanisms = mechanisms
         self._name = ""
         self._mechanism: ServerMechanism | None = None
@@ -96,28 +96,28 @@ class SaslExchange:
 
     @property
     def takes_bare_tokens(self) -> bool:
-        """Whether the next frame is a token, and no request."""
+        """True if the next frame is a token, and no request."""
         return self.state is State.TOKENS and not self._has_headers
 
     @property
     def refusal(self) -> str | None:
-        """Why this client has been refused, if it knows and has only to say so."""
+        """Reason why this client has been refused, if it knows and has only to say so."""
         return None if self._mechanism is None else self._mechanism.refusal
 
     @property
     def works_in_thread(self) -> bool:
-        """Whether the next token is to be handled in a thread."""
+        """True if the next token is to be handled in a thread."""
         return self._offered is not None and self._offered.in_thread
 
     def begin_bare(self, frame: bytes) -> None:
-        """Clients of 0.9 begin with a token: if this first frame is one, and GSSAPI is enabled, bare tokens are taken from now on."""
+        """Switch to bare tokens if this first frame is one and GSSAPI is enabled: clients of 0.9 begin so."""
         offered = self._mechanisms.get(GSSAPI)
         if self.state is State.FIRST and offered is not None and frame.startswith(_GSS_TOKEN_BEGINS):
             self._name, self._offered, self._mechanism = GSSAPI, offered, offered.begin()
             self.state = State.TOKENS
 
     def expect(self, api_key: int) -> None:
-        """Before a request is decoded: raise if there is no place for it."""
+        """Raise if a request, which is not decoded yet, has no place here."""
         if self.state is State.WRONG_MECHANISM:
             self._fail(self._wrong)
         if self.state is State.TOKENS:
@@ -129,11 +129,11 @@ class SaslExchange:
             self._end("Unexpected ApiVersions request received during SASL authentication state HANDSHAKE_REQUEST")
 
     def refuse_request(self, name: str, answer: Message | None) -> NoReturn:
-        """A request of another kind came in place of a token; `answer` says ILLEGAL_SASL_STATE in its own form."""
+        """Fail, as a request came in place of a token; `answer` says ILLEGAL_SASL_STATE in its own form."""
         self._fail(f"Unexpected Kafka request of type {name} during SASL authentication.", answer)
 
     def on_versions(self, *, is_error: bool) -> None:
-        """An ApiVersions request was answered."""
+        """Note that an ApiVersions request was answered."""
         self.state = State.VERSIONS if is_error else State.HANDSHAKE
 
     def on_handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
@@ -156,7 +156,7 @@ class SaslExchange:
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=names)
 
     def on_token(self, token: bytes, now_ms: int) -> SaslAuthenticateResponse:
-        """The answer to a SaslAuthenticate request."""
+        """Answer a SaslAuthenticate request."""
         try:
             answer = self._step(token, now_ms)
         except LoginRefused as refused:
@@ -174,7 +174,7 @@ class SaslExchange:
         )
 
     def on_bare_token(self, token: bytes, now_ms: int) -> bytes:
-        """The token that goes back, bare as well."""
+        """Answer a bare token with a bare token."""
         try:
             return self._step(token, now_ms)
         except LoginRefused as refused:
@@ -183,11 +183,11 @@ class SaslExchange:
             self._fail(str(failed))
 
     def may_begin_anew(self, now_ms: int) -> bool:
-        """Whether a SaslHandshake on this complete connection begins a new authentication, at most once a second."""
+        """Tell whether a SaslHandshake on this complete connection begins a new authentication: at most once a second."""
         return self.expires_ms is not None and now_ms - self._last_anew_ms >= REAUTHENTICATION_INTERVAL_MS
 
     def begin_anew(self, mechanism: str, version: int, now_ms: int) -> SaslHandshakeResponse:
-        """A client that is logged in authenticates again."""
+        """Begin another authentication of a client that is logged in."""
         assert self.is_complete
         self._last_anew_ms, self._is_anew = now_ms, True
         return self.on_handshake(mechanism, version)

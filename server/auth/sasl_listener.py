@@ -1,4 +1,4 @@
-"""What a SASL listener offers, put together from its settings and from those who know the users.
+"""SASL of a listener: the mechanisms that it offers, made from its settings and from those who know the users.
 
 Settings that change at run time hold for the logins after the change. One that the listener could not live with is refused.
 """
@@ -8,11 +8,15 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.reminders import KEPT_MAX, Reminders
 from ottla.server.auth.plain import PlainServer, PlainUsers
 from ottla.server.auth.sasl_exchange import OfferedMechanism, SaslExchange
 from ottla.server.auth.scram import ScramServer
@@ -23,39 +27,97 @@ from ottla.server.settings.token_rules import SignedTokenRules, UnsecuredTokenRu
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ottla.server.auth.failed_logins import FailedLogins
     from ottla.server.auth.kerberos.listener import KerberosListener
     from ottla.server.auth.oauth.bearer import Judge
     from ottla.server.auth.oauth.key_sources import KeySources
     from ottla.server.auth.scram import ScramStore
-    from ottla.server.auth.strangers import Strangers
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.overrides import Texts
     from ottla.server.settings.repository import ConfigRepository
     from ottla.server.settings.sasl_rules import KerberosOfListener, MechanismConfig, SaslListenerConfig
     from ottla.server.settings.token_rules import TokenRules
 
+
 logger = logging.getLogger("ottla.auth")
 
 NONCE_BYTES = 24
+ADDRESSES_MAX = KEPT_MAX
+OF_ONE_ADDRESS_MAX = 500
+ALL_MAX = 5_000
+
+
+class FailedLogins:
+    """Log of failed logins at all listeners: the first of an address at once, then once a minute how many there were.
+
+    Whoever tries passwords from many addresses fills neither the log nor the memory (`replication/reminders.py`). `clock_s` gives
+    the time in seconds of a monotonic clock.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._reminders = Reminders(ADDRESSES_MAX, clock_s)
+
+    def note(self, address: str, reason: str) -> None:
+        """Log that a login from this address failed."""
+        self._reminders.tell(address, logger.warning, "failed authentication of %s: %s", address, reason)
+
+
+class UnauthenticatedPeers:
+    """Limits on unauthenticated connections: of one address, and of all. Sans-IO.
+
+    Each takes a descriptor, a task and up to 64 KiB for a frame. Beyond the limits the one that has been unauthenticated longest
+    is ended, so that clients that do get on find room among others that do not.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[object, str] = {}
+        self._of_address: dict[str, dict[object, Callable[[], None]]] = {}
+
+    @contextmanager
+    def counted(self, address: str, end: Callable[[], None]) -> Iterator[None]:
+        """Count a connection as long as the context lasts. `end` is called if it has to go."""
+        key = object()
+        self._all[key] = address
+        mine = self._of_address.setdefault(address, {})
+        mine[key] = end
+        if len(mine) > OF_ONE_ADDRESS_MAX:
+            self._end(next(iter(mine)))
+        elif len(self._all) > ALL_MAX:
+            self._end(next(iter(self._all)))
+        try:
+            yield
+        finally:
+            self._remove(key)
+
+    def _end(self, key: object) -> None:
+        end = self._of_address[self._all[key]][key]
+        self._remove(key)
+        end()
+
+    def _remove(self, key: object) -> None:
+        address = self._all.pop(key, None)
+        if address is not None:
+            del self._of_address[address][key]
+            if not self._of_address[address]:
+                del self._of_address[address]
+
+
+# ---------------------------------------------------------------------- the listener
 
 
 class SaslListener:
-    """Authenticates who comes in through one listener. `receive_bytes_max` bounds a frame, `failure_delay_s` is in seconds."""
+    """Authenticates clients of one listener. `receive_bytes_max` bounds a frame, `failure_delay_s` is in seconds."""
 
     def __init__(
         self,
         config: SaslListenerConfig,
         scram: ScramStore,
         failures: FailedLogins,
-        strangers: Strangers,
+        unauthenticated: UnauthenticatedPeers,
         key_sources: Callable[[], KeySources] | None = None,
     ) -> None:
         """`key_sources` is asked only for signed tokens. InvalidSetting: they cannot be had with these settings."""
         self.failures = failures
-        self.strangers = strangers
+        self.unauthenticated = unauthenticated
         self._scram = scram
         self._key_sources = key_sources
         self._offered: dict[str, OfferedMechanism] = {}
@@ -73,7 +135,7 @@ class SaslListener:
         self._offered.update(offered)
 
     def follow(self, configs: ConfigRepository, name: str) -> None:
-        """Take up the settings of the listener of that name, now and after each change."""
+        """Apply the settings of the listener of that name, now and after each change."""
 
         started_with = texts_of_listener(configs.started_with.static, name)
 
@@ -99,11 +161,11 @@ class SaslListener:
             logger.warning("Listener %s takes tokens that nobody has signed: anybody can log in as anybody", name)
 
     def exchange(self) -> SaslExchange:
-        """For one connection."""
+        """Begin the exchange of one connection."""
         return SaslExchange(self._offered)
 
     async def until_ready(self) -> None:
-        """Return when the keys of tokens have been read, or could not be: until then nobody could log in by a token.
+        """Wait until the keys of tokens have been read, or could not be: until then nobody could log in by a token.
 
         InvalidSetting: the keys of Kerberos cannot be used.
         """
@@ -131,7 +193,7 @@ class SaslListener:
         # Here, because most brokers take no tokens.
         from ottla.server.auth.oauth.bearer import OAuthBearerServer
         from ottla.server.auth.oauth.signed_tokens import SignedTokens
-        from ottla.server.auth.oauth.unsecured_tokens import UnsecuredTokens
+        from ottla.server.auth.oauth.tokens import UnsecuredTokens
 
         judge: Judge
         if isinstance(rules, UnsecuredTokenRules):

@@ -4,10 +4,15 @@ Server
     first   the client names itself -> nonce, salt and iterations of its credential
     final   the client's proof -> the server's signature; complete
 Whoever is not known gets an answer all the same, which looks like that for a known user and stays the same for the name
-(`scram_made_up.py`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the same
+(`MadeUpCredentials`), and fails with the proof, as with a wrong password: at the same step, after the same work, with the same
 words. So does a user whose credential has too few iterations. Kafka fails at the first step, which tells who exists.
 
 `tokenauth=true` logs in with a delegation token: the name is the token's id.
+
+Messages (RFC 5802, section 7; Kafka's ScramMessages)
+    client first   n,[a=authzid],n=name,r=nonce[,extensions]        server first   r=nonce,s=salt,i=iterations
+    client final   c=binding,r=nonce[,extensions],p=proof           server final   v=signature, or e=error
+Names may be of any script; Kafka takes ASCII alone. Channel binding is not served, and mandatory extensions are refused.
 """
 
 from __future__ import annotations
@@ -15,28 +20,110 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from ottla.server.auth.mechanism import Login
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
-from ottla.server.auth.scram_credentials import (
-    HASHES,
-    ITERATIONS_MIN,
-    ScramCredential,
-    credential_of,
-    salted_password,
-)
-from ottla.server.auth.scram_messages import (
-    ClientFirst,
-    ServerFirst,
-    decode_client_final,
-    decode_client_first,
-    decode_server_final,
-    decode_server_first,
-    encode_server_first,
-    sasl_name,
-)
+from ottla.server.auth.mechanism import Login, LoginFailed, LoginRefused
+from ottla.server.auth.scram_credentials import HASHES, ITERATIONS_MIN, ScramCredential, credential_of, salted_password
+
+# ---------------------------------------------------------------------- messages
+
+
+_NAME = r"(?:[^=,\x00]|=2C|=3D)+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64 = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\x00]+)*"
+_CLIENT_FIRST = re.compile(rf"n,(?:a=({_NAME}))?,(n=({_NAME}),r=({_NONCE})({_EXTENSIONS}))")
+_SERVER_FIRST = re.compile(rf"r=({_NONCE}),s=({_BASE64}),i=([0-9]{{1,9}}){_EXTENSIONS}")
+_CLIENT_FINAL = re.compile(rf"(c={_BASE64},r=({_NONCE}){_EXTENSIONS}),p=({_BASE64})")
+_SERVER_FINAL = re.compile(rf"(?:e=([^=,\x00]+)|v=({_BASE64})){_EXTENSIONS}")
+
+# A client's nonce has 26 characters, a name at most some hundred.
+CLIENT_FIRST_BYTES_MAX = 4_096
+CLIENT_FINAL_BYTES_MAX = 8_192
+
+
+class ClientFirst(NamedTuple):
+    """First message of a client. `bare` is the part that both sides sign."""
+
+    authorization_id: str
+    name: str
+    nonce: str
+    extensions: Mapping[str, str]
+    bare: str
+
+
+class ServerFirst(NamedTuple):
+    nonce: str
+    salt: bytes
+    iterations: int
+
+
+class ClientFinal(NamedTuple):
+    """Final message of a client. `without_proof` is the part that both sides sign."""
+
+    nonce: str
+    proof: bytes
+    without_proof: str
+
+
+def decode_client_first(data: bytes) -> ClientFirst:
+    found = _matched(_CLIENT_FIRST, data, CLIENT_FIRST_BYTES_MAX, "client first")
+    authorization_id, bare, name, nonce, extensions = found.groups()
+    pairs = (each.partition("=") for each in extensions.split(",")[1:])
+    return ClientFirst(
+        plain_name(authorization_id or ""), plain_name(name), nonce, {key: value for key, _, value in pairs}, bare
+    )
+
+
+def decode_client_final(data: bytes) -> ClientFinal:
+    without_proof, nonce, proof = _matched(_CLIENT_FINAL, data, CLIENT_FINAL_BYTES_MAX, "client final").groups()
+    return ClientFinal(nonce, base64.b64decode(proof), without_proof)
+
+
+def decode_server_first(data: bytes) -> ServerFirst:
+    nonce, salt, iterations = _matched(_SERVER_FIRST, data, CLIENT_FINAL_BYTES_MAX, "server first").groups()
+    return ServerFirst(nonce, base64.b64decode(salt), int(iterations))
+
+
+def decode_server_final(data: bytes) -> bytes:
+    """Signature of the server; raises LoginFailed if it tells an error instead."""
+    error, signature = _matched(_SERVER_FINAL, data, CLIENT_FINAL_BYTES_MAX, "server final").groups()
+    if error is not None:
+        raise LoginFailed("the server refused the login")
+    return base64.b64decode(signature)
+
+
+def encode_server_first(message: ServerFirst) -> str:
+    return f"r={message.nonce},s={base64.b64encode(message.salt).decode()},i={message.iterations}"
+
+
+def sasl_name(name: str) -> str:
+    """Escape a name for a message."""
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def plain_name(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _matched(pattern: re.Pattern[str], data: bytes, length_max: int, what: str) -> re.Match[str]:
+    # The text is not in the message: a client may have sent its password by mistake.
+    malformed = LoginFailed(f"Invalid SCRAM {what} message format")
+    if len(data) > length_max:
+        raise malformed
+    try:
+        found = pattern.fullmatch(data.decode())
+    except UnicodeDecodeError:
+        raise malformed from None
+    if found is None:
+        raise malformed
+    return found
+
+
+# ---------------------------------------------------------------------- exchanges
+
 
 TOKEN_EXTENSION = "tokenauth"
 ITERATIONS_MAX_OF_SERVER = 1_000_000  # of another broker; more would keep a thread for long
@@ -44,7 +131,7 @@ GS2_HEADER = "n,,"
 
 
 class KnownToken(NamedTuple):
-    """A delegation token that may log in. `owner` is a principal such as User:alice."""
+    """Delegation token that may log in. `owner` is a principal such as User:alice."""
 
     owner: str
     expires_ms: int
@@ -52,20 +139,20 @@ class KnownToken(NamedTuple):
 
 
 class ScramStore(Protocol):
-    """Who may log in."""
+    """Credentials of users and of delegation tokens."""
 
     def credential(self, mechanism: str, name: str) -> ScramCredential | None:
-        """The credential of a user."""
+        """Credential of a user."""
 
     def token(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """A delegation token that has not expired."""
+        """Delegation token that has not expired."""
 
     def no_credential(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
-        """Of somebody, or of a token, that is not known: one that no proof fits, always the same for a name."""
+        """Credential for an unknown user or token: no proof fits it, and it is always the same for a name."""
 
 
 class ScramServer:
-    """One login; see the module's docstring."""
+    """Server's side of one login."""
 
     def __init__(self, mechanism: str, store: ScramStore, nonce: Callable[[], str]) -> None:
         self.login: Login | None = None

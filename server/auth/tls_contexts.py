@@ -4,7 +4,7 @@ A chain with a signature by SHA-1 is too weak for OpenSSL, and Java serves it. I
 listener verifies no certificates of clients: the security level of OpenSSL that this takes would let theirs pass as well.
 
 Renegotiation is refused, sessions are resumed by tickets that only this context understands, and a certificate in a
-truststore is trusted whether or not it is an authority's, as in Java.
+truststore is trusted whether or not it is an authority's, as in Java. Cipher suites have Java's names (which are IANA's).
 """
 
 from __future__ import annotations
@@ -13,19 +13,65 @@ import contextlib
 import logging
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.replication import system
-from ottla.server.auth.cipher_suites import USUAL_OF_TLS_1_3, split
-from ottla.server.auth.der import MalformedDer, signature_algorithm
-from ottla.server.auth.distinguished_names import distinguished_name
+from ottla.server.auth.certificates import MalformedDer, distinguished_name, signature_algorithm
 from ottla.server.auth.key_stores import KeyStore, pem_of, read_key_store, read_trust_store
 from ottla.wire.errors import bare
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     from ottla.server.settings.security_config import TlsConfig
+
+
+TLS_1_3 = (
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
+)
+USUAL_OF_TLS_1_3 = frozenset(TLS_1_3[:3])
+"""Suites of TLS 1.3 that OpenSSL offers by default."""
+
+_EXCHANGES = {
+    "RSA": "",
+    "DHE_RSA": "DHE-RSA-",
+    "DHE_DSS": "DHE-DSS-",
+    "ECDHE_RSA": "ECDHE-RSA-",
+    "ECDHE_ECDSA": "ECDHE-ECDSA-",
+}
+
+
+def openssl_name(name: str) -> str:
+    """OpenSSL's name of a suite of TLS 1.2 or older; a text that is no name of IANA's is returned unchanged."""
+    exchange, separator, rest = name.removeprefix("TLS_").removeprefix("SSL_").partition("_WITH_")
+    if not separator or exchange not in _EXCHANGES:
+        return name
+    # OpenSSL names the hash of CBC and GCM suites, but not of CHACHA20 and CCM; it leaves CBC unsaid.
+    rest = rest.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
+    if rest.startswith("CHACHA20"):
+        rest = rest.removesuffix("_SHA256")
+    if rest.startswith("3DES_EDE"):
+        rest = rest.replace("3DES_EDE", "DES-CBC3")
+    return _EXCHANGES[exchange] + rest.replace("_", "-")
+
+
+def split_suites(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Separate suites of TLS 1.3 from older ones, which get OpenSSL's names."""
+    newest, older = [], []
+    for name in names:
+        if name in TLS_1_3:
+            newest.append(name)
+        else:
+            older.append(openssl_name(name))
+    return newest, older
+
+
+# ---------------------------------------------------------------------- contexts
+
 
 logger = logging.getLogger("ottla.tls")
 
@@ -44,7 +90,7 @@ KERNEL_TLS: int = getattr(ssl, "OP_ENABLE_KTLS", 0) if system.IS_LINUX else 0
 
 
 class Secrets:
-    """What was read from the stores of one listener."""
+    """Key and authorities read from the stores of one listener."""
 
     __slots__ = ("authorities", "key_store")
 
@@ -54,7 +100,7 @@ class Secrets:
 
 
 def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """For accepted connections; InvalidSetting if the settings or stores cannot be used."""
+    """Context for accepted connections; raises InvalidSetting if the settings or stores cannot be used."""
     if secrets.key_store is None:
         reason = "there is no key: set ssl.keystore.location and ssl.keystore.type, or ssl.keystore.key"
         raise InvalidSetting("ssl.keystore.location", None, reason, message=f"ssl.keystore.location: {reason}")
@@ -68,7 +114,7 @@ def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
 
 
 def client_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
-    """For connections to other brokers; InvalidSetting if the settings or stores cannot be used."""
+    """Context for connections to other brokers; raises InvalidSetting if the settings or stores cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = config.ssl_endpoint_identification_algorithm.lower()
     if algorithm not in ("", "https"):
@@ -81,7 +127,7 @@ def client_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
 
 def _equip(context: ssl.SSLContext, config: TlsConfig, secrets: Secrets, *, has_to_verify: bool) -> None:
     context.options |= ssl.OP_NO_RENEGOTIATION | KERNEL_TLS
-    newest, older = split(config.ssl_cipher_suites)
+    newest, older = split_suites(config.ssl_cipher_suites)
     _choose_versions(context, config, has_newest=bool(newest) or not older, has_older=bool(older) or not newest)
     _choose_suites(context, newest, older)
     if secrets.key_store is not None:
@@ -148,7 +194,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore, *, has_to_verify: bool) 
 
 
 def _refusal(context: ssl.SSLContext, path: str, store: KeyStore) -> ssl.SSLError | None:
-    """Why OpenSSL does not take the key and its chain."""
+    """Error by which OpenSSL refuses the key and its chain; None if it takes them."""
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(path, password=store.password or "")
@@ -166,7 +212,7 @@ def _lower_security_level(context: ssl.SSLContext) -> None:
 
 
 def _signed_with_sha_1(store: KeyStore) -> str | None:
-    """The name of the holder of a certificate with such a signature."""
+    """Name of the holder of the first certificate that is signed with SHA-1."""
     try:
         return next((distinguished_name(each) for each in store.chain if signature_algorithm(each) in _SHA_1), None)
     except MalformedDer:

@@ -1,29 +1,77 @@
-"""What one listener encrypts with, from its settings and the files that they name; and what its clients are called.
+"""TLS of the listeners: contexts from their settings and files, changes at run time, and the names of clients.
 
 A change makes a new context, which later connections get. Those that are there keep what they began with. Kafka's rules
 for changes (SslFactory) hold: the new key has to be usable, and has to be that of the same holder with the same alternative
-names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise. On a listener among brokers the old and the new
-one have to trust each other, too, because the other brokers do not change at the same moment.
+names, unless ssl.allow.dn.changes and ssl.allow.san.changes say otherwise.
+
+Brokers of a cluster have certificates of the same authorities as a rule, so a broker that would not let itself in would not find
+its way to the others. As Kafka (SslFactory.SslEngineValidator), a listener among brokers connects to itself in memory before it
+opens, and before it takes up other certificates: the old and the new ones have to trust each other, because the other brokers do
+not change at the same moment. Names of hosts are not looked at.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.server.auth.der import MalformedDer, alternative_names
-from ottla.server.auth.distinguished_names import distinguished_name
+import trio
+
+from ottla.server.auth.certificates import MalformedDer, alternative_names, distinguished_name
 from ottla.server.auth.key_stores import KeyStore, files_of
 from ottla.server.auth.principal_mapping import InvalidRules, PrincipalMapper
 from ottla.server.auth.tls_contexts import Secrets, client_context, server_context
-from ottla.server.auth.tls_rehearsal import lenient_client, rehearse
 from ottla.server.gate.context import ANONYMOUS
 from ottla.server.settings.broker_config import read_settings, texts_of_listener
 from ottla.server.settings.security_config import TlsConfig
 from ottla.wire.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    from ottla.server.settings.endpoint import Endpoint
+    from ottla.server.settings.repository import ConfigRepository
+
+
+_ROUNDS_MAX = 10  # TLS 1.2 needs three
+
+
+def lenient_client(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
+    """Context for connections to others with these settings, without a check of their names."""
+    return client_context(replace(config, ssl_endpoint_identification_algorithm=""), secrets)
+
+
+def handshake_problem(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
+    """Shake hands in memory; None if all went well, else the problem."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    # The client first: with TLS 1.3 it is done before the server has seen its certificate.
+    sides = {
+        "it does not trust its own certificate": client.wrap_bio(to_client, to_server),
+        "it does not trust its own certificate as that of a client": server.wrap_bio(
+            to_server, to_client, server_side=True
+        ),
+    }
+    for _ in range(_ROUNDS_MAX):
+        for complaint in list(sides):
+            try:
+                sides[complaint].do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return f"{complaint} ({error.verify_message})"
+            except ssl.SSLError as error:
+                return f"the handshake failed ({error.reason})"
+            del sides[complaint]
+        if not sides:
+            return None
+    return "the handshake came to no end"
+
+
+# ---------------------------------------------------------------------- one listener
+
 
 COSTLY_S = 0.002
 """A step of a handshake that takes longer is done in a thread."""
@@ -31,7 +79,7 @@ MEASURED_HANDSHAKES = 3
 
 
 class KeyCost:
-    """How long the dearest step of a handshake takes with one key: mostly that is a signature."""
+    """Time of the dearest step of a handshake with one key: mostly that is a signature."""
 
     __slots__ = ("_count", "_least_s")
 
@@ -40,7 +88,7 @@ class KeyCost:
 
     @property
     def is_low(self) -> bool:
-        """Whether it is known, and the event loop may do it."""
+        """True if the cost is known, and low enough for the event loop."""
         return self._count >= MEASURED_HANDSHAKES and self._least_s <= COSTLY_S
 
     @property
@@ -48,14 +96,14 @@ class KeyCost:
         return self._count >= MEASURED_HANDSHAKES
 
     def note(self, seconds: float) -> None:
-        """A handshake's dearest step took so much of a processor."""
+        """Record the processor time of a handshake's dearest step."""
         # The least counts: on a busy machine the others are too long.
         self._count += 1
         self._least_s = min(self._least_s, seconds)
 
 
 class ToOthers(NamedTuple):
-    """What connections to the same listener of other brokers begin with."""
+    """Context for connections to the same listener of other brokers."""
 
     context: ssl.SSLContext
     cost: KeyCost
@@ -71,15 +119,15 @@ class InForce(NamedTuple):
     files: Mapping[str, object]
     cost: KeyCost
     to_others: ToOthers | None
-    """None: no broker connects to another one by way of this listener."""
+    """None: brokers do not connect to each other by way of this listener."""
 
     def cannot_connect_to(self, other: InForce) -> str | None:
-        """What is in the way of a broker with these certificates that connects to one with those; None: nothing."""
-        return rehearse(other.context, lenient_client(self.config, self.secrets))
+        """Problem of a broker with these certificates that connects to one with those; None: no problem."""
+        return handshake_problem(other.context, lenient_client(self.config, self.secrets))
 
 
 class TlsListener:
-    """See the module's docstring. InvalidSetting if the settings or files cannot be used."""
+    """TLS of one listener. Raises InvalidSetting if the settings or files cannot be used."""
 
     def __init__(
         self, name: str, security_protocol: str, texts: Mapping[str, str], *, is_between_brokers: bool = False
@@ -90,7 +138,7 @@ class TlsListener:
         self._is_between_brokers = is_between_brokers
         self._in_force = self._read(texts)
         self._checked: InForce | None = None
-        self._told = ""
+        self._last_problem = ""
         if is_between_brokers and (problem := self._in_force.cannot_connect_to(self._in_force)):
             raise self._not_trusted(problem)
 
@@ -98,7 +146,7 @@ class TlsListener:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What the next connection is encrypted with."""
+        """Context for the next connection."""
         return self._in_force.context
 
     @property
@@ -106,7 +154,7 @@ class TlsListener:
         return self._in_force.cost
 
     def principal(self, certificate: bytes | None) -> str:
-        """What a client with this certificate (DER) is called. NoRuleFits, MalformedDer."""
+        """Name of a client with this certificate (DER). Raises NoRuleFits and MalformedDer."""
         if not certificate or not self._authenticates:
             return ANONYMOUS
         return f"User:{self._in_force.mapper.name(distinguished_name(certificate))}"
@@ -115,7 +163,7 @@ class TlsListener:
 
     @property
     def to_others(self) -> ToOthers:
-        """What the next connection begins with; only if brokers connect to each other by way of this listener."""
+        """Context for the next connection to another broker; only for a listener among brokers."""
         assert self._in_force.to_others is not None
         return self._in_force.to_others
 
@@ -135,7 +183,7 @@ class TlsListener:
         self._checked = self.read_anew(texts)
 
     def read_anew(self, texts: Mapping[str, str]) -> InForce | None:
-        """What these settings come to with the files as they are now; None if nothing has changed. May run in a thread."""
+        """State with these settings and the files as they are now; None if nothing has changed. May run in a thread."""
         config = self._config(texts)
         files = _fingerprints(files_of(config))
         for known in (self._in_force, self._checked):
@@ -148,11 +196,11 @@ class TlsListener:
     def take_up(self, changed: InForce) -> None:
         """Let later connections have what `read_anew` has found."""
         self._in_force, self._checked = changed, None
-        self._told = ""
+        self._last_problem = ""
 
     def is_news(self, problem: str) -> bool:
-        """Whether a problem is another one than that of the last look, and worth a line in the log."""
-        is_news, self._told = problem != self._told, problem
+        """Tell whether a problem differs from that of the last look, and is worth a line in the log."""
+        is_news, self._last_problem = problem != self._last_problem, problem
         return is_news
 
     def _config(self, texts: Mapping[str, str]) -> TlsConfig:
@@ -227,7 +275,7 @@ def _check_same_holder(now: KeyStore, new: KeyStore, config: TlsConfig) -> None:
 
 
 def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
-    """What changes when a file does. A file that is not there has none."""
+    """Fingerprints of files, which change with them; None for a missing file."""
     found: dict[str, object] = {}
     for path in paths:
         try:
@@ -236,3 +284,76 @@ def _fingerprints(paths: Iterable[str]) -> dict[str, object]:
         except (OSError, ValueError):  # ValueError: no file can have such a name
             found[path] = None
     return found
+
+
+# ---------------------------------------------------------------------- all listeners
+
+
+logger = logging.getLogger("ottla.tls")
+
+FILES_LOOKED_AT_S = 10.0
+
+
+class TlsListeners:
+    """All listeners that encrypt: made at start, changed with the settings, and when their files change.
+
+    Raises InvalidSetting if one of them cannot begin.
+    """
+
+    def __init__(
+        self, endpoints: Iterable[Endpoint], configs: ConfigRepository, between_brokers: Collection[str] = ()
+    ) -> None:
+        """`between_brokers`: the listeners by way of which this broker connects to others."""
+        self._configs = configs
+        self._by_name = {
+            each.listener: TlsListener(
+                each.listener,
+                each.security_protocol,
+                configs.texts,
+                is_between_brokers=each.listener in between_brokers,
+            )
+            for each in endpoints
+            if each.is_encrypted
+        }
+        configs.on_check(self._check)
+        configs.on_change(lambda _: self._take_up(self._read_anew(configs.texts)))
+
+    def __iter__(self) -> Iterator[TlsListener]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> TlsListener | None:
+        """Listener of that name; None if it does not encrypt."""
+        return self._by_name.get(name)
+
+    async def watch_files(self) -> None:
+        """Take up certificates that are written over."""
+        while True:
+            await trio.sleep(FILES_LOOKED_AT_S)
+            texts = self._configs.texts
+            # In a thread, because the disk may hang.
+            found = await trio.to_thread.run_sync(self._read_anew, texts)
+            # Settings that changed meanwhile have been taken up with the files already.
+            if self._configs.texts is texts:
+                self._take_up(found)
+
+    def _check(self, texts: Mapping[str, str]) -> None:
+        for each in self:
+            each.check(texts)
+
+    def _read_anew(self, texts: Mapping[str, str]) -> list[tuple[TlsListener, InForce]]:
+        found = []
+        for each in self:
+            try:
+                changed = each.read_anew(texts)
+            # Another broker may have let the change through, or the file is half written: the old ones stay.
+            except InvalidSetting as error:
+                if each.is_news(str(error)):
+                    logger.error("TLS goes on with the certificates and settings that it has: %s", error)
+            else:
+                found += [(each, changed)] if changed is not None else []
+        return found
+
+    def _take_up(self, found: Iterable[tuple[TlsListener, InForce]]) -> None:
+        for listener, changed in found:
+            listener.take_up(changed)
+            logger.info("Listener %s has new certificates or settings of TLS", listener.name)

@@ -339,7 +339,7 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
 
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
     """SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
-    from ottla.server.auth.refusals import LoginFailed
+    from ottla.server.auth.mechanism import LoginFailed
     from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
     from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
 

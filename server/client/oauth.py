@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ottla.server.auth.oauth.client import OAuthBearerClient
-from ottla.server.auth.oauth.token_files import read_token_file
+from ottla.server.auth.oauth.bearer import OAuthBearerClient
 from ottla.server.auth.oauth.token_requests import (
     FailedRetrieval,
     body_of,
     headers_of,
     plain_token,
+    read_token_file,
     token_of_answer,
     unsecured_token,
 )

@@ -30,8 +30,20 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.auth.tokens import znodes
-from ottla.server.auth.tokens.token import DelegationToken, expired, new_token, renewed
+from ottla.server.auth.tokens.token import (
+    CHANGE_PREFIX,
+    CHANGES,
+    PATHS,
+    TOKENS,
+    DelegationToken,
+    decode_token,
+    encode_token,
+    expired,
+    is_token_id,
+    new_token,
+    renewed,
+    token_path,
+)
 from ottla.server.cluster.cluster_id import make_missing
 from ottla.server.cluster.notices import ChangeNotices, persistently
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -83,7 +95,7 @@ class TokenStore:
         self._run_in_thread = run_in_thread
         # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
         self._turn = trio.Lock()
-        self._notices = ChangeNotices(coordination, znodes.CHANGES, znodes.CHANGE_PREFIX, clock_ms)
+        self._notices = ChangeNotices(coordination, CHANGES, CHANGE_PREFIX, clock_ms)
         self._noticed = trio.Event()
         self._is_new = trio.Event()
 
@@ -99,7 +111,7 @@ class TokenStore:
             if len(self.table) >= TOKENS_MAX or self.table.count_of(requester) >= TOKENS_OF_REQUESTER_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "There are too many delegation tokens.")
             try:
-                await self._write(Create(znodes.token_path(token.token_id), data), token.token_id)
+                await self._write(Create(token_path(token.token_id), data), token.token_id)
             except CoordinationError as error:
                 raise self._refused(error) from None
             self._put(token)
@@ -138,7 +150,7 @@ class TokenStore:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The token could not be changed in {TRIES} tries")
 
     async def _changed(self, token_id: str, change: Change) -> DelegationToken | None:
-        path = znodes.token_path(token_id)
+        path = token_path(token_id)
         (node,) = await self._coordination.get_all([path])
         token = self._take(token_id, node)
         if node is None or token is None:
@@ -149,7 +161,7 @@ class TokenStore:
             self.table.remove(token_id)
             logger.info("Removed the delegation token %s of %.300r", token_id, token.owner)
         elif changed != token:
-            await self._write(SetData(path, znodes.encode_token(changed), node.version), token_id)
+            await self._write(SetData(path, encode_token(changed), node.version), token_id)
             self._put(changed)
             logger.info("The delegation token %s of %.300r expires at another time", token_id, token.owner)
         return changed
@@ -174,18 +186,18 @@ class TokenStore:
 
     async def read_all(self) -> None:
         """Put all tokens into force. Raises CoordinationError."""
-        await make_missing(self._coordination, znodes.PATHS)
+        await make_missing(self._coordination, PATHS)
         async with self._turn:
-            nodes = await self._coordination.children_data(znodes.TOKENS)
+            nodes = await self._coordination.children_data(TOKENS)
             for token_id in [each.token_id for each in self.table if each.token_id not in nodes]:
                 self.table.remove(token_id)
             await self._take_all(nodes)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hear of changes for the life of one session; started when all tokens were read. Raises SessionExpired at its end."""
-        await persistently(self._coordination, lambda: make_missing(self._coordination, znodes.PATHS))
+        await persistently(self._coordination, lambda: make_missing(self._coordination, PATHS))
         # Before anything is read, so that no notice is missed in between.
-        end = self._coordination.watch_children(znodes.CHANGES, lambda _: self._noticed.set())
+        end = self._coordination.watch_children(CHANGES, lambda _: self._noticed.set())
         try:
             await persistently(self._coordination, self._read_everything)
             task_status.started()
@@ -203,13 +215,11 @@ class TokenStore:
 
     async def _read_what_changed(self) -> None:
         held, number = await self._notices.read()
-        named = [
-            text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if znodes.is_token_id(text)
-        ]
+        named = [text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if is_token_id(text)]
         for start in range(0, len(named), NODES_PER_TURN):
             some = named[start : start + NODES_PER_TURN]
             async with self._turn:
-                nodes = await self._coordination.get_all([znodes.token_path(each) for each in some])
+                nodes = await self._coordination.get_all([token_path(each) for each in some])
                 await self._take_all(dict(zip(some, nodes, strict=True)))
         # Only now: if reading fails, the same tokens are read again.
         await self._notices.heeded(number)
@@ -225,7 +235,7 @@ class TokenStore:
         token = None
         if node is not None:
             try:
-                token = znodes.decode_token(token_id, node.data)
+                token = decode_token(token_id, node.data)
             except MalformedNode as error:
                 logger.error("Left aside a delegation token that cannot be read: %s", error)
         if token is not None and self.table.get(token_id) is None and len(self.table) >= TOKENS_MAX:
@@ -271,14 +281,14 @@ class TokenStore:
                 await self._remove_some(over[start : start + REMOVED_AT_ONCE], now_ms)
 
     async def _remove_some(self, token_ids: Sequence[str], now_ms: int) -> None:
-        nodes = await self._coordination.get_all([znodes.token_path(each) for each in token_ids])
+        nodes = await self._coordination.get_all([token_path(each) for each in token_ids])
         operations: list[Operation] = []
         removed = []
         for token_id, node in zip(token_ids, nodes, strict=True):
             # It may have been renewed, or removed, by a broker whose notice has not been read yet.
             token = self._take(token_id, node)
             if node is not None and token is not None and token.is_over(now_ms):
-                operations += [Delete(znodes.token_path(token_id), node.version), *self._notice(token_id)]
+                operations += [Delete(token_path(token_id), node.version), *self._notice(token_id)]
                 removed.append(token)
         if not operations:
             return
@@ -293,9 +303,9 @@ class TokenStore:
 
 def _checked(token: DelegationToken) -> bytes:
     """What the node of a new token is to hold. Raises KafkaError if it could not be read later."""
-    data = znodes.encode_token(token)
+    data = encode_token(token)
     try:
-        if len(data) > NODE_BYTES_MAX or znodes.decode_token(token.token_id, data) != token:
+        if len(data) > NODE_BYTES_MAX or decode_token(token.token_id, data) != token:
             raise MalformedNode("too long")
     except MalformedNode:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "The names of owner and renewers are too long.") from None

@@ -15,7 +15,7 @@ from ottla.server.ports import HasCluster, HasEnvironment, HasReadiness, HasSett
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
-    from ottla.server.auth.tls_listeners import TlsListeners
+    from ottla.server.auth.tls_listener import TlsListeners
     from ottla.server.cluster.forwarding import Election, ForwardingManager
 
 

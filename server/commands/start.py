@@ -20,7 +20,7 @@ from ottla.server.process.light_trio import import_lightly
 from ottla.server.streams import announce
 
 if TYPE_CHECKING:
-    from ottla.server.auth.first_users import FirstUser
+    from ottla.server.auth.scram_users import FirstUser
     from ottla.server.broker import Broker
     from ottla.server.settings.broker_config import BrokerConfig
 
@@ -147,7 +147,7 @@ def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
     """The users of --add-scram. From a file nobody reads their passwords in the list of processes."""
     if not given:
         return ()
-    from ottla.server.auth.first_users import MalformedUser, parse_first_user
+    from ottla.server.auth.scram_users import MalformedUser, parse_first_user
     from ottla.server.settings.broker_config import ConfigError
 
     try:

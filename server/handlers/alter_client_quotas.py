@@ -24,8 +24,8 @@ from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasAdministration
-from ottla.server.quotas.alterations import changed, checked_changes, checked_entity, duplicate
 from ottla.server.quotas.entities import IP, path_of
+from ottla.server.quotas.requests import changed, checked_changes, checked_entity, duplicate
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

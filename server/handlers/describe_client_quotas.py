@@ -19,7 +19,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.ports import HasQuotas
-from ottla.server.quotas.filters import Component, Filter
+from ottla.server.quotas.requests import Component, Filter
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

@@ -86,7 +86,10 @@ class Authentication:
         `context` has its principal then. ConnectionError: the connection is over, and the log has heard why.
         """
         self._address = address
-        with trio.move_on_after(AUTHENTICATION_S) as scope, self._listener.strangers.counted(address, scope.cancel):
+        with (
+            trio.move_on_after(AUTHENTICATION_S) as scope,
+            self._listener.unauthenticated.counted(address, scope.cancel),
+        ):
             try:
                 await self._exchange_all()
             except _Refused as refused:

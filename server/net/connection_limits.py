@@ -8,7 +8,7 @@
     max.connection.creation.rate, also with listener.name.<listener>
                                 A listener pauses if more are made in a second. As Kafka has it, what the broker allows
                                 does not concern a listener that brokers have of their own, unless it is given for that.
-    connection_creation_rate    A quota of an address (`quotas/connection_rates.py`). Connections beyond it are not served,
+    connection_creation_rate    A quota of an address (`quotas/client_quotas.py`). Connections beyond it are not served,
                                 and closed after the pause.
     max.connections.per.ip      When an address has so many, new ones from it are accepted and closed at once.
                                 max.connections.per.ip.overrides gives single addresses or host names another number.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from ottla.replication.reminders import Reminder
-from ottla.server.quotas.connection_rates import UNLIMITED
+from ottla.server.quotas.client_quotas import UNLIMITED
 
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors

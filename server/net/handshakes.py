@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from ottla.replication.reminders import Reminders
-from ottla.server.auth.der import MalformedDer
+from ottla.server.auth.certificates import MalformedDer
 from ottla.server.auth.principal_mapping import NoRuleFits
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, what_is_spoken
 from ottla.server.net.handshake_steps import HandshakeSteps

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.auth.refusals import NotEncrypted
+from ottla.server.auth.mechanism import NotEncrypted
 from ottla.server.net.endless_reads import Watch
 from ottla.server.net.handshake_steps import HandshakeSteps
 from ottla.server.net.readiness import WAIT_READABLE, Readiness, Step

@@ -21,7 +21,7 @@ import trio
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminders
-from ottla.server.auth.refusals import LoginFailed, LoginRefused, NotEncrypted
+from ottla.server.auth.mechanism import LoginFailed, LoginRefused, NotEncrypted
 from ottla.server.net.readiness import serve_in_task
 from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection
 from ottla.server.peers.transports import PeerTransport, PlainPeerTransport, Serve

@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.server.auth.issuing import Authority, Certified
+from ottla.server.auth.certificate_authority import Authority, Certified
 
 AUTHORITY, AUTHORITY_KEY, CLIENT = "authority.pem", "authority.key.pem", "client"
 RESERVED = ("authority", "authority.key", CLIENT)

@@ -1,4 +1,4 @@
-"""One request, until it is answered: what it costs its client, and for how long the client has to pause for it. Sans-IO.
+"""Charge of one request against the quotas of its client, and the pause that follows. Sans-IO.
 
 Quotas are charged when the answer is there. If several are exceeded the longest pause counts (Kafka's KafkaApis):
 
@@ -25,7 +25,7 @@ PERCENT_PER_NANOSECOND = 100 / 1e9
 
 
 class Charge:
-    """See the module's docstring. `is_settled`: the request is answered, and this is about the past."""
+    """Charge of one request. `is_settled`: the request is answered, and nothing can be charged any more."""
 
     __slots__ = (
         "_client_id",
@@ -65,11 +65,11 @@ class Charge:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time is wanted that goes into `spent_ns`."""
+        """True if `spent_ns` has to be measured."""
         return self._quotas.request.is_on
 
     def settle(self, *, is_answered: bool = True) -> int:
-        """The answer is there, or there is none: the client has to pause for so many ms. Settled once."""
+        """Charge the quotas, once, as the request is done; return the client's pause in ms."""
         if not self.is_settled:
             now_ms = self._clock_ms()
             self._settle_time(now_ms, is_answered=is_answered)
@@ -92,23 +92,23 @@ class Charge:
     # ------------------------------------------------------------------ what handlers say
 
     def exempt(self) -> None:
-        """It turned out to be a request of another broker."""
+        """Exempt a request that turned out to be another broker's."""
         self.is_exempt = True
 
     def count(self) -> None:
-        """It turned out that whoever asks is no broker."""
+        """Count a request that turned out not to be a broker's."""
         self.is_exempt = False
 
     @property
     def fetched_bytes_max(self) -> float:
-        """More than this at once is sure to be followed by a pause."""
+        """Size of an answer with records beyond which a pause is certain."""
         fetch = self._quotas.fetch
         if self.is_settled or self.is_exempt or not fetch.is_on:
             return math.inf
         return fetch.most_at_once(self._user, self._client_id, self._clock_ms())
 
     def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int:
-        """An answer with records would be so long. `is_given`: it goes out, whatever comes of it."""
+        """Charge an answer with records of that size; return the pause in ms. `is_given`: the answer goes out all the same."""
         if self.is_settled or self.is_exempt:
             return 0
         now_ms, fetch = self._clock_ms(), self._quotas.fetch
@@ -120,11 +120,11 @@ class Charge:
         return self.pause_ms
 
     def carry(self, pause_ms: int) -> None:
-        """The broker that the request was handed on to says that the client has to pause."""
+        """Take over the pause that the broker has set which the request was forwarded to."""
         self._mutations_pause_ms, self._mutations_paused_ms = pause_ms, self._clock_ms()
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """The controller is to create or delete so many partitions. False: it must not do so yet.
+        """Charge the creation or deletion of partitions by the controller. False: it must not happen yet.
 
         Clients of before KIP-599 do not know that error (not `is_strict`). For them it is done, and they pause after it.
         """

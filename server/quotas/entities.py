@@ -1,13 +1,22 @@
-"""Whom a quota is for, and which quotas there are (KIP-546).
+"""Entities that quotas are for (KIP-546), and the quota that holds for a client (Kafka's ClientQuotaManager). Sans-IO.
 
 An entity is a tuple of (type, name) in the order of `TYPES`. None in place of a name is the default: whoever has no quota
 of its own. It is kept in the coordination tree under a path such as users/alice/clients/<default>.
+
+Of the levels that have a quota the first one counts for a client:
+
+    1  user and client id          3  user              4  default user, client id             7  client id
+    2  user, default client id                          5  default user, default client id     8  default client id
+                                                        6  default user
+
+From it follows whose use is counted together. All connections of a user share what level 3 or 6 gives; every pair of user and
+client id has all of what 1, 2, 4 or 5 gives, and every client id of 7 or 8.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from ottla.replication.cluster import znodes
@@ -26,7 +35,7 @@ INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 class QuotaKey(NamedTuple):
-    """What values a quota may have. `whole_max`: the largest of a quota without fractions, None of one with them."""
+    """Range of a quota. `whole_max`: the largest value of a quota without fractions; None if it may have them."""
 
     whole_max: int | None
     type_name: str = "DOUBLE"
@@ -43,7 +52,7 @@ KEYS = USER_AND_CLIENT_KEYS | IP_KEYS
 
 
 def path_of(entity: Entity) -> str:
-    """Where what is kept of an entity is, below /config."""
+    """Path of the entity's node below /config."""
     names = dict(entity)
     if IP in names:
         return f"{znodes.IPS}/{znodes.entity_element(names[IP])}"
@@ -56,7 +65,7 @@ def path_of(entity: Entity) -> str:
 
 
 def entity_at(path: str) -> Entity:
-    """The entity of a path that `path_of` or Kafka has made."""
+    """Entity of a path that `path_of` or Kafka has made."""
     types = {znodes.USERS: USER, znodes.CLIENTS: CLIENT_ID, znodes.IPS: IP}
     parts = path.split("/")
     return tuple((types[kind], _name(element)) for kind, element in zip(parts[::2], parts[1::2], strict=True))
@@ -67,16 +76,92 @@ def _name(element: str) -> str | None:
 
 
 def quota_text(value: float, key: QuotaKey) -> str:
-    """As Kafka 3.9 keeps a quota."""
+    """Text of a quota as Kafka 3.9 keeps it."""
     if key.whole_max is not None:
         return str(min(int(value + 1e-6), key.whole_max))
     return repr(float(value))
 
 
 def quota_value(text: str) -> float | None:
-    """What a text in the tree says; None: nothing that is a quota."""
+    """Parse the text of a quota; None if it is malformed or not positive."""
     try:
         value = float(text)
     except ValueError:
         return None
     return value if value > 0 and math.isfinite(value) else None
+
+
+# ---------------------------------------------------------------------- levels
+
+
+DEFAULT = None
+ABSENT = ""
+
+Key: TypeAlias = tuple[str | None, str | None]
+Sharers: TypeAlias = tuple[str, str]
+"""User and client id whose use is counted together; '' is any."""
+
+
+class Limits:
+    """Quotas of one key on all levels. `version` changes with them."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[Key, float] = {}
+        self._of_clients = self._of_users = self._of_both = 0
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    def put(self, entity: Entity, bound: float | None) -> None:
+        """Set the quota of an entity; None removes it."""
+        names = dict(entity)
+        key = names.get(USER, ABSENT), names.get(CLIENT_ID, ABSENT)
+        self._count(key, -1 if key in self._bounds else 0)
+        if bound is None:
+            self._bounds.pop(key, None)
+        else:
+            self._bounds[key] = bound
+            self._count(key, 1)
+        self.version += 1
+
+    def _count(self, key: Key, step: int) -> None:
+        if ABSENT not in key:
+            self._of_both += step
+        elif key[1] == ABSENT:
+            self._of_users += step
+        else:
+            self._of_clients += step
+
+    def sharers(self, user: str, client_id: str) -> Sharers:
+        """User and client id that a client's usage is counted under."""
+        # While there are quotas on one level only, nothing has to be looked for.
+        if not self._of_both:
+            if not self._of_users:
+                return ABSENT, client_id
+            if not self._of_clients:
+                return user, ABSENT
+        elif not self._of_users and not self._of_clients:
+            return user, client_id
+        bounds = self._bounds
+        if (user, client_id) in bounds or (user, DEFAULT) in bounds:
+            return user, client_id
+        if (user, ABSENT) in bounds:
+            return user, ABSENT
+        if (DEFAULT, client_id) in bounds or (DEFAULT, DEFAULT) in bounds:
+            return user, client_id
+        return (user, ABSENT) if (DEFAULT, ABSENT) in bounds else (ABSENT, client_id)
+
+    def bound(self, sharers: Sharers) -> float | None:
+        """Quota of those who are counted together; None: unlimited."""
+        user, client_id = sharers
+        keys: tuple[Key, ...]
+        if user and client_id:
+            keys = (user, client_id), (user, DEFAULT), (DEFAULT, client_id), (DEFAULT, DEFAULT)
+        elif user:
+            keys = (user, ABSENT), (DEFAULT, ABSENT)
+        elif client_id:
+            keys = (ABSENT, client_id), (ABSENT, DEFAULT)
+        else:
+            keys = ()
+        return next((self._bounds[key] for key in keys if key in self._bounds), None)

@@ -1,8 +1,20 @@
-"""What clients use of one sort of quota, against what they may. Sans-IO.
+"""Usage of clients against their quotas, and the arithmetic of Kafka's quotas. Sans-IO.
 
-Whoever is counted together (`limits.py`) has a meter. Client ids are a stranger's choice, so there are limits: a meter that nobody used for an
-hour goes, as with Kafka, and of too many the one that was used least recently. Who comes back begins with a new one. A
+Rate (Kafka's Rate over WindowedSum, QuotaUtils)
+    What is used is added up in samples, which begin when something is used and are complete after a window. A sample counts until
+    it is as old as all windows together. The rate is the sum by the time since the oldest sample began, but at least by
+    all windows but one: the first bytes after a pause would else be an enormous rate. Who is above the bound pauses until
+    the rate would be the bound if nothing more was used.
+
+TokenBucket (Kafka's TokenBucket, for changes of topics)
+    Holds as many tokens as the windows let through, and fills with the bound. It may go below zero once. Who finds it so
+    pauses until it would be zero.
+
+Whoever is counted together (`Limits`) has a meter. Client ids are a stranger's choice, so there are limits: a meter that nobody used
+for an hour goes, as with Kafka, and of too many the one that was used least recently. Who comes back begins with a new one. A
 long name is kept as its digest.
+
+Times are in milliseconds, bounds in units per second.
 """
 
 from __future__ import annotations
@@ -10,16 +22,117 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from ottla.server.quotas.limits import Limits
-from ottla.server.quotas.rates import Rate, TokenBucket, Windows
+from ottla.server.quotas.entities import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.server.quotas.entities import Entity
-    from ottla.server.quotas.limits import Sharers
+    from ottla.server.quotas.entities import Entity, Sharers
+
+
+THROTTLE_MS_MAX = (1 << 31) - 1  # what fits into throttle_time_ms
+
+
+class Windows(NamedTuple):
+    """Number and length of the windows that usage is measured over."""
+
+    number: int
+    size_ms: int
+
+
+class Rate:
+    """Usage per second over the windows."""
+
+    __slots__ = ("_current", "_last_ms", "_start_ms", "_sums", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._current = 0
+        # Of the samples, by their places in Kafka's ring, which has one more place than there are windows.
+        self._start_ms: list[int] = []
+        self._last_ms: list[int] = []
+        self._sums: list[float] = []
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Add to the usage; a negative amount takes back."""
+        if not self._sums:
+            self._begin(now_ms)
+        elif now_ms - self._start_ms[self._current] >= self._windows.size_ms:
+            self._current = (self._current + 1) % (self._windows.number + 1)
+            if self._current == len(self._sums):
+                self._begin(now_ms)
+            else:
+                self._reset(self._current, now_ms)
+        self._sums[self._current] += amount
+        self._last_ms[self._current] = now_ms
+
+    def _begin(self, now_ms: int) -> None:
+        self._start_ms.append(now_ms)
+        self._last_ms.append(now_ms)
+        self._sums.append(0.0)
+
+    def _reset(self, place: int, now_ms: int) -> None:
+        self._start_ms[place] = self._last_ms[place] = now_ms
+        self._sums[place] = 0.0
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """Pause in ms; 0 if the rate is not above the bound."""
+        span_ms = self._span_ms(now_ms)
+        rate = sum(self._sums) * 1000 / span_ms
+        if rate <= bound:
+            return 0
+        return _rounded((rate - bound) / bound * span_ms)
+
+    def _span_ms(self, now_ms: int) -> int:
+        """Time in ms that the samples stand for; forgets those that do not count any more."""
+        number, size_ms = self._windows
+        for place, last_ms in enumerate(self._last_ms):
+            if now_ms - last_ms >= number * size_ms:
+                self._reset(place, now_ms)
+        elapsed_ms = now_ms - min(self._start_ms, default=now_ms)
+        missing = number - 1 - elapsed_ms // size_ms
+        if missing > 0:
+            elapsed_ms += missing * size_ms
+        return max(elapsed_ms, 1)
+
+
+class TokenBucket:
+    """Bucket of tokens that fills with the quota. A new one is full."""
+
+    __slots__ = ("_tokens", "_updated_ms", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._tokens = math.inf  # as much as there may be: the bound says how much that is
+        self._updated_ms = 0
+
+    def record(self, amount: float, bound: float, now_ms: int) -> None:
+        """Take tokens; a negative amount gives back."""
+        most = self._fill(bound, now_ms)
+        self._tokens = min(most, self._tokens - amount)
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """Pause in ms; 0 if no more tokens were taken than there were."""
+        self._fill(bound, now_ms)
+        return _rounded(-self._tokens / bound * 1000) if self._tokens < 0 else 0
+
+    def _fill(self, bound: float, now_ms: int) -> float:
+        """Add the tokens of the time that has passed; return the capacity."""
+        most = self._windows.number * self._windows.size_ms / 1000 * bound
+        self._tokens = min(most, self._tokens + bound * (now_ms - self._updated_ms) / 1000)
+        self._updated_ms = now_ms
+        return most
+
+
+def _rounded(milliseconds: float) -> int:
+    """Round to the nearest, halves up, as Java's Math.round. Kafka lets what is too long overflow to a negative number."""
+    return int(min(milliseconds + 0.5, THROTTLE_MS_MAX))
+
+
+# ---------------------------------------------------------------------- meters
+
 
 METERS_MAX = 5_000  # of users, and of client ids, for each sort of quota; with many samples each takes two kilobytes
 IDLE_MS = 3_600_000
@@ -39,7 +152,7 @@ class _Meter(Generic[UseT]):
 
 
 def _forget(meters: OrderedDict[Sharers, _Meter[UseT]], now_ms: int) -> None:
-    """Make room for one more; the meters are in the order of their last use."""
+    """Remove old meters to make room for one more; they are in the order of their last use."""
     while meters:
         oldest = next(iter(meters))
         if len(meters) < METERS_MAX and meters[oldest].used_ms > now_ms - IDLE_MS:
@@ -55,7 +168,7 @@ def _digests(sharers: Sharers) -> Sharers:
 
 
 class Meters(Generic[UseT]):
-    """See the module's docstring. `is_on` says whether anybody has such a quota; if not, nothing is measured."""
+    """Meters of one quota for all clients. `is_on`: somebody has such a quota; if not, nothing is measured."""
 
     def __init__(self, make: Callable[[], UseT]) -> None:
         self.limits = Limits()
@@ -69,7 +182,7 @@ class Meters(Generic[UseT]):
         return len(self._of_users) + len(self._of_clients)
 
     def put(self, entity: Entity, bound: float | None) -> None:
-        """Set the quota of an entity, or with None take it away."""
+        """Set the quota of an entity; None removes it."""
         self.limits.put(entity, bound)
         self.is_on = len(self.limits) > 0
         if not self.is_on:
@@ -96,11 +209,11 @@ class Meters(Generic[UseT]):
 
     @abstractmethod
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """A client has used so much, or wants to: how long it has to pause, in ms."""
+        """Record what a client has used, or wants to; return its throttle time in ms."""
 
 
 class RateMeters(Meters[Rate]):
-    """Quotas of bytes and of time. A pause is `pause_ms_max` at most."""
+    """Meters of a quota of bytes or of time. A pause is `pause_ms_max` at most."""
 
     def __init__(self, windows: Windows, pause_ms_max: int | None = None) -> None:
         super().__init__(lambda: Rate(windows))
@@ -116,23 +229,23 @@ class RateMeters(Meters[Rate]):
         return pause_ms if self._pause_ms_max is None else min(pause_ms, self._pause_ms_max)
 
     def take_back(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
-        """What was recorded was not used after all."""
+        """Take back what was recorded but not used after all."""
         self._meter(user, client_id, now_ms).use.record(-amount, now_ms)
 
     def most_at_once(self, user: str, client_id: str, now_ms: int) -> float:
-        """Whoever uses more than that at once has to pause for certain."""
+        """Largest amount at once that is not sure to be followed by a pause."""
         number, size_ms = self._windows
         return self._meter(user, client_id, now_ms).bound * (number - 1) * size_ms / 1000
 
 
 class MutationMeters(Meters[TokenBucket]):
-    """Quotas of changes by the controller (KIP-599)."""
+    """Meters of the quota of changes by the controller (KIP-599)."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(lambda: TokenBucket(windows))
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Permissive: it is done, whatever comes of it."""
+        """Record the usage even if it exceeds the quota; return the throttle time in ms."""
         meter = self._meter(user, client_id, now_ms)
         if meter.bound == math.inf:
             return 0
@@ -140,7 +253,7 @@ class MutationMeters(Meters[TokenBucket]):
         return meter.use.throttle_ms(meter.bound, now_ms)
 
     def try_to_record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Strict: it is not done, and not recorded, if there has to be a pause first."""
+        """Record the usage only if no pause is due; return the throttle time in ms."""
         meter = self._meter(user, client_id, now_ms)
         if meter.bound == math.inf:
             return 0

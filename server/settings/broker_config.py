@@ -99,7 +99,7 @@ class BrokerConfig:
     worker: Worker | None = None
     """Which of several workers of one start this is; no setting."""
 
-    first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/first_users.py); no setting, as it is not kept
+    first_users: tuple[Any, ...] = ()  # of --add-scram (server/auth/scram_users.py); no setting, as it is not kept
     accepted_log_dirs: tuple[str, ...] = ()  # taken as they are, although they are not what they were; no setting
 
     def advertised_endpoint(self, listener: str, bound_port: int) -> Endpoint:

@@ -8,7 +8,7 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
-from ottla.server.ports import HasReplicas, HasSettings
+from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 from ottla.server.settings.passwords import KeptPasswords
 from ottla.server.start.into_cluster import fill_from_journal, set_journal_aside
 from ottla.wire.errors import KafkaError

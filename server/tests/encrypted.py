@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.auth.issuing import Authority
+from ottla.server.auth.certificate_authority import Authority
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.net.handshake_steps import Session
 from ottla.server.net.tls_batches import BatchedTlsTransport

@@ -11,13 +11,18 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.auth.failed_logins import ADDRESSES_MAX, FailedLogins
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, SaslExchange, State
-from ottla.server.auth.sasl_listener import SaslListener
+from ottla.server.auth.sasl_listener import (
+    ADDRESSES_MAX,
+    ALL_MAX,
+    OF_ONE_ADDRESS_MAX,
+    FailedLogins,
+    SaslListener,
+    UnauthenticatedPeers,
+)
 from ottla.server.auth.scram import ScramClient
 from ottla.server.auth.scram_credentials import credential_of, encode_credential, salted_password
 from ottla.server.auth.scram_users import ScramUsers
-from ottla.server.auth.strangers import ALL_MAX, OF_ONE_ADDRESS_MAX, Strangers
 from ottla.server.gate.dispatch import CloseConnection, Route
 from ottla.server.handlers.sasl_authenticate import sasl_authenticate
 from ottla.server.handlers.sasl_handshake import sasl_handshake
@@ -61,7 +66,7 @@ class Served:
         kept = encode_credential(credential_of("SCRAM-SHA-256", salted, b"salt", 4096))
         self.users.put("alice", {"SCRAM-SHA-256": kept})
         config = sasl_of_listener({**SETTINGS, **texts}, "SASL")
-        self.listener = SaslListener(config, self.users, FailedLogins(), Strangers())
+        self.listener = SaslListener(config, self.users, FailedLogins(), UnauthenticatedPeers())
         routes = {
             12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, self.heartbeat),
             17: Route.of(SaslHandshakeRequest, SaslHandshakeRequest.versions, sasl_handshake),
@@ -391,7 +396,7 @@ async def test_the_answer_to_a_failure_is_kept_back(
 
 
 def test_beyond_a_limit_the_oldest_has_to_go():
-    strangers, ended = Strangers(), []
+    strangers, ended = UnauthenticatedPeers(), []
     places = [
         strangers.counted("a", lambda each=number: ended.append(each)) for number in range(OF_ONE_ADDRESS_MAX + 2)
     ]

@@ -8,12 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.auth import acl_index, refusal_log
 from ottla.server.auth import authorizer as module
-from ottla.server.auth.acl_index import AclIndex, Asking
-from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, problem_with
-from ottla.server.auth.authorizer import AclAuthorizer
-from ottla.server.auth.hosts import InvalidNetwork, Network, client_address
+from ottla.server.auth.acls import (
+    Acl,
+    Entry,
+    InvalidNetwork,
+    Network,
+    Pattern,
+    PatternType,
+    Permission,
+    client_address,
+    problem_with,
+)
+from ottla.server.auth.authorizer import AclAuthorizer, AclIndex, Requester
 from ottla.server.gate.authorized_operations import OPERATIONS, AclOperation, ResourceType
 from ottla.server.settings.security_config import AuthorizerConfig
 
@@ -252,7 +259,7 @@ def test_long_names_are_not_kept():
 
 
 def test_refusals_are_logged_quoted_and_never_in_a_flood(caplog, monkeypatch):
-    monkeypatch.setattr(refusal_log, "LINES_MAX", 3)
+    monkeypatch.setattr(module, "LINES_MAX", 3)
     now = [0.0]
     made = AclAuthorizer(AuthorizerConfig(), lambda: now[0])
 
@@ -349,7 +356,7 @@ def test_a_question_about_any_topic_costs_what_there_are_rules() -> None:
 
     sys.setprofile(count)
     try:
-        may_on_any = index.allows_on_any(Asking("User:a", client_address(HERE)), WRITE, TOPIC)
+        may_on_any = index.allows_on_any(Requester("User:a", client_address(HERE)), WRITE, TOPIC)
     finally:
         sys.setprofile(None)
     assert not may_on_any
@@ -358,8 +365,8 @@ def test_a_question_about_any_topic_costs_what_there_are_rules() -> None:
 
 def test_patterns_with_the_same_rules_are_changed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the same rules give is kept once, as far as it is not too many rules or sets of them."""
-    monkeypatch.setattr(acl_index, "SHARED_RIGHTS_MAX", 2)
-    monkeypatch.setattr(acl_index, "SHARED_ENTRIES_MAX", 2)
+    monkeypatch.setattr(module, "SHARED_RIGHTS_MAX", 2)
+    monkeypatch.setattr(module, "SHARED_ENTRIES_MAX", 2)
     sets = [[READ], [WRITE], [READ, WRITE], [DESCRIBE], [READ, WRITE, DESCRIBE]]
     made = authorizer_with(
         acl(f"{number}-{copy}", each) for number, some in enumerate(sets) for each in some for copy in "ab"

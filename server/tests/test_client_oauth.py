@@ -21,11 +21,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.auth.oauth.client import OAuthBearerClient
-from ottla.server.auth.oauth.client_first import decode_client_first
+from ottla.server.auth.mechanism import LoginFailed
+from ottla.server.auth.oauth.bearer import OAuthBearerClient, decode_client_first
 from ottla.server.auth.oauth.token_requests import unsecured_token
 from ottla.server.auth.oauth.tokens import take_apart
-from ottla.server.auth.refusals import LoginFailed
 from ottla.server.client import oauth
 from ottla.server.client.failures import AskingFailed, WrongUse
 from ottla.server.client.oauth import TokenLogin, checked

@@ -12,9 +12,8 @@ from ottla.replication.cluster import znodes
 from ottla.replication.log.descriptors import Descriptors
 from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
 from ottla.server.quotas import meters
-from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.quotas.connection_rates import UNLIMITED, ConnectionRates
-from ottla.server.quotas.rates import Windows
+from ottla.server.quotas.client_quotas import UNLIMITED, ClientQuotas, ConnectionRates
+from ottla.server.quotas.meters import Windows
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.settings.server_config import ServerConfig
 from ottla.server.tests.test_connection_limits import Door, is_closed

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.auth.first_users import MalformedUser, parse_first_user
 from ottla.server.auth.scram_credentials import decode_credential, salted_password
+from ottla.server.auth.scram_users import MalformedUser, parse_first_user
 from ottla.server.commands import start
 from ottla.server.commands.cli import main
 from ottla.server.commands.outcome import EXIT_USAGE

@@ -14,11 +14,17 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.auth.kerberos.client import GssapiClient
-from ottla.server.auth.kerberos.failures import GssFailure, Stepped
+from ottla.server.auth.kerberos.exchange import (
+    OFFER,
+    TOKEN_BYTES_MAX,
+    TOKENS_MAX,
+    GssapiClient,
+    GssapiServer,
+    GssFailure,
+    Stepped,
+)
 from ottla.server.auth.kerberos.names import ShortNamer
-from ottla.server.auth.kerberos.server import OFFER, TOKEN_BYTES_MAX, TOKENS_MAX, GssapiServer
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.mechanism import LoginFailed
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.address_threads import AddressThreads

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.auth import key_stores
-from ottla.server.auth.jks_stores import KEY_BYTES_MAX, STORE_BYTES_MAX, authorities, key_and_chain
-from ottla.server.auth.pem import private_key
+from ottla.server.auth.java_stores import (
+    JKS_MAGIC,
+    KEY_BYTES_MAX,
+    STORE_BYTES_MAX,
+    UnreadableStore,
+    jks_authorities,
+    jks_key_and_chain,
+)
+from ottla.server.auth.key_stores import private_key
 from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.auth.unreadable_store import UnreadableStore
 from ottla.server.tests.encrypted import AUTHORITY, BROKER, CLIENT
 from ottla.wire.settings import InvalidSetting
 
@@ -47,18 +52,18 @@ KEYS = store(key_entry())
 
 
 def test_a_key_and_its_certificates_are_read() -> None:
-    key, chain = key_and_chain(KEYS, PASSWORD, None)
+    key, chain = jks_key_and_chain(KEYS, PASSWORD, None)
     assert chain == (BROKERS, TRUSTED)
     assert key == KEY
     # As in Java the file is not checked without its password, but the key has one.
-    assert key_and_chain(KEYS, None, PASSWORD) == (key, chain)
+    assert jks_key_and_chain(KEYS, None, PASSWORD) == (key, chain)
     with pytest.raises(UnreadableStore, match="none is given"):
-        key_and_chain(KEYS, None, None)
+        jks_key_and_chain(KEYS, None, None)
 
 
 def test_store_and_key_may_have_two_passwords() -> None:
     data = store(key_entry(), key_password=KEY_PASSWORD)
-    assert key_and_chain(data, PASSWORD, KEY_PASSWORD)[1] == (BROKERS, TRUSTED)
+    assert jks_key_and_chain(data, PASSWORD, KEY_PASSWORD)[1] == (BROKERS, TRUSTED)
     for password, key_password, reason in (
         (PASSWORD, None, "the password of its key is another one"),
         (PASSWORD, "wrong-one", "the password of its key is another one"),
@@ -66,23 +71,23 @@ def test_store_and_key_may_have_two_passwords() -> None:
         ("wrong-\ud800", KEY_PASSWORD, "it is no JKS store"),
     ):
         with pytest.raises(UnreadableStore, match=reason) as refused:
-            key_and_chain(data, password, key_password)
+            jks_key_and_chain(data, password, key_password)
         assert "wrong" not in str(refused.value)
 
 
 def test_all_that_java_trusts_is_trusted() -> None:
     certificate = jks.TrustedCertEntry.new("authority", TRUSTED)
     client = jks.TrustedCertEntry.new("client", CLIENTS)
-    assert set(authorities(store(certificate, client), PASSWORD)) == {TRUSTED, CLIENTS}
-    assert authorities(store(certificate), None) == (TRUSTED,)
+    assert set(jks_authorities(store(certificate, client), PASSWORD)) == {TRUSTED, CLIENTS}
+    assert jks_authorities(store(certificate), None) == (TRUSTED,)
     # The holder of a key, and not who has signed its certificate.
-    assert authorities(KEYS, PASSWORD) == (BROKERS,)
+    assert jks_authorities(KEYS, PASSWORD) == (BROKERS,)
     with pytest.raises(UnreadableStore, match="no certificate"):
-        authorities(store(), PASSWORD)
+        jks_authorities(store(), PASSWORD)
     with pytest.raises(UnreadableStore, match="no private key"):
-        key_and_chain(store(certificate), PASSWORD, None)
+        jks_key_and_chain(store(certificate), PASSWORD, None)
     with pytest.raises(UnreadableStore, match="its key has no certificate"):
-        key_and_chain(store(key_entry(chain=())), PASSWORD, None)
+        jks_key_and_chain(store(key_entry(chain=())), PASSWORD, None)
 
 
 def in_files(directory: Path, kind: str = "JKS", **more: str) -> dict[str, str]:
@@ -124,27 +129,26 @@ def test_a_wrong_password_is_refused_without_a_secret(tmp_path: Path, more: dict
 
 
 def test_without_its_package_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("ottla.server.auth.jks_stores", raising=False)
-    monkeypatch.setitem(sys.modules, "ottla.server.auth.jks_stores", None)
+    monkeypatch.setitem(sys.modules, "jks", None)
     with pytest.raises(InvalidSetting, match=r"pip install 'ottla\[jks\]', or convert it with `keytool"):
         TlsListener("SSL", "SSL", in_files(tmp_path))
-    assert KEYS[:4] == key_stores._JKS
+    assert KEYS[:4] == JKS_MAGIC
 
 
 def test_what_would_be_expensive_is_not_read() -> None:
     with pytest.raises(UnreadableStore, match="more than"):
-        authorities(KEYS[:4] + bytes(STORE_BYTES_MAX), PASSWORD)
+        jks_authorities(KEYS[:4] + bytes(STORE_BYTES_MAX), PASSWORD)
     certificate = b"\0\5X.509" + struct.pack(">I", len(BROKERS)) + BROKERS
     entry = b"\0\0\0\1" + b"\0\1k" + bytes(8) + struct.pack(">I", KEY_BYTES_MAX + 1) + bytes(KEY_BYTES_MAX + 1)
     large = KEYS[:8] + b"\0\0\0\1" + entry + b"\0\0\0\1" + certificate
     with pytest.raises(UnreadableStore, match="its key has more than"):
-        key_and_chain(large, None, PASSWORD)
+        jks_key_and_chain(large, None, PASSWORD)
     # The package's other format holds serialized objects of Java.
     with pytest.raises(UnreadableStore, match="it is no JKS store"):
-        authorities(b"\xce\xce\xce\xce" + KEYS[4:], PASSWORD)
+        jks_authorities(b"\xce\xce\xce\xce" + KEYS[4:], PASSWORD)
     for claimed in (b"\xff\xff\xff\xff", b"\0\x0f\xff\xff"):  # entries that are not there
         with pytest.raises(UnreadableStore, match="it is no JKS store"):
-            authorities(KEYS[:8] + claimed + KEYS[12:], PASSWORD)
+            jks_authorities(KEYS[:8] + claimed + KEYS[12:], PASSWORD)
 
 
 foreign = (
@@ -160,6 +164,6 @@ foreign = (
 @given(data=foreign, password=st.sampled_from([PASSWORD, None]))
 def test_any_bytes_are_a_store_or_unreadable(data: bytes, password: str | None) -> None:
     with contextlib.suppress(UnreadableStore):
-        key_and_chain(data, password, PASSWORD)
+        jks_key_and_chain(data, password, PASSWORD)
     with contextlib.suppress(UnreadableStore):
-        authorities(data, password)
+        jks_authorities(data, password)

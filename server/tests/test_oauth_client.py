@@ -16,15 +16,13 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.server.auth.mechanism import LoginFailed, LoginRefused
 from ottla.server.auth.oauth import login_tokens
-from ottla.server.auth.oauth.bearer import OAuthBearerServer
-from ottla.server.auth.oauth.client import OAuthBearerClient
-from ottla.server.auth.oauth.login_tokens import LoginToken, LoginTokens, checked, replace_ms
-from ottla.server.auth.oauth.retrieving import retrieve
+from ottla.server.auth.oauth.bearer import OAuthBearerClient, OAuthBearerServer
+from ottla.server.auth.oauth.login_tokens import LoginToken, LoginTokens, checked, replace_ms, retrieve
 from ottla.server.auth.oauth.token_requests import FailedRetrieval, headers_of, token_of, unsecured_token
-from ottla.server.auth.oauth.unsecured_tokens import UnsecuredTokens
+from ottla.server.auth.oauth.tokens import UnsecuredTokens
 from ottla.server.auth.peer_login import PeerLogin
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.settings.login_rules import ClientCredentials, OAuthLogin, RefreshRules, TokenFile, UnsecuredLogin

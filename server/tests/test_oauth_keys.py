@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.auth.issuing import Authority
+from ottla.server.auth.certificate_authority import Authority
 from ottla.server.auth.oauth import fetching, key_sources
 from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
 from ottla.server.auth.oauth.key_sources import EXPEDITED_S, FILE_LOOKED_AT_S, MISSED_S, KeySource, KeySources

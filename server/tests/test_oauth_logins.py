@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.server.auth.failed_logins import FailedLogins
 from ottla.server.auth.oauth.key_sources import KeySources
-from ottla.server.auth.sasl_listener import SaslListener
+from ottla.server.auth.sasl_listener import FailedLogins, SaslListener, UnauthenticatedPeers
 from ottla.server.auth.scram_users import ScramUsers
-from ottla.server.auth.strangers import Strangers
 from ottla.server.net import authentication
 from ottla.server.net.readiness import Readiness
 from ottla.server.settings.broker_config import load_config
@@ -66,7 +64,7 @@ async def served(settings: dict[str, str], nursery: trio.Nursery, clock: SimpleN
     sources = KeySources()
     sources.start_in(nursery)
     config = sasl_of_listener(settings, "SASL")
-    served.listener = SaslListener(config, ScramUsers(), FailedLogins(), Strangers(), lambda: sources)
+    served.listener = SaslListener(config, ScramUsers(), FailedLogins(), UnauthenticatedPeers(), lambda: sources)
     await served.listener.until_ready()
     return served
 
@@ -251,7 +249,9 @@ async def test_unsigned_tokens_need_no_package(settings: dict[str, str], monkeyp
     def sources() -> KeySources:
         raise AssertionError("nobody asks for keys")
 
-    listener = SaslListener(sasl_of_listener(settings, "SASL"), ScramUsers(), FailedLogins(), Strangers(), sources)
+    listener = SaslListener(
+        sasl_of_listener(settings, "SASL"), ScramUsers(), FailedLogins(), UnauthenticatedPeers(), sources
+    )
     await listener.until_ready()
     assert listener.exchange().on_handshake(OAUTHBEARER, 1).error_code == 0
 

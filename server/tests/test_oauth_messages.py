@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.auth.oauth.client_first import (
+from ottla.server.auth.mechanism import LoginFailed
+from ottla.server.auth.oauth.bearer import (
     MESSAGE_BYTES_MAX,
     PAIRS_MAX,
     TOKEN_CHARACTERS_MAX,
     decode_client_first,
 )
-from ottla.server.auth.refusals import LoginFailed
 
 # Kafka's own pattern, as the oracle; it backtracks, so that the parser is written otherwise.
 _VALUE = "[\\x21-\\x7e \t\r\n]+"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.server.auth.oauth.key_sets import KEYS_MAX, KeySet, MalformedKeySet, parse_key_set
 from ottla.server.auth.oauth.signed_tokens import SignedTokens
-from ottla.server.auth.oauth.tokens import EXPIRES_S_MAX, InvalidToken, ValidToken, take_apart
-from ottla.server.auth.oauth.unsecured_tokens import UnsecuredTokens
+from ottla.server.auth.oauth.tokens import EXPIRES_S_MAX, InvalidToken, UnsecuredTokens, ValidToken, take_apart
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.settings.token_rules import KeyEndpoint, SignedTokenRules, UnsecuredTokenRules
 from ottla.server.tests.oauth_issuer import (

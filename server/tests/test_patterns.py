@@ -24,16 +24,14 @@ import ottla.wire
 NOT_OF_CLIENTS = {
     "ottla.replication.log.names._MARKED_DIRECTORY",
     "ottla.replication.cluster.znodes._ENDPOINT",
-    "ottla.server.auth.first_users._PART",
+    "ottla.server.auth.scram_users._PART",
     "ottla.server.settings.broker_config._URL_CREDENTIALS",
     "ottla.server.settings.environment._OF_KUBERNETES",
     "ottla.server.settings.environment._PLACES",
 }
 # Each of their repetitions ends at a comma that it cannot match itself, which the look at a pattern does not see within
 # repeated groups. What they are held against is short besides.
-DIVIDED_BY_COMMAS = {
-    f"ottla.server.auth.scram_messages.{name}" for name in ("_CLIENT_FIRST", "_CLIENT_FINAL", "_SERVER_FINAL")
-}
+DIVIDED_BY_COMMAS = {f"ottla.server.auth.scram.{name}" for name in ("_CLIENT_FIRST", "_CLIENT_FINAL", "_SERVER_FINAL")}
 # Its alternatives exclude each other, which the look at a pattern does not see. The broker's operator wrote what it reads.
 OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
 # Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times. So it does

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.auth.issuing import Authority, Certified
-from ottla.server.auth.refusals import NotEncrypted
-from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.auth.tls_rehearsal import lenient_client, rehearse
+from ottla.server.auth.certificate_authority import Authority, Certified
+from ottla.server.auth.mechanism import NotEncrypted
+from ottla.server.auth.tls_listener import TlsListener, handshake_problem, lenient_client
 from ottla.server.net.handshakes import Handshakes
 from ottla.server.net.readiness import Readiness
 from ottla.server.peers.encryption import PeerEncryption, words_of
@@ -485,8 +484,8 @@ def test_a_certificate_that_has_expired_meanwhile_is_no_measure_for_its_successo
 
 def test_a_rehearsal_without_a_common_version_fails() -> None:
     new, old = (listener(ssl_enabled_protocols=version) for version in VERSIONS)
-    assert "the handshake failed" in (rehearse(new.context, lenient_client(old.config, old.secrets)) or "")
-    assert rehearse(new.context, lenient_client(new.config, new.secrets)) is None
+    assert "the handshake failed" in (handshake_problem(new.context, lenient_client(old.config, old.secrets)) or "")
+    assert handshake_problem(new.context, lenient_client(new.config, new.secrets)) is None
 
 
 # --- settings

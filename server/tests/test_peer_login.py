@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.server.auth.mechanism import LoginFailed, LoginRefused
 from ottla.server.auth.peer_login import PeerLogin
 from ottla.server.auth.plain import PlainServer, PlainUsers
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.auth.scram import ScramServer
 from ottla.server.auth.scram_credentials import credential_of, encode_credential, salted_password

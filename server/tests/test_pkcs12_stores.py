@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.auth.distinguished_names import distinguished_name
+from ottla.server.auth.certificates import distinguished_name
+from ottla.server.auth.java_stores import UnreadableStore, pkcs12_authorities, pkcs12_key_and_chain
 from ottla.server.auth.key_stores import read_key_store, read_trust_store
-from ottla.server.auth.pkcs12_stores import authorities, key_and_chain
 from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.auth.unreadable_store import UnreadableStore
 from ottla.server.settings.broker_config import read_settings
 from ottla.server.settings.security_config import TlsConfig
 from ottla.server.tests.encrypted import AUTHORITY, BROKER
@@ -66,9 +65,9 @@ def test_what_does_not_fit_is_refused_without_a_secret(tmp_path: Path, more: dic
 
 def test_a_store_without_what_is_needed_is_refused() -> None:
     with pytest.raises(UnreadableStore, match="no private key"):
-        key_and_chain(TRUSTED, PASSWORD)
+        pkcs12_key_and_chain(TRUSTED, PASSWORD)
     # A key's own certificates count as trusted.
-    assert len(authorities(KEYS, PASSWORD)) == 2
+    assert len(pkcs12_authorities(KEYS, PASSWORD)) == 2
 
 
 @settings(deadline=None, max_examples=30)  # a password costs thousands of hashes on purpose
@@ -77,6 +76,6 @@ def test_any_bytes_are_a_store_or_unreadable(data: bytes | tuple[int, bytes]) ->
     if isinstance(data, tuple):
         position, put = data
         data = KEYS[:position] + put + KEYS[position + len(put) :]
-    for read in (key_and_chain, authorities):
+    for read in (pkcs12_key_and_chain, pkcs12_authorities):
         with contextlib.suppress(UnreadableStore):
             read(data, PASSWORD)

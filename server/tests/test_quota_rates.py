@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from ottla.server.quotas import meters
 from ottla.server.quotas.charge import Charge
 from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.quotas.entities import Entity
-from ottla.server.quotas.limits import Limits
-from ottla.server.quotas.meters import MutationMeters, RateMeters
-from ottla.server.quotas.rates import THROTTLE_MS_MAX, Rate, TokenBucket, Windows
+from ottla.server.quotas.entities import Entity, Limits
+from ottla.server.quotas.meters import THROTTLE_MS_MAX, MutationMeters, Rate, RateMeters, TokenBucket, Windows
 
 WINDOWS = Windows(11, 1000)
 

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.auth.mechanism import Login
+from ottla.server.auth.mechanism import Login, LoginFailed, LoginRefused
 from ottla.server.auth.plain import PlainClient, PlainServer, PlainUsers
-from ottla.server.auth.refusals import LoginFailed, LoginRefused
-from ottla.server.auth.scram import KnownToken, ScramClient, ScramServer
+from ottla.server.auth.scram import (
+    KnownToken,
+    ScramClient,
+    ScramServer,
+    decode_client_final,
+    decode_client_first,
+    sasl_name,
+)
 from ottla.server.auth.scram_credentials import (
     HASHES,
+    LOOKS_MAX,
+    SALT_BYTES_MAX,
     MalformedCredential,
     ScramCredential,
     credential_of,
@@ -22,8 +30,6 @@ from ottla.server.auth.scram_credentials import (
     encode_credential,
     salted_password,
 )
-from ottla.server.auth.scram_made_up import LOOKS_MAX, SALT_BYTES_MAX
-from ottla.server.auth.scram_messages import decode_client_final, decode_client_first, sasl_name
 from ottla.server.auth.scram_users import ScramUsers, new_salt
 
 MECHANISMS = pytest.mark.parametrize("mechanism", HASHES)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ottla.replication.cluster import znodes
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.mechanism import LoginFailed
 from ottla.server.auth.scram import ScramClient, ScramServer
 from ottla.server.auth.scram_credentials import salted_password
 from ottla.server.gate.access import CLUSTER_NAME

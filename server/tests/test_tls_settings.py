@@ -17,14 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.auth import tls_listener
-from ottla.server.auth.cipher_suites import of_openssl
-from ottla.server.auth.der import MalformedDer, alternative_names, signature_algorithm
-from ottla.server.auth.distinguished_names import distinguished_name
-from ottla.server.auth.issuing import Authority
-from ottla.server.auth.pem import MalformedPem, blocks, certificates, private_key
-from ottla.server.auth.tls_contexts import Secrets, client_context
-from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.auth.tls_listeners import TlsListeners
+from ottla.server.auth.certificate_authority import Authority
+from ottla.server.auth.certificates import MalformedDer, alternative_names, distinguished_name, signature_algorithm
+from ottla.server.auth.key_stores import MalformedPem, blocks, certificates, private_key
+from ottla.server.auth.tls_contexts import Secrets, client_context, openssl_name
+from ottla.server.auth.tls_listener import TlsListener, TlsListeners
 from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import ConfigRepository
@@ -164,7 +161,7 @@ def test_versions_follow_from_protocols_and_suites(settings: dict[str, str], lea
     ],
 )
 def test_suites_have_openssls_names(iana: str, openssl: str) -> None:
-    assert of_openssl(iana) == openssl
+    assert openssl_name(iana) == openssl
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers(openssl)
     assert openssl in {each["name"] for each in context.get_ciphers()}
@@ -377,8 +374,7 @@ def test_pkcs12_without_its_package_is_refused_with_a_line(tmp_path: Path, monke
     path = file_of(tmp_path, BROKER.pkcs12("secret"), name="broker.p12")
     texts = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": path, "ssl.keystore.password": "secret"}
     TlsListener("SSL", "SSL", texts)
-    monkeypatch.delattr("ottla.server.auth.pkcs12_stores", raising=False)
-    monkeypatch.setitem(sys.modules, "ottla.server.auth.pkcs12_stores", None)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
     with pytest.raises(InvalidSetting, match=r"pip install 'ottla\[security\]'"):
         TlsListener("SSL", "SSL", texts)
 

@@ -14,12 +14,19 @@ import trio
 import trio.testing
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.mechanism import LoginFailed
 from ottla.server.auth.scram import ScramClient, ScramServer
-from ottla.server.auth.scram_made_up import MadeUpCredentials
-from ottla.server.auth.tokens import znodes
+from ottla.server.auth.scram_credentials import MadeUpCredentials
 from ottla.server.auth.tokens.table import DelegationTokens
-from ottla.server.auth.tokens.token import DelegationToken
+from ottla.server.auth.tokens.token import (
+    ABOVE,
+    CHANGE_PREFIX,
+    CHANGES,
+    TOKENS,
+    DelegationToken,
+    encode_token,
+    token_path,
+)
 from ottla.server.cluster import notices, token_store
 from ottla.server.cluster.login_secret import LOGIN_SECRET, settle_login_secret
 from ottla.server.cluster.token_store import TokenStore
@@ -149,8 +156,8 @@ async def test_a_token_is_made_told_renewed_and_removed(broker: AdministeredBrok
     assert not can_log_in(broker, made.token_id, made.hmac)
     for answer in (await renew(broker, ALICE, made.hmac), await expire(broker, ALICE, made.hmac)):
         assert (answer.error_code, answer.expiry_timestamp_ms) == (ErrorCode.DELEGATION_TOKEN_NOT_FOUND, 0)
-    assert await broker.coordination.children(znodes.TOKENS) == []
-    assert await broker.coordination.children(znodes.CHANGES) == []
+    assert await broker.coordination.children(TOKENS) == []
+    assert await broker.coordination.children(CHANGES) == []
 
 
 async def test_tokens_outlive_the_broker(broker: AdministeredBroker, tmp_path: Path) -> None:
@@ -191,7 +198,7 @@ async def test_without_a_key_there_are_no_tokens(tmp_path: Path) -> None:
     assert [each.error_code for each in answers] == [code] * 3
     assert (await describe(broker, ALICE)).error_code == code
     assert not can_log_in(broker, "id", b"")
-    assert await broker.coordination.get_all([znodes.ABOVE]) == [None]
+    assert await broker.coordination.get_all([ABOVE]) == [None]
 
 
 async def test_a_token_for_somebody_else_needs_a_right(broker: AdministeredBroker) -> None:
@@ -283,7 +290,7 @@ async def test_expired_tokens_are_removed(
     assert await ids_told(broker, ALICE) == {first.token_id, second.token_id}
     await trio.sleep(3_601)
     assert await ids_told(broker, ALICE) == {second.token_id}
-    assert await broker.coordination.children(znodes.TOKENS) == [second.token_id]
+    assert await broker.coordination.children(TOKENS) == [second.token_id]
 
 
 async def test_garbage_stops_nobody(
@@ -291,7 +298,7 @@ async def test_garbage_stops_nobody(
 ) -> None:
     made = await create(broker, ALICE)
     garbage = {"x": b"", "y": b"[]", "a b": b"{}", "z": b'{"version":3,"owner":"secret"}', "w": b"\xff"}
-    await broker.coordination.multi([Create(znodes.token_path(name), data) for name, data in garbage.items()])
+    await broker.coordination.multi([Create(token_path(name), data) for name, data in garbage.items()])
     await broker.stop()
     caplog.clear()
     again = await opened(tmp_path, SETTINGS)
@@ -385,7 +392,7 @@ async def test_a_change_is_in_force_on_every_broker(tmp_path: Path) -> None:
         await other.expire(hmac, ALICE, -1)
         await settled()
         assert len(one.table) == len(other.table) == 0
-        held = [node.data for node in (await tree.children_data(znodes.CHANGES)).values()]
+        held = [node.data for node in (await tree.children_data(CHANGES)).values()]
         assert held == [token.token_id.encode()] * 3
 
 
@@ -393,9 +400,9 @@ async def test_what_is_decided_rests_on_what_the_tree_has(tmp_path: Path) -> Non
     async with two_brokers(tmp_path) as (tree, one, other):
         token, hmac = await one.create(ALICE, ALICE, (), -1)
         await settled()
-        path = znodes.token_path(token.token_id)
+        path = token_path(token.token_id)
         # Written by somebody whose notice has not come yet.
-        await tree.multi([SetData(path, znodes.encode_token(token._replace(owner=BOB)))])
+        await tree.multi([SetData(path, encode_token(token._replace(owner=BOB)))])
         with pytest.raises(KafkaError) as raised:
             await one.renew(hmac, ALICE, 5)
         assert raised.value.code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
@@ -414,9 +421,9 @@ async def test_who_was_slower_decides_anew(
 ) -> None:
     async with two_brokers(tmp_path) as (tree, one, _):
         token, hmac = await one.create(ALICE, ALICE, (), -1)
-        multi, path = tree.multi, znodes.token_path(token.token_id)
+        multi, path = tree.multi, token_path(token.token_id)
         later = token._replace(max_ms=token.max_ms + 9)
-        faster = [[SetData(path, znodes.encode_token(later))]] * 2
+        faster = [[SetData(path, encode_token(later))]] * 2
 
         async def outrun(operations: Any) -> Any:
             if faster:
@@ -436,7 +443,7 @@ async def test_whoever_is_always_slower_gives_up(
         multi = tree.multi
 
         async def outrun(operations: Any) -> Any:
-            await multi([SetData(znodes.token_path(token.token_id), znodes.encode_token(token))])
+            await multi([SetData(token_path(token.token_id), encode_token(token))])
             return await multi(operations)
 
         monkeypatch.setattr(tree, "multi", outrun)
@@ -449,26 +456,26 @@ async def test_foreign_notices_and_nodes_do_no_harm(tmp_path: Path, caplog: pyte
     async with two_brokers(tmp_path) as (tree, one, other):
         token, _ = await one.create(ALICE, ALICE, (), -1)
         await settled()
-        older = json.loads(znodes.encode_token(token))
+        older = json.loads(encode_token(token))
         older = {**older, "version": 1, "tokenId": "older"}
         del older["tokenRequester"]
         await tree.multi(
             [
-                Create(znodes.token_path("bad"), b"\xff"),
-                Create(znodes.token_path("older"), json.dumps(older).encode()),
+                Create(token_path("bad"), b"\xff"),
+                Create(token_path("older"), json.dumps(older).encode()),
                 *[
-                    Create(f"{znodes.CHANGES}/{znodes.CHANGE_PREFIX}", data, sequential=True)
+                    Create(f"{CHANGES}/{CHANGE_PREFIX}", data, sequential=True)
                     for data in (b"bad", b"\xff/..", b"", b"../x", b"nowhere", b"older", b"x" * 100_000)
                 ],
-                Create(f"{znodes.CHANGES}/other"),
-                Create(f"{znodes.CHANGES}/{znodes.CHANGE_PREFIX}x1"),
+                Create(f"{CHANGES}/other"),
+                Create(f"{CHANGES}/{CHANGE_PREFIX}x1"),
             ]
         )
         await settled()
         for each in (one, other):
             assert {known.token_id for known in each.table} == {token.token_id, "older"}
         assert caplog.text.count("Left aside a delegation token") == 2
-        await tree.multi([SetData(znodes.token_path(token.token_id), b"{}")])
+        await tree.multi([SetData(token_path(token.token_id), b"{}")])
         await one.expire(one.table.hmac("older"), ALICE, -1)
         await settled()
         assert {known.token_id for known in other.table} == {token.token_id}
@@ -481,7 +488,7 @@ async def test_tokens_are_read_again_when_the_tree_answers_again(
         get_all, failures = tree.get_all, [CoordinationUnavailable()] * 2
 
         async def fail_first(paths: Any) -> Any:
-            if failures and any(path.startswith(znodes.TOKENS) for path in paths):
+            if failures and any(path.startswith(TOKENS) for path in paths):
                 raise failures.pop()
             return await get_all(paths)
 
@@ -501,7 +508,7 @@ async def test_old_notices_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(other._notices, "_clock_ms", lambda: notices.EXPIRATION_MS + 2)
         await one.create(ALICE, ALICE, (), -1)
         await settled()
-        assert len(await tree.children(znodes.CHANGES)) == 1
+        assert len(await tree.children(CHANGES)) == 1
 
 
 async def test_many_that_have_expired_go_unless_somebody_has_renewed_them(tmp_path: Path) -> None:
@@ -510,13 +517,13 @@ async def test_many_that_have_expired_go_unless_somebody_has_renewed_them(tmp_pa
     store = store_on(tree)
     await store.read_all()
     tokens = [DelegationToken(f"t{number}", ALICE, ALICE, (), 1, 9_000, 900) for number in range(250)]
-    await tree.multi([Create(znodes.token_path(each.token_id), znodes.encode_token(each)) for each in tokens])
+    await tree.multi([Create(token_path(each.token_id), encode_token(each)) for each in tokens])
     await store.read_all()
-    renewed = znodes.encode_token(tokens[7]._replace(expires_ms=2_000))
-    await tree.multi([SetData(znodes.token_path("t7"), renewed), Delete(znodes.token_path("t8"))])
+    renewed = encode_token(tokens[7]._replace(expires_ms=2_000))
+    await tree.multi([SetData(token_path("t7"), renewed), Delete(token_path("t8"))])
     await store.remove_expired()
-    assert await tree.children(znodes.TOKENS) == ["t7"] == [each.token_id for each in store.table]
-    assert len(await tree.children(znodes.CHANGES)) == 248
+    assert await tree.children(TOKENS) == ["t7"] == [each.token_id for each in store.table]
+    assert len(await tree.children(CHANGES)) == 248
     tree.close()
 
 

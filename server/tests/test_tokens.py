@@ -10,15 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.auth.mechanism import Login
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.mechanism import Login, LoginFailed
 from ottla.server.auth.scram import ScramClient, ScramServer
-from ottla.server.auth.scram_credentials import HASHES
-from ottla.server.auth.scram_made_up import MadeUpCredentials
+from ottla.server.auth.scram_credentials import HASHES, MadeUpCredentials
 from ottla.server.auth.scram_users import ScramUsers
 from ottla.server.auth.tokens.table import DelegationTokens
-from ottla.server.auth.tokens.token import DelegationToken, expired, hmac_of, new_token, renewed
-from ottla.server.auth.tokens.znodes import decode_token, encode_token, is_token_id
+from ottla.server.auth.tokens.token import (
+    DelegationToken,
+    decode_token,
+    encode_token,
+    expired,
+    hmac_of,
+    is_token_id,
+    new_token,
+    renewed,
+)
 from ottla.server.settings.broker_config import ConfigError, load_config, settings_of_member
 from ottla.server.settings.security_config import TokenConfig
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gssapi.raw as gss
 
-from ottla.server.auth.kerberos.failures import GssFailure, Stepped
+from ottla.server.auth.kerberos.exchange import GssFailure, Stepped
 
 if TYPE_CHECKING:
     from ottla.server.settings.sasl_rules import KerberosKeys
@@ -38,7 +38,7 @@ _caches = itertools.count()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translated() -> Iterator[None]:
     try:
         yield
     except gss.GSSError as error:
@@ -47,7 +47,7 @@ def _told() -> Iterator[None]:
 
 
 def _words(error: Any, code: int) -> str:
-    """What Kerberos says of it, or else GSS-API."""
+    """Message of Kerberos, or else of GSS-API."""
     try:
         found = error.get_all_statuses(error.min_code, False) if code else error.get_all_statuses(error.maj_code, True)
         text = "; ".join(map(str, found))
@@ -59,9 +59,9 @@ def _words(error: Any, code: int) -> str:
 
 
 def default_realm() -> str:
-    """This machine's realm; "" if Kerberos' configuration names none, as in Kafka."""
+    """Realm of this machine; "" if Kerberos' configuration names none, as in Kafka."""
     try:
-        with _told():
+        with _translated():
             name = gss.canonicalize_name(gss.import_name(b"nobody", _PRINCIPAL), _KERBEROS)
             return _shown(name).rpartition("@")[2]
     except GssFailure:
@@ -69,7 +69,7 @@ def default_realm() -> str:
 
 
 def _shown(name: Any) -> str:
-    """A principal as text. Separators that are part of a name have a backslash before them."""
+    """Principal as text. Separators that are part of a name have a backslash before them."""
     shown: bytes = gss.display_name(name, False).name
     if len(shown) > NAME_BYTES_MAX:
         raise GssFailure(f"a principal of {len(shown)} bytes")
@@ -91,7 +91,7 @@ class Acceptor:
 
     def __init__(self, keys: KerberosKeys) -> None:
         where = {} if keys.keytab is None else {b"keytab": f"FILE:{keys.keytab}".encode()}
-        with _told():
+        with _translated():
             found = gss.acquire_cred_from(where, _principal(keys), mechs=[_KERBEROS], usage="accept")
         self._credentials = found.creds
 
@@ -100,37 +100,37 @@ class Acceptor:
 
 
 class _Context:
-    """What both sides have in common."""
+    """Security context of either side."""
 
     _context: Any = None
 
     def wrap(self, message: bytes) -> bytes:
         """With a proof of where it comes from, and not encrypted."""
-        with _told():
+        with _translated():
             wrapped: bytes = gss.wrap(self._context, message, False).message
         return wrapped
 
     def unwrap(self, token: bytes) -> bytes:
-        with _told():
+        with _translated():
             message: bytes = gss.unwrap(self._context, token).message
         return message
 
 
 class AcceptedContext(_Context):
-    """The server's side of one login."""
+    """Security context of the server's side of one login."""
 
     def __init__(self, credentials: Any) -> None:
         self._credentials = credentials
 
     def step(self, token: bytes) -> Stepped:
-        with _told():
+        with _translated():
             found = gss.accept_sec_context(token, acceptor_creds=self._credentials, context=self._context)
         self._context = found.context
         return Stepped(found.token, not found.more_steps)
 
     def initiator(self) -> str:
-        """The principal at the other side, when the context is complete."""
-        with _told():
+        """Principal at the other side, when the context is complete."""
+        with _translated():
             return _shown(gss.inquire_context(self._context, target_name=False).initiator_name)
 
 
@@ -142,26 +142,26 @@ class Initiator:
         self._cache = f"MEMORY:ottla-{next(_caches)}".encode()
 
     def begin(self, host: str) -> InitiatedContext:
-        """A login at the service on that host. GssFailure: the KDC gives no ticket for this principal."""
+        """Begin a login at the service on that host. Raises GssFailure if the KDC gives no ticket for this principal."""
         keys = self._keys
         where = {b"ccache": self._cache}
         if keys.keytab is not None:
             where[b"client_keytab"] = f"FILE:{keys.keytab}".encode()
-        with _told():
+        with _translated():
             found = gss.acquire_cred_from(where, _principal(keys), mechs=[_KERBEROS], usage="initiate")
             target = gss.import_name(f"{keys.service_name}@{host}".encode(), gss.NameType.hostbased_service)
         return InitiatedContext(found.creds, target)
 
 
 class InitiatedContext(_Context):
-    """The client's side of one login."""
+    """Security context of the client's side of one login."""
 
     def __init__(self, credentials: Any, target: Any) -> None:
         self._credentials, self._target = credentials, target
 
     def step(self, token: bytes) -> Stepped:
         """`token` is empty at first."""
-        with _told():
+        with _translated():
             found = gss.init_sec_context(
                 self._target,
                 self._credentials,

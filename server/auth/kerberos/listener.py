@@ -1,4 +1,4 @@
-"""What a listener needs for logins by GSSAPI: its keys, once they have been read, and the names of its users.
+"""GSSAPI of a listener: its keys, once they have been read, and the names of its users.
 
 The library is loaded and the keys are read in a thread, with the first login or before the listener opens.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.server.auth.kerberos.failures import GssFailure
+from ottla.server.auth.kerberos.exchange import GssapiServer, GssFailure
 from ottla.server.auth.kerberos.names import InvalidRules, KerberosName, ShortNamer
-from ottla.server.auth.kerberos.server import GssapiServer
 from ottla.server.settings.sasl_config import RULES_NAME
 from ottla.wire.settings import InvalidSetting
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KerberosListener:
-    """Begins exchanges. InvalidSetting: nothing can be made of the rules."""
+    """Begins exchanges with the keys of one listener. Raises InvalidSetting if the rules are malformed."""
 
     def __init__(self, keys: KerberosKeys, rules: Sequence[str]) -> None:
         try:
@@ -33,11 +32,11 @@ class KerberosListener:
         self._default_realm: str | None = None
 
     def server(self) -> GssapiServer:
-        """For one login."""
+        """Begin the server's side of one login."""
         return GssapiServer(self._begin, self._short_name)
 
     def check(self) -> None:
-        """Blocks. InvalidSetting: tickets cannot be accepted with these keys, or nowhere in this process."""
+        """Raise InvalidSetting if tickets cannot be accepted with these keys, or not in this process. Blocks."""
         try:
             self._begin()
         except GssFailure as failure:

@@ -1,4 +1,4 @@
-"""What a user is called who has proved to be a Kerberos principal (Kafka's KerberosName, KerberosShortNamer, KerberosRule).
+"""Names of users by their Kerberos principals (Kafka's KerberosName, KerberosShortNamer, KerberosRule).
 
     principal   user@REALM or service/host@REALM
     rule        DEFAULT                                         the first part, if the realm is this broker's own
@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ottla.server.auth.java_patterns import (
+from ottla.server.auth.principal_mapping import (
     InvalidPattern,
     ResultTooLong,
     compiled,
@@ -38,15 +38,15 @@ _PARAMETER = re.compile(r"([^$]*)(\$([0-9]*))?")
 
 
 class InvalidRules(ValueError):
-    """Rules that Kafka would not take, or whose patterns RE2 cannot match."""
+    """Rules that Kafka would refuse, or whose patterns RE2 cannot match."""
 
 
 class NoShortName(Exception):
-    """There is no name for this principal."""
+    """Principal without a name."""
 
 
 class KerberosName(NamedTuple):
-    """`service_name` is the user's, if there is no host."""
+    """Parts of a principal. `service_name` is the user's name if there is no host."""
 
     service_name: str
     host_name: str | None
@@ -58,7 +58,7 @@ class KerberosName(NamedTuple):
 
 
 def parse_name(text: str) -> KerberosName:
-    """A principal taken apart. NoShortName: it has other parts than these."""
+    """Parse a principal; raises NoShortName if it is malformed."""
     found = _NAME.fullmatch(text)
     if found is not None:
         return KerberosName(found[1], found[2], found[3])
@@ -85,7 +85,7 @@ class _Rule(NamedTuple):
 
 
 class ShortNamer:
-    """See the module's docstring. InvalidRules."""
+    """Names users by rules; raises InvalidRules."""
 
     def __init__(self, rules: Sequence[str]) -> None:
         if sum(map(len, rules)) > RULES_CHARACTERS_MAX:
@@ -93,7 +93,7 @@ class ShortNamer:
         self._rules = [_parsed(each) for each in rules]
 
     def short_name(self, name: KerberosName, default_realm: str) -> str:
-        """What the user is called. `default_realm` is this machine's, "" if it has none. NoShortName."""
+        """Name of a user. `default_realm` is this machine's, "" if it has none. Raises NoShortName."""
         if name.realm is None and name.host_name is None:
             return name.service_name
         parts = [name.realm or "", name.service_name, *([] if name.host_name is None else [name.host_name])]

@@ -1,4 +1,4 @@
-"""Asks a server over http or https, for keys, tokens and schemas: once, no redirects, bounded in bytes and in time.
+"""HTTP client for keys, tokens and schemas: one exchange, no redirects, bounded in bytes and in time.
 
 A redirect would lead to an address that the operator has not named. Proxies are not asked, whatever the environment says.
 """
@@ -18,8 +18,11 @@ from ottla.server.settings.token_rules import KEY_SET_BYTES_MAX
 if TYPE_CHECKING:
     import ssl
 
+    from ottla.server.settings.security_config import TlsConfig
+
+
 TIME_S = 20.0
-"""For all of it. Kafka's library waits as long for a connection, and again for each piece of the answer."""
+"""Time limit of an exchange. Kafka's library waits as long for a connection, and again for each piece of the answer."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -30,7 +33,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class FailedRead(Exception):
-    """Nothing was read; the text is for the log. `status`: what the server answered, if it speaks HTTP."""
+    """Failed exchange; the text is for the log. `status`: that of the answer, if the server speaks HTTP."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -39,7 +42,7 @@ class FailedRead(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Of one exchange: for its connection, for each piece of the answer, for all of it, and for the answer's bytes."""
+    """Limits of one exchange: for its connection, for each piece of the answer, for all of it, and for the answer's bytes."""
 
     connect_s: float = TIME_S
     read_s: float = TIME_S
@@ -51,14 +54,14 @@ _USUAL = Limits()
 
 
 class Answer(NamedTuple):
-    """What a server has said, and how it calls that."""
+    """Status and body of an answer."""
 
     status: int
     body: bytes
 
 
 async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (), limits: Limits = _USUAL) -> bytes:
-    """The document's bytes. `context` is for https, `headers` are sent beside the usual ones. Raises FailedRead."""
+    """GET a document. `context` is for https, `headers` are sent beside the usual ones. Raises FailedRead."""
     answer = await _limited(url, context, "GET", headers, b"", limits)
     if answer.status != OK:
         raise FailedRead(f"the server answers with status {answer.status}", answer.status)
@@ -66,7 +69,7 @@ async def fetch(url: str, context: ssl.SSLContext | None, headers: Headers = (),
 
 
 async def post(url: str, context: ssl.SSLContext | None, headers: Headers, body: bytes, limits: Limits) -> Answer:
-    """What a server says to a POST, whatever it is. `context` is for https. Raises FailedRead."""
+    """POST, and return the answer whatever its status. `context` is for https. Raises FailedRead."""
     return await _limited(url, context, "POST", headers, body, limits)
 
 
@@ -159,3 +162,15 @@ def _said(error: Exception) -> str:
         getattr(cause, "verify_message", None) or getattr(cause, "strerror", None) or getattr(error, "strerror", None)
     )
     return str(said or error or type(error).__name__)
+
+
+# ---------------------------------------------------------------------- https
+
+
+def https_context(tls: TlsConfig | None) -> ssl.SSLContext | None:
+    """Context for https, None without https. Reads files, so it belongs into a start. Raises InvalidSetting for unusable certificates."""
+    if tls is None:
+        return None
+    from ottla.server.auth.tls_contexts import Secrets, client_context
+
+    return client_context(tls, Secrets(tls))

@@ -11,22 +11,23 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.auth.oauth.algorithms import ALGORITHMS
+from ottla.server.auth.oauth.tokens import ALGORITHMS
 from ottla.wire.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from ottla.server.auth.oauth.signatures import PublicKey
+
 
 KEYS_MAX = 1_000
 RSA_BITS_MIN, RSA_BITS_MAX = 2_048, 8_192
 
 
 class MalformedKeySet(ValueError):
-    """What is no set of keys; the text is for the log."""
+    """Malformed set of keys; the text is for the log."""
 
 
 class KnownKey(NamedTuple):
-    """A key for one algorithm. No id: it has none."""
+    """Key for one algorithm. `key_id` None: it has no id."""
 
     key_id: str | None
     algorithm: str
@@ -34,7 +35,7 @@ class KnownKey(NamedTuple):
 
 
 class KeySet:
-    """Keys by their ids, the first of an id and an algorithm counting. `unusable`: how many were left out."""
+    """Keys by their ids; the first of an id and an algorithm counts. `unusable`: number of keys that were left out."""
 
     def __init__(self, keys: Iterable[KnownKey], unusable: int = 0) -> None:
         self.unusable = unusable
@@ -48,14 +49,14 @@ class KeySet:
         return len({id(each) for each in self._by_id.values()})
 
     def find(self, key_id: str | None, algorithm: str) -> PublicKey | None:
-        """The key of that id; for a token that names none, the first that fits, as in Kafka."""
+        """Find the key of that id; for a token that names none, the first that fits, as in Kafka."""
         if key_id is None:
             return self._first.get(algorithm)
         return self._by_id.get((key_id, algorithm))
 
 
 def parse_key_set(data: bytes) -> KeySet:
-    """Raises MalformedKeySet."""
+    """Parse a JWKS; raises MalformedKeySet."""
     try:
         found = parse_json(data)
     except ValueError:
@@ -75,7 +76,7 @@ def parse_key_set(data: bytes) -> KeySet:
 
 
 def _keys_of(jwk: object) -> list[KnownKey]:
-    """A key with each algorithm that it may be used for."""
+    """Key with each algorithm that it may be used for; empty if it cannot be used."""
     from ottla.server.auth.oauth.signatures import PublicKey, UnusableKey
 
     if not isinstance(jwk, dict) or not _is_for_signatures(jwk):
@@ -107,7 +108,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _bits(number: object) -> int:
-    """Of a number in base64url; 0 if it is none."""
+    """Number of bits of a number in base64url; 0 if it is malformed."""
     if not isinstance(number, str) or not number.isascii():
         return 0
     try:

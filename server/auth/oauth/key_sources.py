@@ -1,4 +1,4 @@
-"""Keys that are read anew while the broker runs: from a file whenever it has changed, from a server now and then.
+"""Sources of the keys that sign tokens, read again while the broker runs: a file whenever it has changed, a server now and then.
 
 A source reads at once, and then
     after refresh.ms, as long as reading succeeds; a file is looked at every FILE_LOOKED_AT_S
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.auth.oauth.fetching import FailedRead, fetch
-from ottla.server.auth.oauth.https import https_context
+from ottla.server.auth.oauth.fetching import FailedRead, fetch, https_context
 from ottla.server.auth.oauth.key_sets import KeySet, MalformedKeySet, parse_key_set
 from ottla.server.settings.token_rules import read_key_file
 
@@ -31,7 +30,7 @@ logger = logging.getLogger("ottla.auth")
 
 FILE_LOOKED_AT_S = 10.0
 EXPEDITED_S = 10.0
-"""Between the end of one read and the beginning of another that a token asks for."""
+"""Pause between the end of one read and the beginning of another that a token asks for."""
 
 MISSED_S = 60.0
 MISSED_MAX = 16
@@ -42,7 +41,7 @@ _reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs holds nobody e
 
 
 class KeySource:
-    """The keys of one address; see the module's docstring. `context` is for https."""
+    """Keys of one address. `context` is for https."""
 
     def __init__(self, endpoint: KeyEndpoint, context: ssl.SSLContext | None = None) -> None:
         self.current: KeySet | None = None
@@ -55,7 +54,7 @@ class KeySource:
         self._told = ""
 
     def miss(self, key_id: str) -> None:
-        """A token names a key that is not there."""
+        """Note that a token names an unknown key, which may be a new one."""
         now = trio.current_time()
         if len(key_id) > KEY_ID_LENGTH_MAX or self._missed.get(key_id, now) > now:
             return
@@ -71,7 +70,7 @@ class KeySource:
             await self._tried.wait()
 
     async def run(self) -> None:
-        """Read, again and again."""
+        """Read the keys, again and again."""
         failures = 0
         while True:
             self._wanted = trio.Event()
@@ -94,7 +93,7 @@ class KeySource:
         return max(_PAUSE_S_MIN, min(doubled_ms, endpoint.retry_backoff_max_ms) / 1000)
 
     async def _read(self) -> bool:
-        """Whether that which is at the address is in force now."""
+        """Read the keys once; return True if those at the address are in force now."""
         try:
             if self._endpoint.is_file:
                 found = await trio.to_thread.run_sync(self._of_file, limiter=_reads, abandon_on_cancel=True)
@@ -117,7 +116,7 @@ class KeySource:
         return True
 
     def _of_file(self) -> KeySet | None:
-        """None: the file is as it was."""
+        """Read the file; None if it has not changed."""
         status = os.stat(self._endpoint.address)
         fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
         if fingerprint == self._fingerprint and not self._told:
@@ -140,7 +139,7 @@ class KeySource:
 
 
 class KeySources:
-    """One for each address that a listener's settings name; they do not change while the broker runs."""
+    """Key sources of all listeners, one for each address; the addresses do not change while the broker runs."""
 
     def __init__(self) -> None:
         self._all: dict[KeyEndpoint, KeySource] = {}
@@ -152,7 +151,7 @@ class KeySources:
             nursery.start_soon(each.run)
 
     def of(self, endpoint: KeyEndpoint) -> KeySource:
-        """InvalidSetting: its certificates cannot be used. Belongs into the start."""
+        """Source for an address, made at the start. Raises InvalidSetting if its certificates cannot be used."""
         found = self._all.get(endpoint)
         if found is None:
             found = self._all[endpoint] = KeySource(endpoint, https_context(endpoint.tls))

@@ -1,4 +1,8 @@
-"""Tokens by which this program logs in somewhere else: fetched, looked at as Kafka's ClientJwtValidator does, and replaced in time.
+"""Tokens by which this broker logs in at others: fetched, checked as by Kafka's ClientJwtValidator, and replaced in time.
+
+A token comes from a server for a secret (RFC 6749, section 4.4), from a file, or is made here and signed by nobody. As with Kafka's
+HttpJwtRetriever a server that cannot be reached, or says that it is its own fault, is asked again for
+sasl.login.retry.backoff.max.ms, with pauses that double.
 
 A token is replaced with the first login after the time that sasl.login.refresh.* make of its life (Kafka's
 ExpiringCredentialRefreshingLogin, which does it in a thread of its own). Sessions end with their tokens, and a connection among
@@ -12,31 +16,102 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.server.auth.oauth.https import https_context
-from ottla.server.auth.oauth.retrieving import retrieve
-from ottla.server.auth.oauth.token_requests import FailedRetrieval
+from ottla.server.auth.mechanism import LoginFailed
+from ottla.server.auth.oauth.fetching import https_context
+from ottla.server.auth.oauth.token_requests import (
+    FailedRetrieval,
+    body_of,
+    headers_of,
+    plain_token,
+    read_token_file,
+    token_of_answer,
+    unsecured_token,
+)
 from ottla.server.auth.oauth.tokens import InvalidToken, expires_ms, seconds, take_apart, user_name
-from ottla.server.auth.refusals import LoginFailed
-from ottla.server.settings.login_rules import ClientCredentials
+from ottla.server.settings.login_rules import ClientCredentials, TokenFile
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.server.settings.login_rules import OAuthLogin, RefreshRules
+    from ottla.server.settings.login_rules import OAuthLogin, RefreshRules, UnsecuredLogin
+
+    Source = ClientCredentials | TokenFile | UnsecuredLogin
+
+
+FOREVER_MS_MAX = 300_000
+_PAUSE_S_MIN = 0.01
+_reads = trio.CapacityLimiter(1)  # of its own: a disk that hangs holds nobody else
+
+
+async def retrieve(source: Source, context: ssl.SSLContext | None, now_ms: int) -> str:
+    """Get a token, of which only the characters are checked. Raises FailedRetrieval."""
+    if isinstance(source, ClientCredentials):
+        text = await _of_server(source, context)
+    elif isinstance(source, TokenFile):
+        text = await trio.to_thread.run_sync(_of_file, source.path, limiter=_reads, abandon_on_cancel=True)
+    else:
+        text = unsecured_token(source, now_ms)
+    return plain_token(text)
+
+
+def _of_file(address: str) -> str:
+    try:
+        return read_token_file(Path(address))
+    except (OSError, ValueError) as error:
+        raise FailedRetrieval(f"{address} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+# ---------------------------------------------------------------------- of a server
+
+
+async def _of_server(source: ClientCredentials, context: ssl.SSLContext | None) -> str:
+    deadline = trio.current_time() + min(source.retry_backoff_max_ms, FOREVER_MS_MAX) / 1000
+    attempts = 0
+    while True:
+        try:
+            return await _asked(source, context)
+        except FailedRetrieval as failure:
+            attempts += 1
+            doubled_ms = max(source.retry_backoff_ms, 0) << min(attempts - 1, 30)
+            pause_s = max(_PAUSE_S_MIN, min(doubled_ms, FOREVER_MS_MAX) / 1000)
+            if failure.is_lasting or trio.current_time() + pause_s > deadline:
+                raise
+        await trio.sleep(pause_s)
+
+
+async def _asked(source: ClientCredentials, context: ssl.SSLContext | None) -> str:
+    from ottla.server.auth.oauth.fetching import TIME_S, FailedRead, Limits, post  # here, as files need no HTTP
+
+    limits = Limits(
+        connect_s=TIME_S if source.connect_timeout_ms is None else max(source.connect_timeout_ms, 1) / 1000,
+        read_s=TIME_S if source.read_timeout_ms is None else max(source.read_timeout_ms, 1) / 1000,
+    )
+    try:
+        answer = await post(source.url, context, headers_of(source), body_of(source), limits)
+    except FailedRead as failure:
+        raise FailedRetrieval(str(failure), is_lasting=False) from None
+    except ImportError as error:  # as long as too many files are open
+        raise FailedRetrieval(str(error), is_lasting=False) from None
+    return token_of_answer(answer.status, answer.body)
+
+
+# ---------------------------------------------------------------------- tokens of one login
+
 
 logger = logging.getLogger("ottla.auth")
 
 RETRY_S = 10.0
 REPLACED_WITHIN_S = 5.0
-"""How long a login waits for a new token while the old one is good."""
+"""Longest wait of a login for a new token while the old one is good."""
 
 
 class LoginToken(NamedTuple):
-    """A token that looks good. Times are in ms since 1970."""
+    """Checked token. Times are in ms since 1970."""
 
     text: str
     starts_ms: int
@@ -47,7 +122,7 @@ class LoginToken(NamedTuple):
 
 
 class LoginTokens:
-    """Those of one login. `context` is for https; `clock_ms` gives the time in ms since 1970, `chance` a number below 1."""
+    """Tokens of one login. `context` is for https; `clock_ms` gives the time in ms since 1970, `chance` a number below 1."""
 
     def __init__(
         self,
@@ -66,7 +141,7 @@ class LoginTokens:
         self._one_at_a_time = trio.Lock()
 
     async def current(self) -> LoginToken:
-        """A token that has not expired. LoginFailed: there is none."""
+        """Token that has not expired. Raises LoginFailed if there is none."""
         async with self._one_at_a_time:
             token, now_ms = self._token, self._clock_ms()
             if token is None or token.expires_ms <= now_ms:
@@ -99,12 +174,12 @@ class LoginTokens:
 
 
 def tokens_for(login: OAuthLogin) -> LoginTokens:
-    """Reads the certificates for https. InvalidSetting: they cannot be used."""
+    """Tokens for a login; reads the certificates for https. Raises InvalidSetting if they cannot be used."""
     return LoginTokens(login, https_context(login.source.tls) if isinstance(login.source, ClientCredentials) else None)
 
 
 def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
-    """A token that whoever gets it may take. FailedRetrieval: nobody will."""
+    """Check a token that was fetched. Raises FailedRetrieval if nobody would take it."""
     try:
         claims = take_apart(text).claims
         user_name(claims, subject_claim)
@@ -120,7 +195,7 @@ def checked(text: str, subject_claim: str, now_ms: int) -> LoginToken:
 
 
 def replace_ms(token: LoginToken, rules: RefreshRules, now_ms: int, chance: float) -> int:
-    """When a token is to be replaced: after a share of its life, but in neither of the times that are kept free, if they fit."""
+    """Time of a token's replacement: after a share of its life, but in neither of the times that are kept free, if they fit."""
     share = rules.window_factor + rules.window_jitter * chance
     if now_ms + 1000 * (rules.min_period_s + rules.buffer_s) > token.expires_ms:
         return now_ms + int((token.expires_ms - now_ms) * share)

@@ -1,4 +1,4 @@
-"""Public keys and what they have signed, by joserfc. The one file that knows that package, which is an optional one.
+"""Verification of signatures by joserfc. The one file that knows that package, which is an optional one.
 
 Only what makes a public key is handed to it: whatever else a set of keys says of a key stays outside.
 """
@@ -13,17 +13,17 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from ottla.server.auth.oauth.algorithms import ALGORITHMS
+from ottla.server.auth.oauth.tokens import ALGORITHMS
 
 _MEMBERS: Mapping[str, tuple[str, ...]] = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
 
 
 class UnusableKey(ValueError):
-    """A key that cannot be used."""
+    """Key that cannot be used."""
 
 
 class _AnyLength(JWSRegistry):
-    """The length of a token is bounded where it comes in."""
+    """Registry without limits of length: tokens are bounded where they come in."""
 
     max_header_length = max_payload_length = max_signature_length = 1 << 20
 
@@ -32,7 +32,7 @@ _REGISTRY = _AnyLength(algorithms=list(ALGORITHMS), strict_check_header=False)
 
 
 class PublicKey:
-    """Tells what its owner has signed. UnusableKey. Takes a millisecond or less."""
+    """Public key of an issuer. Raises UnusableKey. Takes a millisecond or less."""
 
     def __init__(self, jwk: Mapping[str, Any]) -> None:
         kind = jwk["kty"]
@@ -47,7 +47,7 @@ class PublicKey:
             raise UnusableKey(type(error).__name__) from None
 
     def has_signed(self, token: str) -> bool:
-        """Whether the signature is good, by the algorithm that the token's header names, which has to fit the key."""
+        """Verify a token's signature, by the algorithm that its header names, which has to fit the key."""
         try:
             deserialize_compact(token, self._key, registry=_REGISTRY)
         except (JoseError, ValueError, TypeError):

@@ -1,6 +1,6 @@
-"""Signed tokens, judged as Kafka's BrokerJwtValidator judges them (KIP-768): signature, times, issuer, audience, user.
+"""Validation of signed tokens, as by Kafka's BrokerJwtValidator (KIP-768): signature, times, issuer, audience, user.
 
-Only signatures with a public key count (`algorithms.py`): none, and never one with a shared secret, for which a public
+Only signatures with a public key count (`ALGORITHMS`): none, and never one with a shared secret, for which a public
 key could be taken.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.server.auth.oauth.algorithms import ALGORITHMS
 from ottla.server.auth.oauth.tokens import (
+    ALGORITHMS,
     InvalidToken,
     TokenParts,
     ValidToken,
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class Keys(Protocol):
-    """Keys that change while the broker runs."""
+    """Source of keys, which change while the broker runs."""
 
     @property
     def current(self) -> KeySet | None:
-        """None: they could not be read yet."""
+        """Keys in force; None if they could not be read yet."""
 
     def miss(self, key_id: str) -> None:
-        """A token names a key that is not there."""
+        """Note that a token names an unknown key."""
 
 
 class SignedTokens:
-    """Judges them: `SignedTokens(rules, keys)(token, now_ms)`.
+    """Validator of signed tokens: `SignedTokens(rules, keys)(token, now_ms)`.
 
     Raises InvalidToken; CloseConnection if there are no keys yet, so that the client comes back.
     """
@@ -83,7 +83,7 @@ class SignedTokens:
             raise InvalidToken("the token's signature is wrong")
 
     def _check_times(self, claims: Mapping[str, Any], now_s: int) -> int:
-        """When it expires, in whole seconds, as the library counts that Kafka uses (jose4j)."""
+        """Check the times; return the expiry in whole seconds, as the library counts that Kafka uses (jose4j)."""
         expires_s, issued_s, begins_s = (_whole(claims, name) for name in ("exp", "iat", "nbf"))
         if expires_s is None or issued_s is None:
             raise InvalidToken("the token does not say when it was issued and when it expires")
@@ -118,7 +118,7 @@ def _whole(claims: Mapping[str, Any], name: str) -> int | None:
 
 
 def _check_scope(scope: object) -> None:
-    """Kafka asks for no scope, but one that is there has to be one."""
+    """Refuse a malformed scope; Kafka does not ask for one."""
     scopes = [scope] if isinstance(scope, str) else scope if isinstance(scope, list) else []
     texts = [each.strip() for each in scopes if isinstance(each, str)]
     if len(texts) != len(scopes) or not all(texts) or len(set(texts)) != len(texts):

@@ -1,7 +1,11 @@
 """JSON Web Tokens (RFC 7519) in their compact form: three parts of base64url, `header.claims.signature`. Sans-IO.
 
 A token is read strictly: one JSON object for header and claims each, no name twice, no padding, no NaN. What it costs is
-bounded by its length, which `client_first.py` bounds.
+bounded by its length, which `bearer.py` bounds.
+
+`UnsecuredTokens` takes tokens that nobody has signed (`alg` none), for tests: anybody can say to be anybody. Its rules are those of
+Kafka's OAuthBearerUnsecuredValidatorCallbackHandler, in force only where the operator has asked for them
+(`server/settings/token_rules.py`).
 """
 
 from __future__ import annotations
@@ -10,20 +14,35 @@ import base64
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ottla.wire.foreign_json import parse_json
+
+if TYPE_CHECKING:
+    from ottla.server.settings.token_rules import UnsecuredTokenRules
+
 
 NAME_LENGTH_MAX = 1_000
 EXPIRES_S_MAX = 253_402_300_799
 """The end of the year 9999: later is as good as never."""
+
+ALGORITHMS: Mapping[str, tuple[str, str | None]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", None)),
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+}
+"""Algorithms that tokens may be signed by: those with a public key (RFC 7518, section 3.1), and no other.
+
+Algorithm -> the kind of key that it takes, and on which curve.
+"""
 
 _PART = re.compile(r"[A-Za-z0-9_-]*")
 _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class InvalidToken(Exception):
-    """A token that is not taken. The text is for the log, and holds nothing of the token.
+    """Rejected token. The text is for the log, and holds nothing of the token.
 
     `status` and `scope` are what the client is told (RFC 7628, section 3.2.2).
     """
@@ -35,14 +54,14 @@ class InvalidToken(Exception):
 
 
 class ValidToken(NamedTuple):
-    """Whom a token names, and until when it is good, in ms since 1970."""
+    """User that a token names, and the end of its validity in ms since 1970."""
 
     name: str
     expires_ms: int
 
 
 class TokenParts(NamedTuple):
-    """A token taken apart, of which nothing is known to be true."""
+    """Parts of a token, none of them verified."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any]
@@ -50,7 +69,7 @@ class TokenParts(NamedTuple):
 
 
 def take_apart(token: str) -> TokenParts:
-    """Raises InvalidToken."""
+    """Parse a token; raises InvalidToken."""
     parts = token.split(".", 3)
     if len(parts) != 3:
         raise InvalidToken("the token has not three parts")
@@ -83,7 +102,7 @@ def _no_constant(_: str) -> NoReturn:
 
 
 def seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """A claim that is a time, in seconds since 1970; None if the token has none. Raises InvalidToken."""
+    """Time in a claim, in seconds since 1970; None if the token has none. Raises InvalidToken."""
     value = claims.get(name)
     if value is None:
         return None
@@ -99,7 +118,7 @@ def seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def user_name(claims: Mapping[str, Any], claim: str) -> str:
-    """The claim that names the user. Raises InvalidToken."""
+    """Name of the user in a claim. Raises InvalidToken."""
     value = claims.get(claim)
     if not isinstance(value, str) or not value.strip():
         raise InvalidToken("the token names no user in the claim that has to")
@@ -119,5 +138,46 @@ def _is_text(name: str) -> bool:
 
 
 def expires_ms(expires_s: float) -> int:
-    """Seconds since 1970 as ms, within what can be counted with."""
+    """Convert seconds since 1970 to ms, within the years that can be represented."""
     return round(min(max(expires_s, 0), EXPIRES_S_MAX) * 1000)
+
+
+# ---------------------------------------------------------------------- unsigned tokens
+
+
+class UnsecuredTokens:
+    """Validator of unsigned tokens: `UnsecuredTokens(rules)(token, now_ms)`. Raises InvalidToken."""
+
+    def __init__(self, rules: UnsecuredTokenRules) -> None:
+        self._rules = rules
+
+    def __call__(self, token: str, now_ms: int) -> ValidToken:
+        parts = take_apart(token)
+        if parts.header.get("alg") != "none" or parts.signature:
+            raise InvalidToken("the token is signed, and this listener takes unsigned ones only")
+        name = user_name(parts.claims, self._rules.principal_claim)
+        expires_s = self._check_times(parts.claims, now_ms)
+        self._check_scope(parts.claims)
+        return ValidToken(name, expires_ms(expires_s))
+
+    def _check_times(self, claims: Mapping[str, Any], now_ms: int) -> float:
+        skew_ms = self._rules.clock_skew_ms
+        issued_s, expires_s = seconds(claims, "iat"), seconds(claims, "exp")
+        if expires_s is None:
+            raise InvalidToken("the token does not say when it expires")
+        if issued_s is not None and 1000 * issued_s > now_ms + skew_ms:
+            raise InvalidToken("the token is of the future")
+        if now_ms - skew_ms >= 1000 * expires_s:
+            raise InvalidToken("the token has expired")
+        if issued_s is not None and expires_s <= issued_s:
+            raise InvalidToken("the token expires before it is issued")
+        return expires_s
+
+    def _check_scope(self, claims: Mapping[str, Any]) -> None:
+        required = self._rules.required_scope
+        found = claims.get(self._rules.scope_claim)
+        # A text is one scope, also with spaces in it, as in Kafka.
+        given = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+        if not set(required) <= {each.strip() for each in given if isinstance(each, str)}:
+            scope = f"[{', '.join(required)}]"
+            raise InvalidToken("the token lacks a scope that is required", "insufficient_scope", scope)

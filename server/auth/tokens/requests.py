@@ -1,4 +1,4 @@
-"""What the four requests about delegation tokens have in common (Kafka's KafkaApis.allowTokenRequests, and its principals)."""
+"""Common parts of the four requests about delegation tokens (Kafka's KafkaApis.allowTokenRequests, and its principals)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 USER = "User"
 NO_TIME = -1
-"""What stands for a time in the answer to who may not ask."""
+"""Time in the answer to a client that may not ask."""
 
 
 def may_ask(context: RequestContext[Any]) -> bool:
-    """Whether this client may ask for tokens at all: it has to be known by something other than a token."""
+    """Tell whether this client may ask for tokens at all: it has to be known by something other than a token."""
     protocol = context.security_protocol
     is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
     return not is_unknown and not context.is_token_authenticated
 
 
 class Principal(NamedTuple):
-    """A principal such as User:alice in two parts, as requests about tokens have it."""
+    """Principal such as User:alice in two parts, as requests about tokens have it."""
 
     type: str
     name: str

@@ -1,4 +1,4 @@
-"""The delegation tokens in force on this broker, and how they log in (Kafka's DelegationTokenCache).
+"""Delegation tokens in force on this broker, and their logins by SCRAM (Kafka's DelegationTokenCache).
 
 Whoever logs in with a token by SCRAM gives its id as name and its HMAC, in base64, as password. What a server keeps of that
 password takes 1.4 ms to make. It is made once for each token and mechanism: soon after the token is heard of, in a thread
@@ -33,7 +33,7 @@ USER = "User"
 
 
 class DelegationTokens:
-    """See the module's docstring."""
+    """All delegation tokens, their HMACs, and the SCRAM credentials made of these."""
 
     def __init__(self, secret_key: bytes) -> None:
         assert secret_key
@@ -45,7 +45,7 @@ class DelegationTokens:
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
         self._underived: dict[str, None] = {}
         self.salt_of: SaltOf | None = None
-        """The salt of a mechanism and a token's id; nobody logs in by a token before it is set."""
+        """Salt for a mechanism and a token's id; nobody logs in by a token before it is set."""
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -57,7 +57,7 @@ class DelegationTokens:
         return self._tokens.get(token_id)
 
     def put(self, token: DelegationToken) -> None:
-        """A token that is new, or has another end now."""
+        """Add a token, or change its end."""
         token_id = token.token_id
         if (before := self._tokens.get(token_id)) is None:
             hmac = hmac_of(token_id, self._secret_key)
@@ -69,7 +69,7 @@ class DelegationTokens:
         self._count(token.requester, 1)
 
     def remove(self, token_id: str) -> None:
-        """A token that is gone, if it is here."""
+        """Remove a token, if it is known."""
         token = self._tokens.pop(token_id, None)
         if token is not None:
             self._count(token.requester, -1)
@@ -78,7 +78,7 @@ class DelegationTokens:
             self._underived.pop(token_id, None)
 
     def count_of(self, requester: str) -> int:
-        """How many tokens somebody has asked for."""
+        """Number of tokens that somebody has asked for."""
         return self._counts.get(requester, 0)
 
     def _count(self, requester: str, change: int) -> None:
@@ -87,7 +87,7 @@ class DelegationTokens:
             self._counts[requester] = count
 
     def hmac(self, token_id: str) -> bytes:
-        """Of a token that is here."""
+        """HMAC of a known token."""
         return self._hmacs[token_id]
 
     def by_hmac(self, hmac: bytes) -> DelegationToken | None:
@@ -97,7 +97,7 @@ class DelegationTokens:
     # ------------------------------------------------------------------ logging in
 
     def known(self, mechanism: str, token_id: str, now_ms: int) -> KnownToken | None:
-        """A token that may log in. Kafka lets one that has expired log in, too, and ends that session at once."""
+        """Token that may log in. Kafka lets one that has expired log in, too, and ends that session at once."""
         token = self._tokens.get(token_id)
         if token is None or token.is_over(now_ms) or self.salt_of is None:
             return None
@@ -109,18 +109,18 @@ class DelegationTokens:
         return KnownToken(owner, min(token.expires_ms, token.max_ms), credential)
 
     def underived(self, limit: int) -> list[tuple[str, bytes]]:
-        """Some of the tokens of which nothing that logs in was made in advance, each with its HMAC."""
+        """Some of the tokens whose credentials were not made in advance, each with its HMAC."""
         return [(each, self._hmacs[each]) for each in islice(self._underived, limit)]
 
     def derive(self, tokens: Iterable[tuple[str, bytes]]) -> dict[str, dict[str, ScramCredential]]:
-        """What is to be kept of tokens; 3 ms each, so that belongs in a thread."""
+        """Make the credentials of tokens; 3 ms each, so that belongs in a thread."""
         return {
             token_id: {mechanism: self._credential(mechanism, token_id, hmac) for mechanism in HASHES}
             for token_id, hmac in tokens
         }
 
     def take(self, derived: dict[str, dict[str, ScramCredential]]) -> None:
-        """What `derive` has made, of those that are still here."""
+        """Keep the credentials that `derive` has made, of tokens that still exist."""
         for token_id, credentials in derived.items():
             if token_id in self._tokens:
                 self._credentials[token_id] = credentials

@@ -1,4 +1,4 @@
-"""Makes certificates: an authority, and what it signs for brokers and clients. Needs the package `cryptography`.
+"""Certificate authority that signs certificates for brokers and clients. Needs the package `cryptography`.
 
 Keys are ECDSA P-256: a handshake with one costs a tenth of one with RSA 2048, and every client of today can do it. A
 broker's certificate is one for clients, too, because brokers connect to each other.
@@ -58,7 +58,7 @@ class Certified:
 
 
 class Authority:
-    """Signs certificates. Two with the same name are two: their keys differ."""
+    """Certificate authority. Two with the same name are different ones: their keys differ."""
 
     def __init__(self, name: str, *, days: int) -> None:
         self._days = days
@@ -73,7 +73,7 @@ class Authority:
 
     @classmethod
     def read(cls, key_pem: bytes, certificate_pem: bytes, *, days: int) -> Authority:
-        """One that was made before. ValueError: these are not the key and the certificate of one."""
+        """Read an authority that was made before. Raises ValueError if key and certificate do not fit."""
         certificate = x509.load_pem_x509_certificate(certificate_pem)
         try:
             key = load_pem_private_key(key_pem, None)

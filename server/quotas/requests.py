@@ -1,13 +1,14 @@
-"""What AlterClientQuotas asks for, and why it is refused: Kafka's ClientQuotaControlManager. Sans-IO.
+"""Requests about quotas: filters of DescribeClientQuotas (Kafka's ClientQuotasImage), and alterations. Sans-IO.
 
-Of several mistakes the one is told that Kafka's hash maps have first.
+Alterations are refused as by Kafka's ClientQuotaControlManager: of several mistakes the one is told that Kafka's hash maps have
+first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.groupcoord.java_hashing import table_slot
 from ottla.server.quotas.entities import (
@@ -27,16 +28,87 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla.server.settings.overrides import Texts
 
-NAME_CHARACTERS_MAX = 4_096
-"""Of one name, or of one key; nobody has names of so many. Names are kept by every broker."""
-FRACTION_MAX = 1e-6
+
+EXACT, DEFAULT, SPECIFIED = range(3)
 SHOWN_CHARACTERS_MAX = 256
+
+
+class Component(NamedTuple):
+    """Condition of a filter: the entity type, the match type, and the name."""
+
+    kind: str
+    match_type: int
+    match: str | None
+
+
+class Filter:
+    """Filter of entities. Raises KafkaError if its conditions contradict each other."""
+
+    def __init__(self, components: Iterable[Component], *, is_strict: bool) -> None:
+        self._names: dict[str, str | None] = {}
+        self._kinds: set[str] = set()
+        self._is_strict = is_strict
+        for component in components:
+            self._add(component)
+        kinds = self._kinds.union(self._names)
+        if IP in kinds and (USER in kinds or CLIENT_ID in kinds):
+            raise _invalid(
+                "Invalid entity filter component combination. IP filter component should not be used with user or"
+                " clientId filter component."
+            )
+        self._count = len(kinds)
+
+    def _add(self, component: Component) -> None:
+        kind, match_type, match = component
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in self._names or kind in self._kinds:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in TYPES:
+            unknown = kind[:SHOWN_CHARACTERS_MAX]
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {unknown}")
+        if match_type == EXACT:
+            if match is None:
+                raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            self._names[kind] = match
+        elif match_type in (DEFAULT, SPECIFIED):
+            if match is not None:
+                meant = "DEFAULT" if match_type == DEFAULT else "SPECIFIED"
+                raise _invalid(f"Request specified MATCH_TYPE_{meant}, but also specified a match string.")
+            if match_type == DEFAULT:
+                self._names[kind] = None
+            else:
+                self._kinds.add(kind)
+        else:
+            raise _invalid(f"Unknown match type {match_type}")
+
+    def takes(self, entity: Entity) -> bool:
+        """Tell whether an entity matches."""
+        names = dict(entity)
+        # As in Kafka, no conditions at all find everything, and strictly nothing.
+        if self._is_strict and (len(names) != self._count or not self._count):
+            return False
+        return names.keys() >= self._kinds and all(
+            kind in names and names[kind] == name for kind, name in self._names.items()
+        )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+# ---------------------------------------------------------------------- alterations
+
+
+NAME_CHARACTERS_MAX = 4_096
+"""Length limit of one name, or of one key: every broker keeps names."""
+FRACTION_MAX = 1e-6
 
 Named = Mapping[str, str | None]
 
 
 def checked_entity(named: Named) -> Entity:
-    """The entity that a request names. Whether an address can be resolved is not looked at. Raises KafkaError."""
+    """Check the entity that a request names, without resolving addresses. Raises KafkaError."""
     if not named:
         raise _invalid("Invalid empty client quota entity")
     for kind in _in_order(named):
@@ -54,7 +126,7 @@ def checked_entity(named: Named) -> Entity:
 
 
 def checked_changes(entity: Entity, ops: Sequence[tuple[str, float | None]]) -> dict[str, str | None]:
-    """The texts to keep of the quotas, by key; None removes. Raises KafkaError."""
+    """Check changed quotas; return their texts by key, None to remove one. Raises KafkaError."""
     changes = dict(ops)
     keys = IP_KEYS if entity[0][0] == IP else USER_AND_CLIENT_KEYS
     texts: dict[str, str | None] = {}
@@ -87,13 +159,13 @@ def _checked_text(keys: Mapping[str, QuotaKey], key: str, value: float) -> str:
 
 
 def changed(texts: Texts, changes: Mapping[str, str | None]) -> Texts:
-    """What is kept of an entity after the changes; whatever else is kept of it stays."""
+    """Apply changed quotas to the texts of an entity, whose other texts stay."""
     left = {key: text for key, text in texts.items() if key not in changes or key not in KEYS}
     return left | {key: text for key, text in changes.items() if text is not None}
 
 
 def duplicate(named: Named) -> KafkaError:
-    """An entity, or a key of one, comes twice."""
+    """Error for an entity that a request names twice."""
     shown = ", ".join(
         f"{kind}={_shown('null' if named[kind] is None else str(named[kind]))}" for kind in _in_order(named)
     )
@@ -101,7 +173,7 @@ def duplicate(named: Named) -> KafkaError:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """In the order in which Kafka's hash map has them."""
+    """Names in the order of Kafka's hash map."""
     names = list(names)
     if sum(map(len, names)) > NAME_CHARACTERS_MAX:
         return names  # a hash of each costs what it is long, and nobody compares
@@ -110,7 +182,3 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)

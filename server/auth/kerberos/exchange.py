@@ -1,6 +1,6 @@
-"""GSSAPI (RFC 4752) as Java's GssKrb5Server and Kafka's SaslServerAuthenticator have it: the server's side of one login.
+"""GSSAPI (RFC 4752) as Java's GssKrb5Server and Kafka's SaslServerAuthenticator have it: both sides of one login.
 
-Theory
+Server
     state     takes                                    answers                                   goes to
     CONTEXT   a token of Kerberos                      Kerberos' token, if it has one            CONTEXT
               the last one                             Kerberos' token; if there is none: OFFER  READY, or LAYER
@@ -14,6 +14,8 @@ Theory
 
 Kerberos' own answer to a ticket that is wrong is not sent, as in Kafka. Errors that pass, such as a replay, end the connection
 without an answer, so that the client tries again (Kafka's KerberosError).
+
+This module does not need the package gssapi, which `library.py` alone imports.
 """
 
 from __future__ import annotations
@@ -21,13 +23,27 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ottla.server.auth.kerberos.failures import GssFailure, Stepped
 from ottla.server.auth.kerberos.names import NAME_CHARACTERS_MAX, KerberosName, NoShortName, parse_name
-from ottla.server.auth.mechanism import Login
-from ottla.server.auth.refusals import LoginFailed
+from ottla.server.auth.mechanism import Login, LoginFailed
 from ottla.server.gate.dispatch import CloseConnection
+
+
+class GssFailure(Exception):
+    """Error of the library, in one line. `is_passing`: the next attempt may go well."""
+
+    def __init__(self, text: str, *, is_passing: bool = False) -> None:
+        super().__init__(text)
+        self.is_passing = is_passing
+
+
+class Stepped(NamedTuple):
+    """Result of a step of a context. `token`: for the other side; None or empty: there is none."""
+
+    token: bytes | None
+    is_complete: bool
+
 
 TOKEN_BYTES_MAX = 65_536
 """As long as Active Directory makes a ticket at the most."""
@@ -41,16 +57,20 @@ _WITHOUT_CONTROLS = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class Context(Protocol):
-    """The library's side; each raises GssFailure."""
+    """Security context of the library; each method raises GssFailure."""
 
     def step(self, token: bytes) -> Stepped: ...
-
-    def initiator(self) -> str:
-        """The client's principal, once it is complete."""
 
     def wrap(self, message: bytes) -> bytes: ...
 
     def unwrap(self, token: bytes) -> bytes: ...
+
+
+class ServerContext(Context, Protocol):
+    """Security context of the server's side."""
+
+    def initiator(self) -> str:
+        """Principal of the client, once the context is complete."""
 
 
 class _State(enum.Enum):
@@ -61,19 +81,19 @@ class _State(enum.Enum):
 
 
 class GssapiServer:
-    """See the module's docstring. `begin` makes a context; `short_name` says what a principal is called, or NoShortName."""
+    """Server's side of one login. `begin` makes a context; `short_name` names the user of a principal, or raises NoShortName."""
 
-    def __init__(self, begin: Callable[[], Context], short_name: Callable[[KerberosName], str]) -> None:
+    def __init__(self, begin: Callable[[], ServerContext], short_name: Callable[[KerberosName], str]) -> None:
         self.login: Login | None = None
         self.refusal: str | None = None
         self._begin = begin
         self._short_name = short_name
-        self._context: Context | None = None
+        self._context: ServerContext | None = None
         self._state = _State.CONTEXT
         self._tokens = 0
 
     def step(self, token: bytes, now_ms: int) -> bytes:
-        """Takes as long as the library, so it is called in a thread."""
+        """Answer a token of the client. It takes as long as the library, so it is called in a thread."""
         self._tokens += 1
         state, self._state = self._state, _State.OVER  # unless the step goes well
         if len(token) > TOKEN_BYTES_MAX:
@@ -112,7 +132,7 @@ class GssapiServer:
         self._state = _State.LAYER
         return context.wrap(OFFER)
 
-    def _choose(self, context: Context, token: bytes) -> None:
+    def _choose(self, context: ServerContext, token: bytes) -> None:
         choice = context.unwrap(token)
         if len(choice) < len(OFFER):
             raise LoginFailed("the client's choice of a layer is too short")
@@ -131,3 +151,47 @@ class GssapiServer:
         if not user or len(user) > NAME_CHARACTERS_MAX:
             raise LoginFailed(f"the rules make no name of {principal}, or a name that is too long")
         return user
+
+
+# ---------------------------------------------------------------------- the client's side
+
+
+class GssapiClient:
+    """Client's side of one login, at another broker. `begin` makes a context, for which it may have to ask a KDC."""
+
+    def __init__(self, begin: Callable[[], Context]) -> None:
+        self.is_complete = False
+        self._begin = begin
+        self._context: Context | None = None
+        self._is_accepted = self._has_chosen = False
+        self._tokens = 0
+
+    def step(self, token: bytes) -> bytes:
+        """Answer a token of the server. It takes as long as the library and the KDC, so it is called in a thread."""
+        self._tokens += 1
+        if self._tokens > TOKENS_MAX or len(token) > TOKEN_BYTES_MAX:
+            raise LoginFailed("the broker sends too many tokens, or one that is too long")
+        if self._has_chosen:
+            self.is_complete = True
+            return b""
+        try:
+            return self._chosen(token) if self._is_accepted else self._stepped(token)
+        except GssFailure as failure:
+            raise LoginFailed(f"Kerberos: {failure}") from None
+
+    def _stepped(self, token: bytes) -> bytes:
+        if self._context is None:
+            self._context = self._begin()
+        elif not token:
+            raise LoginFailed("the broker does not prove who it is")
+        found = self._context.step(token)
+        self._is_accepted = found.is_complete
+        return found.token or b""
+
+    def _chosen(self, token: bytes) -> bytes:
+        assert self._context is not None
+        offer = self._context.unwrap(token)
+        if len(offer) < 4 or not offer[0] & NO_LAYER:
+            raise LoginFailed("the broker offers no connection without a security layer")
+        self._has_chosen = True
+        return self._context.wrap(bytes((NO_LAYER, 0, 0, 0)))

@@ -1,6 +1,10 @@
-"""As much of DER as names in certificates need: the subject, and a digest of the alternative names.
+"""Fields of X.509 certificates: as much of DER as the names of their holders need.
 
 A certificate comes from a peer, although OpenSSL has verified it by then: whatever does not fit is MalformedDer.
+
+`distinguished_name` writes the holder's name as Java's X500Principal.getName() does (RFC 2253): Kafka's ACLs name users by it, so
+every character matters. The relative names stand in the reverse order of the certificate. A kind that RFC 2253 has no word for is
+its object identifier with the value in hexadecimal, such as an e-mail address: 1.2.840.113549.1.9.1=#1601...
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ _OBJECT_ID_BYTES_MAX = 64
 
 
 class MalformedDer(ValueError):
-    """Bytes that are no certificate, or one of a kind that nobody uses."""
+    """Malformed certificate, or one of a kind that nobody uses."""
 
 
 class Element(NamedTuple):
@@ -35,7 +39,7 @@ class Attribute(NamedTuple):
 
 
 def subject(certificate: bytes) -> list[list[Attribute]]:
-    """The name of the holder: relative names in the order of the certificate, each of one attribute as a rule."""
+    """Name of the holder: relative names in the order of the certificate, each of one attribute as a rule."""
     name = _fields(certificate)[4]
     if name.tag != _SEQUENCE:
         raise MalformedDer("the subject is no sequence")
@@ -51,13 +55,13 @@ def subject(certificate: bytes) -> list[list[Attribute]]:
 
 
 def signature_algorithm(certificate: bytes) -> str:
-    """The object identifier of what the certificate is signed with."""
+    """Object identifier of the algorithm that the certificate is signed with."""
     (algorithm, *_) = _elements(_fields(certificate)[1].contents)
     return _dotted(algorithm.contents)
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
-    """The subject alternative names, each as its bytes with the tag in front."""
+    """Subject alternative names, each as its bytes with the tag in front."""
     for field in _fields(certificate)[6:]:
         if field.tag == _EXTENSIONS:
             for extension in _elements(_only(field.contents).contents):
@@ -123,7 +127,7 @@ def _length(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _dotted(contents: memoryview) -> str:
-    """2.5.4.3 and its like."""
+    """Object identifier in dotted form, such as 2.5.4.3."""
     if not 1 <= len(contents) <= _OBJECT_ID_BYTES_MAX or contents[-1] & 0x80:
         raise MalformedDer("an object identifier that is empty, too long or cut off")
     numbers, number = [], 0
@@ -135,3 +139,46 @@ def _dotted(contents: memoryview) -> str:
     # The first number stands for two.
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+# ---------------------------------------------------------------------- distinguished names
+
+
+_WORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+# The kinds of strings: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString.
+_CODINGS = {0x0C: "utf-8", 0x13: "latin-1", 0x14: "latin-1", 0x16: "latin-1", 0x1B: "latin-1", 0x1E: "utf-16-be"}
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+
+def distinguished_name(certificate: bytes) -> str:
+    """Name of the holder of a certificate (DER). Raises MalformedDer."""
+    return ",".join("+".join(map(_written, relative)) for relative in reversed(subject(certificate)))
+
+
+def _written(attribute: Attribute) -> str:
+    word, coding = _WORDS.get(attribute.kind), _CODINGS.get(attribute.value.tag)
+    if word is None or coding is None:
+        return f"{word or attribute.kind}=#{attribute.value.whole.hex()}"
+    return f"{word}={_escaped(bytes(attribute.value.contents).decode(coding, 'replace'))}"
+
+
+def _escaped(text: str) -> str:
+    escaped = "".join(f"\\{each}" if each in _ESCAPED else "\\00" if each == "\0" else each for each in text)
+    # Blanks at both ends, one by one: they would be lost to a reader that trims.
+    middle = escaped.strip(" \r")
+    if not middle:
+        return "".join(f"\\{each}" for each in escaped)
+    start = escaped.index(middle)
+    ends = escaped[:start], escaped[start + len(middle) :]
+    before, after = ("".join(f"\\{each}" for each in end) for end in ends)
+    return f"{before}{middle}{after}"
