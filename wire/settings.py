@@ -17,8 +17,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from enum import IntEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+ConfigT = TypeVar("ConfigT")
 Dynamic = Literal["read-only", "per-broker", "cluster-wide"]
 
 INT_MAX = 2**31 - 1
@@ -62,6 +63,16 @@ class InvalidSetting(ValueError):
         self.name = name
         self.value = value
         self.reason = reason
+
+    @classmethod
+    def of_text(cls, name: str, text: str, reason: str) -> "InvalidSetting":
+        """Problem with a setting, told with its text."""
+        return cls(name, text, reason, message=f"{name}={text}: {reason}")
+
+    @classmethod
+    def without_value(cls, name: str, reason: str) -> "InvalidSetting":
+        """Problem with a setting, told without its value, which may be secret."""
+        return cls(name, "[hidden]", reason, message=f"{name}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +150,12 @@ def settings_of(config_class: type) -> Mapping[str, Setting]:
         named = map(_named, fields(config_class))
         known = _KNOWN[config_class] = {name: declared for name, declared in named if declared is not None}
     return known
+
+
+def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
+    """Fill a configuration class from texts, the rest at its defaults; raises InvalidSetting."""
+    known = settings_of(config_class)
+    return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
 
 def field_name(name: str) -> str:

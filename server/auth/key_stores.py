@@ -227,7 +227,7 @@ def read_file(name: str, location: str) -> bytes:
 
 
 def _refuse(name: str, reason: str) -> None:
-    raise InvalidSetting(name, None, reason, message=f"{name}: {reason}")
+    raise InvalidSetting.without_value(name, reason)
 
 
 def _unusable(name: str, reason: str) -> InvalidSetting:

@@ -103,7 +103,7 @@ def server_context(config: TlsConfig, secrets: Secrets) -> ssl.SSLContext:
     """Context for accepted connections; raises InvalidSetting if the settings or stores cannot be used."""
     if secrets.key_store is None:
         reason = "there is no key: set ssl.keystore.location and ssl.keystore.type, or ssl.keystore.key"
-        raise InvalidSetting("ssl.keystore.location", None, reason, message=f"ssl.keystore.location: {reason}")
+        raise InvalidSetting.without_value("ssl.keystore.location", reason)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     wanted = CLIENT_AUTH.get(config.ssl_client_auth)
     if wanted is None:

@@ -27,9 +27,9 @@ from ottla.server.auth.key_stores import KeyStore, files_of
 from ottla.server.auth.principal_mapping import InvalidRules, PrincipalMapper
 from ottla.server.auth.tls_contexts import Secrets, client_context, server_context
 from ottla.server.gate.context import ANONYMOUS
-from ottla.server.settings.broker_config import read_settings, texts_of_listener
+from ottla.server.settings.broker_config import texts_of_listener
 from ottla.server.settings.security_config import TlsConfig
-from ottla.wire.settings import InvalidSetting
+from ottla.wire.settings import InvalidSetting, read_settings
 
 if TYPE_CHECKING:
     from ottla.server.settings.endpoint import Endpoint

@@ -71,13 +71,10 @@ def security_of(texts: Mapping[str, str]) -> Security:
 
 def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
     from ottla.server.settings.security_config import TlsConfig
-    from ottla.wire.settings import InvalidSetting, field_name, parse_value, settings_of
+    from ottla.wire.settings import InvalidSetting, read_settings
 
-    known = settings_of(TlsConfig)
     try:
-        config = TlsConfig(
-            **{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts}
-        )
+        config = read_settings(TlsConfig, texts)
     except InvalidSetting as error:
         raise WrongUse(str(error)) from None
     return _context(config)

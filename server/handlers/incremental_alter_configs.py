@@ -32,8 +32,7 @@ from ottla.server.net.sliced_work import computed
 from ottla.server.ports import HasAdministration, HasAuthorizer, HasSettings
 from ottla.server.settings.changes import (
     changed_broker,
-    changed_client_metrics,
-    changed_group,
+    changed_texts,
     changed_topic,
     check_changes,
 )
@@ -110,8 +109,8 @@ async def _alter(context: RequestContext[Port], resource: AlterConfigsResource, 
         resource.resource_name,
         change_topic=lambda texts: changed_topic(texts, changes),
         change_broker=lambda texts: changed_broker(texts, changes),
-        change_group=lambda texts: changed_group(texts, changes),
-        change_client_metrics=lambda texts: changed_client_metrics(texts, changes),
+        change_group=lambda texts: changed_texts(texts, changes),
+        change_client_metrics=lambda texts: changed_texts(texts, changes),
         names_min_insync_replicas=any(each.name == MIN_INSYNC_REPLICAS for each in changes),
         validate_only=validate_only,
         in_thread=is_long,

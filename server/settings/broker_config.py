@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ottla.groupcoord.config import (
     DeadLetterConfig,
@@ -45,14 +45,13 @@ from ottla.wire.settings import (
     allowed_text,
     field_name,
     parse_value,
+    read_settings,
     settings_of,
     synonym_setting,
 )
 
 if TYPE_CHECKING:
     from ottla.server.settings.sasl_rules import PeerLoginConfig, SaslListenerConfig
-
-ConfigT = TypeVar("ConfigT")
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\..+")
 OF_SINGLE_LISTENERS = ("max.connections", "max.connection.creation.rate")
@@ -303,12 +302,6 @@ def _check_follower_wait(replication: ReplicationConfig) -> None:
             f"{name} should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR"
         )
         raise InvalidSetting(name, wait_ms, BROKEN_RULE, message=message)
-
-
-def read_settings(config_class: type[ConfigT], texts: Mapping[str, str]) -> ConfigT:
-    """A configuration class filled from texts, the rest at its defaults; raises InvalidSetting."""
-    known = settings_of(config_class)
-    return config_class(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
 
 
 def texts_of_listener(texts: Mapping[str, str], listener: str) -> dict[str, str]:

@@ -119,13 +119,8 @@ def creation_texts(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
 # ---------------------------------------------------------------------- groups
 
 
-def changed_group(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to a group's settings; Kafka takes none of them for a list."""
-    return _changed(texts, changes, {})
-
-
-def changed_client_metrics(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
-    """Apply incremental changes to a subscription; Kafka takes none of its settings for a list."""
+def changed_texts(texts: Texts, changes: Sequence[ConfigChange]) -> dict[str, str]:
+    """Apply incremental changes to a group's settings, or to a subscription; Kafka takes none of these for a list."""
     return _changed(texts, changes, {})
 
 

@@ -64,7 +64,7 @@ def check_has_id(texts: Mapping[str, str], name: str) -> None:
     # The default id would be the same on all members.
     if "node.id" not in texts and "broker.id" not in texts:
         reason = "a member of a cluster needs a broker.id"
-        raise InvalidSetting(name, texts[name], reason, message=f"{name}={texts[name]}: {reason}")
+        raise InvalidSetting.of_text(name, texts[name], reason)
 
 
 def check_password_encoder(config: ZooKeeperConfig) -> None:
@@ -73,8 +73,7 @@ def check_password_encoder(config: ZooKeeperConfig) -> None:
 
     if config.password_encoder_secret is not None and find_spec("cryptography") is None:
         reason = "it needs the package cryptography: pip install 'ottla[security]'"
-        name = "password.encoder.secret"
-        raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
+        raise InvalidSetting.without_value("password.encoder.secret", reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,5 +36,5 @@ def parse_endpoint(name: str, text: str) -> Endpoint:
     match = _ENDPOINT.fullmatch(text)
     if match is None or not 0 <= int(match[4]) <= 65535:
         reason = f"Unable to parse {text} to a broker endpoint; allowed: NAME://host:port"
-        raise InvalidSetting(name, text, reason, message=f"{name}={text}: {reason}")
+        raise InvalidSetting.of_text(name, text, reason)
     return Endpoint(listener=match[1].upper(), host=match[2] or match[3] or "", port=int(match[4]))

@@ -19,14 +19,14 @@ def listeners_of(server: ServerConfig) -> tuple[tuple[Endpoint, ...], str]:
     endpoints = [parse_endpoint("listeners", text) for text in server.listeners]
     kept = [each for each in endpoints if each.listener not in _upper(server.controller_listener_names)]
     if not kept:
-        raise _wrong("listeners", server.listeners, "all are controller.listener.names; none is left")
+        raise _wrong(server, "all are controller.listener.names; none is left")
     names = [each.listener for each in kept]
     if len(set(names)) != len(names):
-        raise _wrong("listeners", server.listeners, "each listener must have a different name")
+        raise _wrong(server, "each listener must have a different name")
     listeners = tuple(replace(each, security_protocol=_checked_protocol(each, protocols)) for each in kept)
     ports = [each.port for each in kept if each.port]
     if len(set(ports)) != len(ports) and len({(each.host, each.port) for each in kept}) != len(kept):
-        raise _wrong("listeners", server.listeners, "each listener must have a different port")
+        raise _wrong(server, "each listener must have a different port")
     return listeners, _inter_broker_listener(server, names, protocols)
 
 
@@ -36,7 +36,7 @@ def _checked_protocol(endpoint: Endpoint, protocols: Mapping[str, str]) -> str:
         problem = (
             f"No security protocol defined for listener {endpoint.listener}; add it to listener.security.protocol.map"
         )
-        raise _wrong("listeners", (str(endpoint),), problem)
+        raise InvalidSetting.of_text("listeners", str(endpoint), problem)
     return protocol
 
 
@@ -45,13 +45,13 @@ def _inter_broker_listener(server: ServerConfig, names: list[str], protocols: Ma
     if wanted is not None:
         if wanted.upper() not in names:
             problem = f"must be one of the listeners {','.join(names)}"
-            raise _wrong("inter.broker.listener.name", (wanted,), problem)
+            raise InvalidSetting.of_text("inter.broker.listener.name", wanted, problem)
         return wanted.upper()
     protocol = server.security_inter_broker_protocol
     found = next((name for name in names if protocols[name] == protocol), None)
     if found is None:
         problem = f"none of the listeners {','.join(names)} speaks it"
-        raise _wrong("security.inter.broker.protocol", (protocol,), problem)
+        raise InvalidSetting.of_text("security.inter.broker.protocol", protocol, problem)
     return found
 
 
@@ -62,7 +62,9 @@ def protocol_map(server: ServerConfig) -> dict[str, str]:
         name, separator, protocol = (part.strip() for part in pair.rpartition(":"))
         if not separator or protocol.upper() not in PROTOCOLS:
             problem = f"{pair!r} is not NAME:PROTOCOL with a protocol of {', '.join(PROTOCOLS)}"
-            raise _wrong("listener.security.protocol.map", (server.listener_security_protocol_map,), problem)
+            raise InvalidSetting.of_text(
+                "listener.security.protocol.map", server.listener_security_protocol_map, problem
+            )
         protocols[name.upper()] = protocol.upper()
     return protocols
 
@@ -128,9 +130,8 @@ def control_plane_listener(
     raise InvalidSetting(CONTROL_PLANE, wanted, reason, message=reason)
 
 
-def _wrong(name: str, values: Iterable[str], problem: str) -> InvalidSetting:
-    text = ",".join(values)
-    return InvalidSetting(name, text, problem, message=f"{name}={text}: {problem}")
+def _wrong(server: ServerConfig, problem: str) -> InvalidSetting:
+    return InvalidSetting.of_text("listeners", ",".join(server.listeners), problem)
 
 
 def _wrong_advertised(message: str) -> InvalidSetting:

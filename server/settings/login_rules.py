@@ -25,8 +25,8 @@ from ottla.server.settings.sasl_config import (
     OAuthConfig,
     OAuthLoginConfig,
 )
-from ottla.server.settings.token_rules import check_packages, read_address, tls_of_options, values_of, wrong
-from ottla.wire.settings import parse_integer
+from ottla.server.settings.token_rules import check_packages, read_address, tls_of_options, values_of
+from ottla.wire.settings import InvalidSetting, parse_integer
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
@@ -118,7 +118,9 @@ def oauth_login(texts: Mapping[str, str], prefix: str, jaas: JaasEntry | None) -
     config = OAuthLoginConfig(**values_of(OAuthLoginConfig, texts, own))
     options = {} if jaas is None else jaas.options
     if any(len(each) > OPTION_CHARACTERS_MAX for each in options.values()):
-        raise wrong(f"{own}sasl.jaas.config", f"an option has more than {OPTION_CHARACTERS_MAX} characters")
+        raise InvalidSetting.without_value(
+            f"{own}sasl.jaas.config", f"an option has more than {OPTION_CHARACTERS_MAX} characters"
+        )
     is_unsecured = _is_unsecured(config, options, own)
     claims = OAuthConfig(**values_of(OAuthConfig, texts, own))
     return OAuthLogin(
@@ -145,14 +147,16 @@ def _is_unsecured(config: OAuthLoginConfig, options: Mapping[str, str], own: str
             each.startswith(UNSECURED_OPTION) for each in options
         ):
             return True
-        raise wrong(
+        raise InvalidSetting.without_value(
             f"{own}{LOGIN_HANDLER_NAME}",
             f"a login by OAUTHBEARER needs this setting, {HANDLERS[0]};"
             f" or, for tests, {UNSECURED_OPTION}... options in the JAAS line, for tokens that nobody has signed",
         )
     if handler not in (*HANDLERS, UNSECURED_HANDLER):
         allowed = ", ".join((HANDLERS[0], UNSECURED_HANDLER))
-        raise wrong(f"{own}{LOGIN_HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}")
+        raise InvalidSetting.without_value(
+            f"{own}{LOGIN_HANDLER_NAME}={handler}", f"it is not known; allowed: {allowed}"
+        )
     return handler == UNSECURED_HANDLER
 
 
@@ -162,19 +166,23 @@ def _source(
     retriever = config.sasl_oauthbearer_jwt_retriever_class
     if retriever not in _RETRIEVERS:
         allowed = ", ".join(_RETRIEVERS)
-        raise wrong(f"{own}sasl.oauthbearer.jwt.retriever.class={retriever}", f"it is not known; allowed: {allowed}")
+        raise InvalidSetting.without_value(
+            f"{own}sasl.oauthbearer.jwt.retriever.class={retriever}", f"it is not known; allowed: {allowed}"
+        )
     url = (config.sasl_oauthbearer_token_endpoint_url or "").strip()
     if not url:
-        raise wrong(own + ENDPOINT_NAME, "OAUTHBEARER needs this setting, the address that gives out tokens")
+        raise InvalidSetting.without_value(
+            own + ENDPOINT_NAME, "OAUTHBEARER needs this setting, the address that gives out tokens"
+        )
     parts = read_address(url, own + ENDPOINT_NAME)
     is_file = parts.scheme == "file"
     if (retriever == _BY_FILE and not is_file) or (retriever == _BY_SECRET and is_file):
-        raise wrong(own + ENDPOINT_NAME, f"it is no address for {retriever}")
+        raise InvalidSetting.without_value(own + ENDPOINT_NAME, f"it is no address for {retriever}")
     if is_file:
         return TokenFile(path=unquote(parts.path))
     for name in _ASSERTIONS:
         if any(texts.get(each, "").strip() for each in (f"{OAUTHBEARER.lower()}.{name}", name)):
-            raise wrong(own + name, "signed assertions are not served; a client secret is")
+            raise InvalidSetting.without_value(own + name, "signed assertions are not served; a client secret is")
     credentials = f"{own}sasl.oauthbearer.client.credentials"
     return ClientCredentials(
         url=url,
@@ -205,7 +213,7 @@ def _given(setting: str | None, options: Mapping[str, str], option: str, name: s
     """Value of a setting, or of the option of the JAAS line by which earlier releases had it."""
     found = (options.get(option, "") if setting is None else setting).strip()
     if not found or len(found) > OPTION_CHARACTERS_MAX:
-        raise wrong(name, f"it has to be given, or the option {option} of the JAAS line")
+        raise InvalidSetting.without_value(name, f"it has to be given, or the option {option} of the JAAS line")
     return found
 
 
@@ -213,7 +221,7 @@ def _extensions(options: Mapping[str, str], prefix: str, own: str) -> dict[str, 
     found = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
     for name, value in found.items():
         if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
-            raise wrong(
+            raise InvalidSetting.without_value(
                 f"{own}sasl.jaas.config", f"extension {name[:40]!r} has another name or value than RFC 7628 allows"
             )
     return found
@@ -226,7 +234,9 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredLogin:
     line = f"{own}sasl.jaas.config"
     lifetime_s = parse_integer(options.get(f"{UNSECURED_OPTION}LifetimeSeconds", LIFETIME_S_DEFAULT))
     if lifetime_s is None or lifetime_s <= 0:
-        raise wrong(line, f"{UNSECURED_OPTION}LifetimeSeconds must be a positive number of seconds")
+        raise InvalidSetting.without_value(
+            line, f"{UNSECURED_OPTION}LifetimeSeconds must be a positive number of seconds"
+        )
     subject = options.get(f"{UNSECURED_OPTION}PrincipalClaimName", "").strip() or "sub"
     claims: dict[str, str | float | tuple[str, ...]] = {}
     for option, text in options.items():
@@ -234,10 +244,12 @@ def _unsecured(options: Mapping[str, str], own: str) -> UnsecuredLogin:
         if not option.startswith(UNSECURED_OPTION) or not separator or not name:
             continue
         if name in _RESERVED:
-            raise wrong(line, f"Cannot explicitly set the '{name}' claim")
+            raise InvalidSetting.without_value(line, f"Cannot explicitly set the '{name}' claim")
         claims[name] = _claim(kind, text, option, line)
     if not isinstance(found := claims.get(subject), str) or not found.strip():
-        raise wrong(line, f"{UNSECURED_OPTION}StringClaim_{subject} has to be given, the name of the user")
+        raise InvalidSetting.without_value(
+            line, f"{UNSECURED_OPTION}StringClaim_{subject} has to be given, the name of the user"
+        )
     return UnsecuredLogin(claims=claims, lifetime_s=lifetime_s, subject_claim=subject)
 
 
@@ -250,9 +262,9 @@ def _claim(kind: str, text: str, option: str, line: str) -> str | float | tuple[
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise wrong(line, f"{option} is no number")
+            raise InvalidSetting.without_value(line, f"{option} is no number")
         return number
     if kind == "List":
         # Its first character stands between the elements.
         return tuple(text[1:].split(text[0])) if len(text) > 1 else ()
-    raise wrong(line, f"{option} is no option of Kafka's")
+    raise InvalidSetting.without_value(line, f"{option} is no option of Kafka's")

@@ -33,14 +33,13 @@ from ottla.server.settings.broker_config import (
     broker_value,
     check_together,
     log_config_from,
-    read_settings,
     setting_value,
     settings_of_member,
     texts_of_listener,
 )
 from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
 from ottla.server.settings.server_config import ServerConfig
-from ottla.wire.settings import InvalidSetting, Setting, format_value, settings_of
+from ottla.wire.settings import InvalidSetting, Setting, format_value, read_settings, settings_of
 
 logger = logging.getLogger("ottla.configs")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.server.settings.sasl_config import (
     GSSAPI,
@@ -31,7 +31,7 @@ from ottla.server.settings.sasl_config import (
     KerberosConfig,
     SaslConfig,
 )
-from ottla.wire.settings import InvalidSetting, field_name, parse_value, settings_of
+from ottla.wire.settings import InvalidSetting, parse_value, read_settings, settings_of
 
 if TYPE_CHECKING:
     from ottla.server.settings.jaas import JaasEntry
@@ -116,14 +116,14 @@ def sasl_of_listener(
     `started_with`: the settings at the start, which alone say which tokens are taken. None: `texts` are those, and the files that
     they name have to be there.
     """
-    config = SaslConfig(**_values(SaslConfig, texts))
+    config = read_settings(SaslConfig, texts)
     prefix = f"listener.name.{listener.lower()}."
     if not config.sasl_enabled_mechanisms:
-        raise _wrong(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
+        raise InvalidSetting.without_value(f"{prefix}sasl.enabled.mechanisms", "no mechanism is enabled")
     mechanisms = {}
     for name in config.sasl_enabled_mechanisms:
         if name not in SERVED_MECHANISMS:
-            raise _wrong(
+            raise InvalidSetting.without_value(
                 f"{prefix}sasl.enabled.mechanisms={','.join(config.sasl_enabled_mechanisms)}",
                 f"mechanism {name} is not served; allowed: {', '.join(SERVED_MECHANISMS)}",
             )
@@ -151,11 +151,15 @@ def peer_login(
     mechanism = parse_value(declared, static[name]) if name in static else declared.default
     if mechanism not in served.mechanisms:
         allowed = ", ".join(served.mechanisms)
-        raise _wrong(f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}")
+        raise InvalidSetting.without_value(
+            f"{name}={mechanism}", f"must be one of the mechanisms enabled on listener {listener}: {allowed}"
+        )
     line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS_NAME}"
     if (kerberos := served.mechanisms[mechanism].kerberos) is not None:
         if not kerberos.keys.initiates:
-            raise _wrong(line, "brokers log in at each other, so isInitiator cannot be false here")
+            raise InvalidSetting.without_value(
+                line, "brokers log in at each other, so isInitiator cannot be false here"
+            )
         return PeerLoginConfig(mechanism=mechanism, kerberos=kerberos.keys)
     jaas = served.mechanisms[mechanism].jaas
     if mechanism == OAUTHBEARER:
@@ -165,7 +169,9 @@ def peer_login(
         return PeerLoginConfig(mechanism=mechanism, tokens=tokens)
     options = {} if jaas is None else jaas.options
     if not options.get("username") or not options.get("password"):
-        raise _wrong(line, "brokers log in at each other, so username and password have to be given here")
+        raise InvalidSetting.without_value(
+            line, "brokers log in at each other, so username and password have to be given here"
+        )
     return PeerLoginConfig(mechanism=mechanism, name=options["username"], password=options["password"])
 
 
@@ -176,7 +182,7 @@ def check_fixed(
     for name in sorted(texts.keys() | in_force.keys()):
         # What is there already, because another broker has let it in, keeps nobody from changing something else.
         if name.startswith(_FIXED_PREFIXES) and texts.get(name) not in (in_force.get(name), started_with.get(name)):
-            raise _wrong(
+            raise InvalidSetting.without_value(
                 f"listener.name.{listener.lower()}.{name}", "it is settled in server.properties, when the broker starts"
             )
 
@@ -188,7 +194,9 @@ def _mechanism(
     of_tokens, of_kerberos = name == OAUTHBEARER, name == GSSAPI
     handler = texts.get(own + HANDLER_NAME, config.sasl_server_callback_handler_class)
     if handler and not of_tokens:
-        raise _wrong(f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting")
+        raise InvalidSetting.without_value(
+            f"{prefix}{own}{HANDLER_NAME}={handler}", "callback handlers are not served; remove the setting"
+        )
     is_fixed = of_tokens or of_kerberos
     jaas = jaas_of(started_with if is_fixed else texts, prefix, name, is_needed=name in _NEED_JAAS)
     text = texts.get(own + "connections.max.reauth.ms")
@@ -202,14 +210,9 @@ def _mechanism(
     )
 
 
-def _values(config_class: type, texts: Mapping[str, str]) -> dict[str, Any]:
-    known = settings_of(config_class)
-    return {field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts}
-
-
 def _kerberos(texts: Mapping[str, str], line: str, jaas: JaasEntry | None) -> KerberosOfListener:
     assert jaas is not None
-    config = KerberosConfig(**_values(KerberosConfig, texts))
+    config = read_settings(KerberosConfig, texts)
     keys = kerberos_keys(jaas, config.sasl_kerberos_service_name, line)
     _check_gssapi(line)
     return KerberosOfListener(keys=keys, rules=config.sasl_kerberos_principal_to_local_rules)
@@ -240,18 +243,20 @@ def jaas_of(texts: Mapping[str, str], prefix: str, mechanism: str, *, is_needed:
     text = texts.get(short)
     if text is None:
         if is_needed:
-            raise _wrong(
+            raise InvalidSetting.without_value(
                 name, f"mechanism {mechanism} needs this setting, such as `{_MODULES[mechanism]} required ...;`"
             )
         return None
     try:
         entries = parse_jaas(text)
     except MalformedJaas as error:
-        raise _wrong(name, str(error)) from None
+        raise InvalidSetting.without_value(name, str(error)) from None
     if len(entries) != 1:
-        raise _wrong(name, f"JAAS config property contains {len(entries)} login modules, should be 1 module")
+        raise InvalidSetting.without_value(
+            name, f"JAAS config property contains {len(entries)} login modules, should be 1 module"
+        )
     if entries[0].module != _MODULES[mechanism]:
-        raise _wrong(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
+        raise InvalidSetting.without_value(name, f"the login module of {mechanism} has to be {_MODULES[mechanism]}")
     return entries[0]
 
 
@@ -263,20 +268,22 @@ def kerberos_keys(jaas: JaasEntry, service_name: str | None, line: str) -> Kerbe
     options = jaas.options
     found = options.get("serviceName")
     if found is not None and service_name is not None and found != service_name:
-        raise _wrong(
+        raise InvalidSetting.without_value(
             line,
             "Conflicting serviceName values found in JAAS and Kafka configs"
             f" value in JAAS file {found}, value in Kafka config {service_name}",
         )
     if not (service := found or service_name):
-        raise _wrong(line, f"No serviceName defined in either JAAS or Kafka config ({SERVICE_NAME})")
+        raise InvalidSetting.without_value(
+            line, f"No serviceName defined in either JAAS or Kafka config ({SERVICE_NAME})"
+        )
     if not _is_true(options, "useKeyTab"):
         # With a ticket or a password alone, as Java allows, nobody can accept tickets.
-        raise _wrong(line, "useKeyTab=true is needed, so that tickets of clients can be accepted")
+        raise InvalidSetting.without_value(line, "useKeyTab=true is needed, so that tickets of clients can be accepted")
     if not _is_true(options, "storeKey"):
-        raise _wrong(line, "storeKey=true is needed, so that tickets of clients can be accepted")
+        raise InvalidSetting.without_value(line, "storeKey=true is needed, so that tickets of clients can be accepted")
     if not (principal := options.get("principal", "").strip()) or principal == "*":
-        raise _wrong(line, "principal has to be given, such as kafka/broker.example@EXAMPLE")
+        raise InvalidSetting.without_value(line, "principal has to be given, such as kafka/broker.example@EXAMPLE")
     return KerberosKeys(
         principal=principal,
         keytab=_path(options.get("keyTab", "").strip()),
@@ -301,7 +308,9 @@ def _check_gssapi(name: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("gssapi") is None:
-        raise _wrong(name, "GSSAPI needs the package gssapi: pip install 'ottla[gssapi]', or python3-gssapi of Debian")
+        raise InvalidSetting.without_value(
+            name, "GSSAPI needs the package gssapi: pip install 'ottla[gssapi]', or python3-gssapi of Debian"
+        )
 
 
 def _check_keytab(keys: KerberosKeys, line: str) -> None:
@@ -315,8 +324,4 @@ def _check_keytab(keys: KerberosKeys, line: str) -> None:
         keys.keytab.open("rb").close()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise _wrong(line, f"keyTab {keys.keytab} cannot be read: {reason}") from None
-
-
-def _wrong(name: str, reason: str) -> InvalidSetting:
-    return InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}")
+        raise InvalidSetting.without_value(line, f"keyTab {keys.keytab} cannot be read: {reason}") from None

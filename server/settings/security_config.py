@@ -12,10 +12,8 @@ from ottla.wire.settings import (
     STRING,
     InvalidSetting,
     Setting,
-    field_name,
-    parse_value,
+    read_settings,
     setting,
-    settings_of,
 )
 
 CLASS_NAME = "authorizer.class.name"
@@ -168,7 +166,7 @@ class AuthorizerConfig:
             return None
         if class_name not in KNOWN_CLASSES:
             reason = f"there is no such authorizer; allowed: {', '.join(KNOWN_CLASSES)}"
-            raise InvalidSetting(CLASS_NAME, class_name, reason, message=f"{CLASS_NAME}={class_name}: {reason}")
+            raise InvalidSetting.of_text(CLASS_NAME, class_name, reason)
         return cls(
             super_users=frozenset(_principals(texts.get(SUPER_USERS, ""))),
             # As Java reads it: anything else is false.
@@ -182,7 +180,7 @@ def _principals(text: str) -> list[str]:
     for each in principals:
         if ":" not in each:
             reason = f"expected a string in format principalType:principalName but got {each}"
-            raise InvalidSetting(SUPER_USERS, text, reason, message=f"{SUPER_USERS}={text}: {reason}")
+            raise InvalidSetting.of_text(SUPER_USERS, text, reason)
     return principals
 
 
@@ -206,8 +204,7 @@ class TokenConfig:
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> TokenConfig:
         """Read it from the texts that a broker is started with, the secret key also by its older name. Raises InvalidSetting."""
-        known = settings_of(cls)
-        config = cls(**{field_name(name): parse_value(known[name], texts[name]) for name in known if name in texts})
+        config = read_settings(cls, texts)
         if config.delegation_token_secret_key is None:
             return replace(config, delegation_token_secret_key=texts.get(MASTER_KEY))
         return config

@@ -12,10 +12,9 @@ from ottla.server.auth.certificates import distinguished_name
 from ottla.server.auth.java_stores import UnreadableStore, pkcs12_authorities, pkcs12_key_and_chain
 from ottla.server.auth.key_stores import read_key_store, read_trust_store
 from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.settings.broker_config import read_settings
 from ottla.server.settings.security_config import TlsConfig
 from ottla.server.tests.encrypted import AUTHORITY, BROKER
-from ottla.wire.settings import InvalidSetting
+from ottla.wire.settings import InvalidSetting, read_settings
 
 PASSWORD = "a password of stores"
 KEYS, TRUSTED = BROKER.pkcs12(PASSWORD), AUTHORITY.pkcs12(PASSWORD)

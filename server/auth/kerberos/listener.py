@@ -40,9 +40,8 @@ class KerberosListener:
         try:
             self._begin()
         except GssFailure as failure:
-            name = "gssapi.sasl.jaas.config"
             reason = f"no ticket can be accepted for {self._keys.principal}: {failure}"
-            raise InvalidSetting(name, "[hidden]", reason, message=f"{name}: {reason}") from None
+            raise InvalidSetting.without_value("gssapi.sasl.jaas.config", reason) from None
 
     def _begin(self) -> AcceptedContext:
         # Two threads may come here at a time, and both make the same.
