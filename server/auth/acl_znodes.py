@@ -67,7 +67,7 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
 
 
 def decode_entries(data: bytes) -> frozenset[Entry]:
-    """Raises MalformedNode."""
+    """Parse the node of a pattern; raises MalformedNode."""
     if not data:
         return frozenset()
     try:
@@ -108,7 +108,7 @@ def encode_change(pattern: Pattern) -> bytes:
 
 
 def decode_change(kind: PatternType, data: bytes) -> Pattern:
-    """Raises MalformedNode."""
+    """Parse a notice of a change; raises MalformedNode."""
     try:
         if kind is PatternType.LITERAL:
             type_name, separator, name = data.decode().partition(":")
@@ -138,7 +138,7 @@ def _name(member: IntEnum) -> str:
 
 
 def _member(kind: type[EnumT], name: str) -> EnumT:
-    """Raises KeyError."""
+    """Enum member of a name, in any case and with or without underscores; raises KeyError."""
     member: EnumT = _MEMBERS[kind][name.upper().replace("_", "")]
     return member
 

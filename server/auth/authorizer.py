@@ -93,7 +93,7 @@ class _Rights:
 
 
 class Requester:
-    """A principal at an address, with the names that rules may have for it."""
+    """Principal at an address, with the names that rules may have for it."""
 
     __slots__ = ("address", "principals", "whos")
 

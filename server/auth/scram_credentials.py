@@ -33,7 +33,7 @@ _PARTS = ("salt", "stored_key", "server_key", "iterations")
 
 
 class MalformedCredential(ValueError):
-    """A text that is no credential. It is not in the message: it may be one nearly."""
+    """Malformed credential. The message does not quote it, as most of it may be right."""
 
 
 class ScramCredential(NamedTuple):
@@ -54,7 +54,7 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """Raises MalformedCredential. As in Kafka the parts may come in any order, and there are no others."""
+    """Parse a credential; raises MalformedCredential. As in Kafka the parts may come in any order, and there are no others."""
     parts: dict[str, str] = {}
     for each in text.split(","):
         name, _, value = each.partition("=")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.server.auth.tokens.requests import NO_TIME, USER, Principal, may_ask
+from ottla.server.auth.tokens.token import NO_TIME, USER, Principal, may_ask
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import ANONYMOUS, RequestContext

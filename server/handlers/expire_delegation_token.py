@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.server.auth.tokens.requests import NO_TIME, may_ask
+from ottla.server.auth.tokens.token import NO_TIME, may_ask
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.ports import HasMember

@@ -122,7 +122,7 @@ class _Tokens(Iterator[_Token]):
         return taken
 
     def _skip_comment(self) -> bool:
-        """A single `/` begins a comment, too, which the line's end behind it does not end. False: it has no end."""
+        """Skip a comment; False if it has no end. A single `/` begins one, too, which the line's end behind it does not end."""
         self._position += 1
         if self._take() == "*":
             end = self._text.find("*/", self._position)

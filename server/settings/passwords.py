@@ -43,12 +43,12 @@ ENCODED_LENGTH_MAX = 100_000
 
 
 class UndecodablePassword(Exception):
-    """A text that holds no password for this secret; the message says nothing of either."""
+    """Text that holds no password for this secret; the message says nothing of either."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PasswordEncoder:
-    """Encodes with what is given here, and decodes with what a text says of itself."""
+    """Kafka's EncryptingPasswordEncoder: encodes with the parameters given here, decodes with those that a text names."""
 
     secret: bytes
     random_bytes: Callable[[int], bytes]
@@ -120,7 +120,7 @@ def _encrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
 
 
 def _decrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
-    """Raises ValueError if the content was not encrypted with this key."""
+    """Decrypt; raises ValueError if the content was not encrypted with this key."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -137,7 +137,7 @@ def _decrypted(cipher: str, key: bytes, vector: bytes, content: bytes) -> bytes:
 
 
 def _java_length(text: str) -> int:
-    """Java counts characters beyond the basic plane as two."""
+    """Length of a text in Java, which counts characters beyond the basic plane as two."""
     return len(text) + sum(ord(character) > 0xFFFF for character in text)
 
 

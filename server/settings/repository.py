@@ -165,7 +165,7 @@ class ConfigRepository:
             self.announce()
 
     def announce(self) -> None:
-        """Call the listeners: something has changed, or a setting was given anew because the file that it names has changed."""
+        """Call the listeners: a setting has changed, or was given anew because the file that it names has changed."""
         for on_change in self._listeners:
             on_change(self.current)
 
@@ -450,7 +450,7 @@ class GroupRepository:
         self._notify(None)
 
     def on_change(self, listener: Callable[[str | None], None]) -> None:
-        """Call with a group whose settings have changed; None: those of any group may have."""
+        """Have a function called with a group whose settings have changed; None: those of any group may have."""
         self._listeners.append(listener)
 
     def _notify(self, group_id: str | None) -> None:

@@ -186,7 +186,7 @@ def _principals(text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenConfig:
-    """Without a secret key there are no delegation tokens. Times are in ms."""
+    """Settings of delegation tokens; without a secret key there are none. Times are in ms."""
 
     delegation_token_secret_key: str | None = setting(
         None, kind=PASSWORD, doc="Key that the passwords of delegation tokens are made with, the same on every broker."

@@ -105,7 +105,7 @@ class _Context:
     _context: Any = None
 
     def wrap(self, message: bytes) -> bytes:
-        """With a proof of where it comes from, and not encrypted."""
+        """Wrap a message with a proof of its origin, not encrypted."""
         with _translated():
             wrapped: bytes = gss.wrap(self._context, message, False).message
         return wrapped
@@ -160,7 +160,7 @@ class InitiatedContext(_Context):
         self._credentials, self._target = credentials, target
 
     def step(self, token: bytes) -> Stepped:
-        """`token` is empty at first."""
+        """Process a token of the server, empty at first."""
         with _translated():
             found = gss.init_sec_context(
                 self._target,

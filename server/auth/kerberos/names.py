@@ -68,7 +68,7 @@ def parse_name(text: str) -> KerberosName:
 
 
 class _Rule(NamedTuple):
-    """`components` None: the rule DEFAULT."""
+    """Parsed rule. `components` None: the rule DEFAULT."""
 
     text: str
     components: int | None
@@ -154,7 +154,7 @@ def _made(rule: _Rule, parts: Sequence[str]) -> str | None:
 
 
 def _filled_in(form: str, parts: Sequence[str]) -> str:
-    """The format with the realm and the parts of a name in the places of `$0`, `$1` and so on."""
+    """Put the realm and the parts of a name in the places of `$0`, `$1` and so on of a format."""
     result: list[str] = []
     position = size = 0
     while position < len(form):

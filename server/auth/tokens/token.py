@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote_plus
 
 from ottla.replication.cluster.znodes import MalformedNode
+from ottla.server.gate.context import ANONYMOUS
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ottla.server.gate.context import RequestContext
     from ottla.server.settings.security_config import TokenConfig
 
 
@@ -198,3 +200,33 @@ def _principal(value: Any) -> str:
 
 def _sanitized(principal: str) -> str:
     return quote(principal, safe="", errors="replace").replace("~", "%7E")
+
+
+# ---------------------------------------------------------------------- requests
+
+
+USER = "User"
+NO_TIME = -1
+"""Time in the answer to a client that may not ask."""
+
+
+def may_ask(context: RequestContext[Any]) -> bool:
+    """Tell whether this client may ask for tokens at all: it has to be known by something other than a token."""
+    protocol = context.security_protocol
+    is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
+    return not is_unknown and not context.is_token_authenticated
+
+
+class Principal(NamedTuple):
+    """Principal such as User:alice in two parts, as requests about tokens have it."""
+
+    type: str
+    name: str
+
+    @classmethod
+    def of(cls, text: str) -> Principal:
+        kind, _, name = text.partition(":")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
