@@ -177,7 +177,14 @@ def _configuration(static: dict[str, str]) -> BrokerConfig:
     check_bounds_of_broker(partial(broker_value, static))
     listeners, inter_broker = listeners_of(server)
     advertised = advertised_endpoints(server, listeners, inter_broker)
-    control_plane, sasl, logins = _sasl(server, zookeeper, coordination, static, (listeners, advertised, inter_broker))
+    sasl = _sasl(listeners, static)
+    # A broker that is alone neither speaks to a controller over a connection nor logs in at another one.
+    control_plane = None
+    if zookeeper is not None:
+        wanted = zookeeper.control_plane_listener_name
+        control_plane = control_plane_listener(wanted, protocol_map(server), advertised, inter_broker)
+    is_member = zookeeper is not None or bool(coordination.coordination_socket)
+    logins = _peer_logins((inter_broker, control_plane), sasl, static) if is_member else {}
     node_id = _node_id(server, static)
     # Clients see both names with the id that is in force, whichever was given.
     static["node.id"] = static["broker.id"] = str(node_id)
@@ -212,32 +219,26 @@ def _configuration(static: dict[str, str]) -> BrokerConfig:
     )
 
 
-def _sasl(
-    server: ServerConfig,
-    zookeeper: ZooKeeperConfig | None,
-    coordination: CoordinationConfig,
-    static: Mapping[str, str],
-    found: tuple[Sequence[Endpoint], Mapping[str, Endpoint], str],
-) -> tuple[str | None, dict[str, SaslListenerConfig], dict[str, PeerLoginConfig]]:
-    """Name of the controller's listener, SASL of each listener that speaks it, and how this broker logs in at others."""
-    listeners, advertised, inter_broker = found
-    with_sasl = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
-    sasl: dict[str, SaslListenerConfig] = {}
-    logins: dict[str, PeerLoginConfig] = {}
-    if with_sasl:
-        from ottla.server.settings.sasl_rules import peer_login, sasl_of_listener  # few brokers have SASL
+def _sasl(listeners: Iterable[Endpoint], static: Mapping[str, str]) -> dict[str, SaslListenerConfig]:
+    """SASL of each listener that speaks it."""
+    names = [each.listener for each in listeners if each.security_protocol.startswith("SASL_")]
+    if not names:
+        return {}
+    from ottla.server.settings.sasl_rules import sasl_of_listener  # few brokers have SASL
 
-        sasl = {name: sasl_of_listener(texts_of_listener(static, name), name) for name in with_sasl}
-    # A broker that is alone neither logs in at another one nor speaks to a controller over a connection.
-    control_plane = None
-    if zookeeper is not None:
-        wanted = zookeeper.control_plane_listener_name
-        control_plane = control_plane_listener(wanted, protocol_map(server), advertised, inter_broker)
-    if zookeeper is not None or coordination.coordination_socket:
-        for name in (inter_broker, control_plane):
-            if name in sasl:
-                logins[name] = peer_login(static, name, texts_of_listener(static, name), sasl[name])
-    return control_plane, sasl, logins
+    return {name: sasl_of_listener(texts_of_listener(static, name), name) for name in names}
+
+
+def _peer_logins(
+    between_brokers: Iterable[str | None], sasl: Mapping[str, SaslListenerConfig], static: Mapping[str, str]
+) -> dict[str, PeerLoginConfig]:
+    """Logins of this broker at the others, by the listeners that speak SASL."""
+    names = [name for name in between_brokers if name is not None and name in sasl]
+    if not names:
+        return {}
+    from ottla.server.settings.sasl_rules import peer_login  # as above
+
+    return {name: peer_login(static, name, texts_of_listener(static, name), sasl[name]) for name in names}
 
 
 def log_config_from(texts: Mapping[str, str]) -> LogConfig:
