@@ -271,7 +271,7 @@ async def test_an_address_has_one_thread_at_a_time_and_leaves_nothing_behind(nur
         while running != {"a", "b"}:
             await trio.sleep(0.001)
         may_end[0].set()
-        while turns._turns:
+        while turns._limiters:
             await trio.sleep(0.001)
     assert len(at_once) == 4 and max(at_once) == 2
 
@@ -302,7 +302,7 @@ async def test_whoever_leaves_does_not_get_another_thread_before_his_first_is_fr
             await trio.sleep(0.001)
         assert begun == ["a", "b"]
         may_end.set()
-        while turns._turns:
+        while turns._limiters:
             await trio.sleep(0.001)
     assert begun == ["a", "b", "a again"]
 
