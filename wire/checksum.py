@@ -33,3 +33,19 @@ def _of_package() -> Crc32c:
 _compiled: Crc32c | None = native("crc32c", None)
 crc32c: Crc32c = _of_package() if _compiled is None else _compiled
 """crc32c(data, value=0) -> int: the checksum of any buffer, continued from `value`."""
+
+_MURMUR_SEED, _MURMUR_FACTOR, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Return MurmurHash2 with Kafka's seed (Utils.murmur2), by which Java's producer chooses the partition of a key; 32 bits, unsigned."""
+    mixed = (_MURMUR_SEED ^ len(data)) & _MASK
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        word = int.from_bytes(data[start : start + 4], "little") * _MURMUR_FACTOR & _MASK
+        word = (word ^ word >> 24) * _MURMUR_FACTOR & _MASK
+        mixed = (mixed * _MURMUR_FACTOR & _MASK) ^ word
+    if rest := data[whole:]:
+        mixed = (mixed ^ int.from_bytes(rest, "little")) * _MURMUR_FACTOR & _MASK
+    mixed = (mixed ^ mixed >> 13) * _MURMUR_FACTOR & _MASK
+    return mixed ^ mixed >> 15

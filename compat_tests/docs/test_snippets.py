@@ -14,7 +14,7 @@ from compat_tests.support.groups import ask_coordinator
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.server.commands.cli import parser_for
-from ottla.server.commands.parser import walk
+from ottla.server.commands.command_line import walk
 from ottla.server.settings.broker_config import load_config
 
 RUN = ("sh", "python")

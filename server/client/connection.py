@@ -1,11 +1,11 @@
-"""A connection of a command to one broker: requests out, answers back in their order. It blocks; a command does one thing.
+"""Blocking connection of a command to one broker: requests out, answers back in their order.
 
-It is made in four steps: TCP, TLS and a login where the settings have them, and ApiVersions, which says in which versions
-requests may be sent. All four have to be done by one deadline, so that a peer that is no broker, or hangs, is told of within
-seconds. What answers in another protocol is named (`stranger`).
+It is made in four steps: TCP, TLS and a login where the settings have them, and ApiVersions, which says in which versions requests
+may be sent. All four have one deadline, so that a peer that hangs or is no broker is reported within seconds. A peer that speaks
+another protocol is named (`other_protocol`).
 
-A frame may have FRAME_BYTES_MAX bytes, and its buffer grows with what has arrived, not with what a length field claims. Until
-the login is done nobody knows who answers: such an answer may have FIRST_BYTES_MAX bytes, as it may become many objects.
+A frame may have FRAME_BYTES_MAX bytes, and its buffer grows with the bytes that have arrived, not with the length field. An
+unauthenticated peer may send FIRST_BYTES_MAX bytes, because an answer may become many objects.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.client.escaping import say
-from ottla.server.client.failures import AskingFailed, HungUp, NoAnswer, WrongUse
+from ottla.server.client.output import ConnectionLost, NoResponse, RequestFailed, UsageError, say
 from ottla.server.gate.dispatch import response_class_of
 from ottla.server.settings.endpoint import host_and_port
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "ottla"
 ANSWER_TIMEOUT_S = 30.0
-"""For an answer of a broker that has answered before; Kafka's request.timeout.ms."""
+"""Time for an answer of a broker that has answered before; Kafka's request.timeout.ms."""
 
 PATIENCE_S = 2.5
-"""After which a command says that it is still waiting."""
+"""Time after which a command says that it is still waiting."""
 
 HTTP_PROBE_S = 0.3
 FIRST_BYTES_MAX = 256 * 1024
@@ -58,7 +57,7 @@ _size = struct.Struct(">i")
 
 
 class Address(NamedTuple):
-    """Where a broker is."""
+    """Host and port of a broker."""
 
     host: str
     port: int
@@ -68,13 +67,13 @@ class Address(NamedTuple):
 
 
 class BrokerConnection:
-    """One connection; made by `connect`. Each method raises HungUp when the connection is of no more use."""
+    """One connection, made by `connect`. Each method raises ConnectionLost when the connection is of no more use."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self.address = address
         self.socket = sock
         self.versions: dict[int, VersionRange] = {}
-        """Which versions of which request the broker takes, by api key."""
+        """Versions of requests that the broker takes, by api key."""
 
         self.frame_bytes_max = FRAME_BYTES_MAX
         self._buffer = bytearray(_BUFFER_BYTES)
@@ -87,7 +86,7 @@ class BrokerConnection:
         return self.socket.fileno() < 0
 
     def version_of(self, request_class: type[Message], at_most: int = 1000) -> int:
-        """The newest version of a request that both sides know. AskingFailed if there is none."""
+        """Return the newest version of a request that both sides know. Raises RequestFailed if there is none."""
         ours, theirs = request_class.versions, self.versions.get(request_class.api_key)
         if theirs is not None:
             newest = min(ours.last, theirs.last, at_most)
@@ -96,7 +95,7 @@ class BrokerConnection:
         name = request_class.__name__.removesuffix("Request")
         served = "none" if theirs is None else f"{theirs.first}-{theirs.last}"
         wanted = f"{ours.first}-{min(ours.last, at_most)}"
-        raise AskingFailed(
+        raise RequestFailed(
             f"the broker at {self.address} serves no version of {name} that is needed: {served}, not {wanted}"
         )
 
@@ -106,12 +105,12 @@ class BrokerConnection:
         return self.receive(timeout_s)
 
     def send(self, request: Message, *, at_most: int = 1000, has_answer: bool = True) -> None:
-        """Send a request; its answer is that of a later `receive`."""
+        """Send a request, whose answer a later `receive` returns."""
         version = self.version_of(type(request), at_most)
         self._send(request, version, has_answer=has_answer)
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """The answer to the oldest request that has none. Its records are views until the next `receive`."""
+        """Receive the answer to the oldest request without one. Its records are views until the next `receive`."""
         correlation_id, response_class, version = self._waiting.popleft()
         end = self._frame(time.monotonic() + timeout_s)
         try:
@@ -119,12 +118,14 @@ class BrokerConnection:
                 self._buffer, 0, end, response_header_version(response_class, version)
             )
             if answered != correlation_id:
-                raise HungUp(
+                raise ConnectionLost(
                     f"{self.address} answers another request than the one that was sent; is it a Kafka broker?"
                 )
             return self._decoded(response_class, version, body, end)
         except (ProtocolViolation, KafkaError, ValueError, IndexError, struct.error) as error:
-            raise HungUp(f"{self.address} answers what cannot be read ({error}); is it a Kafka broker?") from None
+            raise ConnectionLost(
+                f"{self.address} answers what cannot be read ({error}); is it a Kafka broker?"
+            ) from None
 
     def close(self) -> None:
         self.socket.close()
@@ -147,7 +148,7 @@ class BrokerConnection:
             parts += request.encode_parts(version)
         except (ValueError, OverflowError, struct.error, KafkaError) as error:  # ValueError: UnicodeEncodeError, too
             name = cls.__name__.removesuffix("Request")
-            raise WrongUse(
+            raise UsageError(
                 f"what was given cannot be put into {name}: too long, too large, or no text ({error})"
             ) from None
         parts[0] = _size.pack(sum(map(len, parts)))
@@ -164,7 +165,7 @@ class BrokerConnection:
         self._receive(0, _size.size, deadline_s)
         (size,) = _size.unpack_from(self._buffer)
         if not 4 <= size <= self.frame_bytes_max:
-            raise HungUp(self.stranger(bytes(self._buffer[: _size.size])))
+            raise ConnectionLost(self.other_protocol(bytes(self._buffer[: _size.size])))
         self._receive(0, size, deadline_s)
         self._answers += 1
         return int(size)
@@ -194,7 +195,7 @@ class BrokerConnection:
                 if time.monotonic() < deadline_s:
                     say(f"still waiting for {self.address} ...")
                     continue
-                raise NoAnswer(
+                raise NoResponse(
                     f"{self.address} takes connections and does not answer: is it a Kafka broker, is it stopped or busy?"
                 ) from None
             except OSError as error:
@@ -203,21 +204,21 @@ class BrokerConnection:
                 raise self._lost(None)
             return count
 
-    def _lost(self, error: OSError | None) -> HungUp:
+    def _lost(self, error: OSError | None) -> ConnectionLost:
         how = "hung up" if error is None else f"is lost ({error.strerror or error})"
         if self._answers > 1:
-            return HungUp(f"{self.address} {how}; its log may say why")
+            return ConnectionLost(f"{self.address} {how}; its log may say why")
         if self._answers:
-            return HungUp(
+            return ConnectionLost(
                 f"{self.address} {how}: does this listener want a login (--command-config client.properties)?"
             )
-        return HungUp(
+        return ConnectionLost(
             f"{self.address} {how} without an answer: is it a Kafka broker, and does this listener want TLS or a login"
             " (--command-config client.properties)?"
         )
 
-    def stranger(self, begun: bytes) -> str:
-        """What to say of a peer whose first bytes were these."""
+    def other_protocol(self, begun: bytes) -> str:
+        """Describe a peer that does not speak Kafka's protocol, by the first bytes that it sent."""
         if begun == b"HTTP":
             return f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a broker's listener"
         if begun[0] == 0x15 and begun[1] == 3:
@@ -228,7 +229,7 @@ class BrokerConnection:
 
 
 def connect(address: Address, security: Security, timeout_s: float) -> BrokerConnection:
-    """A connection that requests can be sent on. AskingFailed, at the latest after `timeout_s`, says what is wrong."""
+    """Open a connection and log in. Raises RequestFailed, at the latest after `timeout_s`, which says what is wrong."""
     deadline_s = time.monotonic() + timeout_s
     sock = _connected(address, deadline_s, timeout_s)
     try:
@@ -238,8 +239,8 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
         connection.frame_bytes_max = FIRST_BYTES_MAX
         try:
             _learn_versions(connection, deadline_s)
-        except NoAnswer as failure:
-            raise (HungUp(connection.stranger(b"HTTP")) if _speaks_http(sock) else failure) from None
+        except NoResponse as failure:
+            raise (ConnectionLost(connection.other_protocol(b"HTTP")) if _speaks_http(sock) else failure) from None
         if security.login is not None:
             _log_in(connection, security.login, deadline_s)
         connection.frame_bytes_max = FRAME_BYTES_MAX
@@ -250,7 +251,7 @@ def connect(address: Address, security: Security, timeout_s: float) -> BrokerCon
 
 
 def _speaks_http(sock: socket.socket) -> bool:
-    """Some servers wait for the end of a line. A broker that has not answered in time is given up anyway."""
+    """Probe for HTTP: some servers wait for the end of a line. A broker that has not answered in time is given up anyway."""
     try:
         sock.settimeout(HTTP_PROBE_S)
         sock.sendall(b"\r\n\r\n")
@@ -272,18 +273,18 @@ def _connected(address: Address, deadline_s: float, timeout_s: float) -> socket.
             sock.close()
             error = failure
     if isinstance(error, ConnectionRefusedError):
-        raise AskingFailed(
+        raise RequestFailed(
             f"no broker listens on {address}: start one with `ottla start`, or name another with -b HOST:PORT"
         )
     if isinstance(error, TimeoutError):
-        raise AskingFailed(
+        raise RequestFailed(
             f"no connection to {address} within {timeout_s:g} s: is the address right, and no firewall between?"
         )
-    raise AskingFailed(f"cannot connect to {address}: {error.strerror or error if error else 'it has no address'}")
+    raise RequestFailed(f"cannot connect to {address}: {error.strerror or error if error else 'it has no address'}")
 
 
 def _looked_up(address: Address, deadline_s: float) -> list[Any]:
-    """The addresses of a host. Looking up cannot be interrupted, so a thread does it, which a process need not wait for."""
+    """Resolve a host in a thread, which the process need not wait for, because a look-up cannot be interrupted."""
     found: list[Any] = []
     failed: list[Exception] = []
 
@@ -298,9 +299,9 @@ def _looked_up(address: Address, deadline_s: float) -> list[Any]:
     thread.join(max(0.0, deadline_s - time.monotonic()))
     if failed:
         reason = failed[0].strerror if isinstance(failed[0], OSError) else "it is no host name"
-        raise AskingFailed(f"the host of {address} is not known: {reason}")
+        raise RequestFailed(f"the host of {address} is not known: {reason}")
     if not found:
-        raise AskingFailed(f"nobody says in time where {address.host} is: use its address, or ask the name server")
+        raise RequestFailed(f"nobody says in time where {address.host} is: use its address, or ask the name server")
     return found
 
 
@@ -320,7 +321,7 @@ def _encrypted(sock: socket.socket, context: ssl.SSLContext, address: Address, d
         reason = f"it hung up ({error.strerror or error}); does this listener speak TLS?"
     except ValueError:
         reason = "its host is no name that a certificate can have"
-    raise HungUp(f"no TLS connection to {address}: {reason}")
+    raise ConnectionLost(f"no TLS connection to {address}: {reason}")
 
 
 def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
@@ -333,12 +334,14 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
         known = [each.max_version for each in answer.api_keys if each.api_key == ApiVersionsRequest.api_key]
         version = min(known[0], _API_VERSIONS) if known and known[0] >= 0 else 0
     if answer.error_code:
-        raise HungUp(f"{connection.address} refuses to say its versions: {ErrorCode.of(answer.error_code).name}")
+        raise ConnectionLost(
+            f"{connection.address} refuses to say its versions: {ErrorCode.of(answer.error_code).name}"
+        )
     connection.versions = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
 
 
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
-    """SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
+    """Log in: SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
     from ottla.server.auth.mechanism import LoginFailed
     from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
     from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -347,7 +350,7 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
     chosen = connection.ask(SaslHandshakeRequest(mechanism=name), timeout_s=deadline_s - time.monotonic())
     if chosen.error_code:
         offered = ", ".join(chosen.mechanisms) or "no login at all"
-        raise AskingFailed(f"{connection.address} does not take sasl.mechanism={name}; it offers {offered}")
+        raise RequestFailed(f"{connection.address} does not take sasl.mechanism={name}; it offers {offered}")
     mechanism = _mechanism(login, deadline_s - time.monotonic())
     try:
         token = mechanism.step(b"")
@@ -355,14 +358,14 @@ def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, d
             request = SaslAuthenticateRequest(auth_bytes=token)
             answer = connection.ask(request, timeout_s=deadline_s - time.monotonic())
             if answer.error_code:
-                raise AskingFailed(f"{connection.address} refuses the login by {name}: {answer.error_message}")
+                raise RequestFailed(f"{connection.address} refuses the login by {name}: {answer.error_message}")
             token = mechanism.step(bytes(answer.auth_bytes))
     except LoginFailed as error:
-        raise AskingFailed(f"the login at {connection.address} by {name} failed: {error}") from None
+        raise RequestFailed(f"the login at {connection.address} by {name} failed: {error}") from None
 
 
 def _mechanism(login: PeerLoginConfig | TokenLogin, timeout_s: float) -> ClientMechanism:
-    """One login's side of the client, within so many seconds."""
+    """Make the client's side of one login, within so many seconds."""
     from ottla.server.settings.sasl_rules import PeerLoginConfig
 
     if not isinstance(login, PeerLoginConfig):

@@ -1,11 +1,11 @@
-"""How `ottla consume` prints a record: kcat's format strings, its JSON envelope, and both without danger for a terminal.
+"""Formats of `ottla consume`: kcat's format strings, its JSON envelope, and both made safe for a terminal.
 
 A format string has these fields; `%%` is a percent sign, and \\n \\r \\t \\xNN are characters:
 
     %s %S  value and its length (-1: null)    %k %K  key and its length    %h  headers, as a=b,c=d
     %t topic   %p partition   %o offset   %T timestamp in ms   %R  length of the value, as 32 bits
 
-Whole batches are printed by a function that is written for the format (`batch_printers.py`).
+`printing.py` compiles a function for a format that prints whole batches.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.server.client.escaping import shown_bytes, shown_text
-from ottla.server.client.failures import WrongUse
+from ottla.server.client.output import UsageError, shown_bytes, shown_text
 from ottla.wire.records import Record
 
 FIELDS = "sSRkKTtpoh"
@@ -27,14 +26,14 @@ _length = struct.Struct(">i")
 
 
 class Piece(NamedTuple):
-    """A part of a format: text that stands for itself, or a field of this letter."""
+    """A part of a format: literal text, or the field of this letter."""
 
     text: bytes = b""
     field: str = ""
 
 
 class Place(NamedTuple):
-    """Where a record comes from."""
+    """Origin of a record."""
 
     topic: str
     partition: int
@@ -43,19 +42,19 @@ class Place(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How records are printed. `is_null_shown`: a null key or value is NULL, as -Z has it."""
+    """Parsed format. `is_null_shown`: a null key or value is printed as NULL, as with -Z."""
 
     pieces: tuple[Piece, ...]
     is_null_shown: bool = False
 
     @property
     def null(self) -> bytes:
-        """What is printed for a null key or value."""
+        """Text for a null key or value."""
         return NULL if self.is_null_shown else b""
 
 
 def unescaped(text: str, option: str) -> bytes:
-    """The bytes that a delimiter or the text of a format stands for. WrongUse."""
+    """Decode the escapes of a delimiter or of a format's text. Raises UsageError."""
     found = bytearray()
     position = 0
     while position < len(text):
@@ -68,7 +67,7 @@ def unescaped(text: str, option: str) -> bytes:
         if kind == "x":
             digits = "".join(digit for digit in digits if digit in _HEXADECIMAL)
             if not digits:
-                raise WrongUse(f"{option}: \\x is followed by one or two hexadecimal digits")
+                raise UsageError(f"{option}: \\x is followed by one or two hexadecimal digits")
             found.append(int(digits, 16))
             position += 2 + len(digits)
         else:
@@ -78,7 +77,7 @@ def unescaped(text: str, option: str) -> bytes:
 
 
 def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
-    """A format string. WrongUse if a field is not known."""
+    """Parse a format string. Raises UsageError for an unknown field."""
     pieces: list[Piece] = []
     literal: list[str] = []
 
@@ -97,13 +96,15 @@ def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
             end_literal()
             pieces.append(Piece(field=field))
         else:
-            raise WrongUse(f"-f: %{field} is not known; fields are {', '.join('%' + each for each in FIELDS)}, and %%")
+            raise UsageError(
+                f"-f: %{field} is not known; fields are {', '.join('%' + each for each in FIELDS)}, and %%"
+            )
     end_literal()
     return Format(tuple(pieces), is_null_shown)
 
 
 def usual_format(delimiter: bytes, key_delimiter: bytes | None, *, is_null_shown: bool = False) -> Format:
-    """Value and delimiter, after key and its delimiter if one is given."""
+    """Make the format without -f: value and delimiter, after key and its delimiter if one is given."""
     key = () if key_delimiter is None else (Piece(field="k"), Piece(text=key_delimiter))
     return Format((*key, Piece(field="s"), Piece(text=delimiter)), is_null_shown)
 
@@ -114,7 +115,7 @@ PrintRecord = Callable[[Record, Place], bytes]
 
 
 def raw_printer(chosen: Format) -> PrintRecord:
-    """Bytes as they are, for a pipe or a file."""
+    """Print bytes as they are, for a pipe or a file."""
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
@@ -124,7 +125,7 @@ def raw_printer(chosen: Format) -> PrintRecord:
 
 
 def shown_printer(chosen: Format) -> PrintRecord:
-    """For a terminal: what would be obeyed is shown, and what is huge is cut."""
+    """Print for a terminal: control characters as escapes, huge values cut."""
     null = chosen.null
 
     def printed(record: Record, place: Place) -> bytes:
@@ -142,7 +143,7 @@ def shown_printer(chosen: Format) -> PrintRecord:
 
 
 def json_printer(delimiter: bytes) -> PrintRecord:
-    """kcat's envelope, one object a line. It is ASCII, so no terminal obeys it."""
+    """Print kcat's JSON envelope, one object a line. It is ASCII, so it cannot control a terminal."""
 
     def printed(record: Record, place: Place) -> bytes:
         headers = [text for key, value in record.headers for text in (_text(key), _text(value))]

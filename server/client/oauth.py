@@ -1,12 +1,12 @@
-"""How a command gets its tokens for OAUTHBEARER (RFC 7628): it waits for each, and asks an issuer once.
+"""Tokens of a command for OAUTHBEARER (RFC 7628): it waits for each, and asks an issuer once.
 
 The settings are those of Kafka's clients, read as a broker reads its own (`server/settings/login_rules.py`). A command takes
 three things more: an address of tokens without sasl.login.callback.handler.class, librdkafka's names of a client's id and
-secret, and extension_NAME beside tokens that nobody signs.
+secret, and extension_NAME beside unsecured tokens.
 
 The answers of an issuer are bounded in time and in bytes, and redirects are not followed: they would take the secret somewhere
-else. Neither secret nor token is ever printed. What is said to an issuer is in `server/auth/oauth/token_requests.py`; the HTTP
-around it is Python's own, as commands need no package.
+else. Neither secret nor token is ever printed. `server/auth/oauth/token_requests.py` makes the requests to an issuer; Python's own
+HTTP client sends them, because commands need no package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.server.auth.oauth.token_requests import (
     token_of_answer,
     unsecured_token,
 )
-from ottla.server.client.failures import AskingFailed, WrongUse
+from ottla.server.client.output import RequestFailed, UsageError
 from ottla.server.settings.jaas import JaasEntry
 from ottla.server.settings.login_rules import (
     ENDPOINT_NAME,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES_MAX = 1024 * 1024
 KEPT_S = 60.0
-"""How long a token is used for further connections."""
+"""Time for which a token is used for further connections."""
 
 _EXTENSION = "extension_"
 _LIBRDKAFKAS = {
@@ -58,12 +58,12 @@ _LIBRDKAFKAS = {
 }
 
 Find = Callable[[float], str]
-"""Finds a token within so many seconds. AskingFailed."""
+"""Find a token within so many seconds. Raises RequestFailed."""
 
 
 @dataclass(slots=True)
 class TokenLogin:
-    """A login by tokens. `find` is asked for one when a connection is made and the last is too old."""
+    """A login by tokens. `find` gets a new one when a connection is made and the last one is too old."""
 
     find: Find = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -72,7 +72,7 @@ class TokenLogin:
     _until_s: float = 0.0
 
     def client(self, timeout_s: float) -> OAuthBearerClient:
-        """What a connection says. AskingFailed if there is no token within so many seconds."""
+        """Make one connection's side of the login. Raises RequestFailed if there is no token within so many seconds."""
         if not self._token or time.monotonic() >= self._until_s:
             self._token = checked(self.find(timeout_s))
             self._until_s = time.monotonic() + KEPT_S
@@ -82,27 +82,29 @@ class TokenLogin:
 def token_login(
     texts: Mapping[str, str], jaas: JaasEntry | None, context: Callable[[TlsConfig], ssl.SSLContext]
 ) -> TokenLogin:
-    """As the settings and the JAAS line want it. `context` is for https, of what that line says of it. WrongUse."""
+    """Make the login of the settings and the JAAS line. `context` makes the TLS context for https. Raises UsageError."""
     options = {} if jaas is None else jaas.options
     try:
         login = oauth_login(_as_kafkas(texts, options), "", JaasEntry("", "required", _with_extensions(options)))
     except InvalidSetting as error:
-        raise WrongUse(str(error)) from None
+        raise UsageError(str(error)) from None
     return TokenLogin(_find(login, context), login.extensions)
 
 
 def _as_kafkas(texts: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """The settings by Kafka's names, with the class that Kafka's clients have to be told beside an address. WrongUse."""
+    """Translate settings to Kafka's names, and add the handler class that Kafka needs beside an address. Raises UsageError."""
     found = {ours: texts[each] for each, ours in _LIBRDKAFKAS.items() if each in texts}
     if ENDPOINT_NAME in texts:
         found[LOGIN_HANDLER_NAME] = HANDLERS[0]
     elif LOGIN_HANDLER_NAME not in texts and not any(each.startswith(UNSECURED_OPTION) for each in options):
-        raise WrongUse(f"{OAUTHBEARER} needs {ENDPOINT_NAME}, or {UNSECURED_OPTION}StringClaim_sub in sasl.jaas.config")
+        raise UsageError(
+            f"{OAUTHBEARER} needs {ENDPOINT_NAME}, or {UNSECURED_OPTION}StringClaim_sub in sasl.jaas.config"
+        )
     return {**found, **texts}
 
 
 def _with_extensions(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with each extension by both of Kafka's names: one is read with tokens of somebody, one with unsecured ones."""
+    """Add each extension by both of Kafka's names: one is read with tokens of an issuer, one with unsecured tokens."""
     both = {
         f"{UNSECURED_OPTION}Extension_{name.removeprefix(_EXTENSION)}": text
         for name, text in options.items()
@@ -122,25 +124,25 @@ def _find(login: OAuthLogin, context: Callable[[TlsConfig], ssl.SSLContext]) -> 
 
 
 def checked(token: str) -> str:
-    """A token as it was found. AskingFailed if it is none."""
+    """Check the form of a token. Raises RequestFailed."""
     try:
         return plain_token(token)
     except FailedRetrieval:
-        raise AskingFailed("what was found as a token for OAUTHBEARER is none") from None
+        raise RequestFailed("what was found as a token for OAUTHBEARER is none") from None
 
 
 def _of_file(path: Path) -> str:
     try:
         return read_token_file(path)
     except OSError as error:
-        raise AskingFailed(f"cannot read the token in {path}: {error.strerror}") from None
+        raise RequestFailed(f"cannot read the token in {path}: {error.strerror}") from None
 
 
 # ---------------------------------------------------------------------- of an issuer
 
 
 def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> str:
-    """An answer may come byte by byte, so a thread waits for it, which a process need not wait for."""
+    """Ask an issuer in a thread, which the process need not wait for, because the answer may come byte by byte."""
     parts = urlsplit(source.url)
     issuer = f"the issuer of tokens at {parts.scheme}://{parts.hostname}"
     found: list[tuple[int, bytes] | str] = []
@@ -148,18 +150,18 @@ def _of_issuer(source: ClientCredentials, context: ssl.SSLContext | None, timeou
     thread.start()
     thread.join(timeout_s)
     if not found:
-        raise AskingFailed(f"{issuer} does not answer within {timeout_s:.1f} s")
+        raise RequestFailed(f"{issuer} does not answer within {timeout_s:.1f} s")
     answer = found[0]
     if isinstance(answer, str):
-        raise AskingFailed(f"{issuer} cannot be asked: {answer}")
+        raise RequestFailed(f"{issuer} cannot be asked: {answer}")
     try:
         return token_of_answer(*answer)
     except FailedRetrieval as failure:
-        raise AskingFailed(f"{issuer} answers without an access_token: {failure}") from None
+        raise RequestFailed(f"{issuer} answers without an access_token: {failure}") from None
 
 
 def _asked(source: ClientCredentials, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, bytes] | str:
-    """Status and body of the answer, or why there is none."""
+    """Status and body of the answer, or the reason why there is none."""
     import http.client  # here, as files need no HTTP
 
     parts = urlsplit(source.url)

@@ -1,12 +1,12 @@
-"""How a command encrypts and logs in, by the names that Kafka's clients give their settings.
+"""TLS and login of a command, by the names of Kafka's client settings.
 
     security.protocol=PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
     ssl.*                       as for a broker (`server/settings/security_config.py`): PEM, PKCS12 or JKS
     sasl.mechanism              PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
     sasl.jaas.config            the login module's line with username and password
-    sasl.oauthbearer.*          where tokens come from (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
+    sasl.oauthbearer.*          the source of tokens (`oauth.py`); https of an issuer has its ssl.* in the JAAS line, as in Kafka
 
-Other names are those of other clients' other settings, and are overlooked as Kafka's tools overlook them.
+Other names are settings of other clients, and are ignored as Kafka's tools ignore them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.client.failures import WrongUse
+from ottla.server.client.output import UsageError
 
 if TYPE_CHECKING:
     import ssl
@@ -33,7 +33,7 @@ _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What each connection begins with. None: it is not encrypted, or nobody logs in."""
+    """Security of each connection. None: no encryption, or no login."""
 
     protocol: str = "PLAINTEXT"
     encryption: ssl.SSLContext | None = None
@@ -41,7 +41,7 @@ class Security:
 
 
 def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    """The settings of a client's properties file, and over them those given as NAME=VALUE. WrongUse."""
+    """Read a client's properties file, and put settings given as NAME=VALUE over it. Raises UsageError."""
     texts: dict[str, str] = {}
     if file is not None:
         from ottla.server.settings.properties import MalformedProperties, parse_properties
@@ -49,22 +49,22 @@ def read_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
         try:
             texts = parse_properties(file.read_text(encoding="utf-8", errors="surrogateescape"))
         except OSError as error:
-            raise WrongUse(f"cannot read {file}: {error.strerror}") from None
+            raise UsageError(f"cannot read {file}: {error.strerror}") from None
         except MalformedProperties as error:
-            raise WrongUse(f"cannot read {file}: {error}") from None
+            raise UsageError(f"cannot read {file}: {error}") from None
     for each in given:
         name, separator, text = each.partition("=")
         if not separator or not name.strip():
-            raise WrongUse(f"-X {each}: must be NAME=VALUE")
+            raise UsageError(f"-X {each}: must be NAME=VALUE")
         texts[name.strip()] = text.strip()
     return texts
 
 
 def security_of(texts: Mapping[str, str]) -> Security:
-    """What these settings come to; WrongUse if they, or the files that they name, cannot be used."""
+    """Make the security that the settings ask for. Raises UsageError if they, or the files that they name, cannot be used."""
     protocol = texts.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _ENCRYPTS:
-        raise WrongUse(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")
+        raise UsageError(f"security.protocol={protocol}: must be one of {', '.join(_ENCRYPTS)}")
     encryption = _encryption(texts) if _ENCRYPTS[protocol] else None
     return Security(protocol, encryption, _login(texts) if protocol.startswith("SASL") else None)
 
@@ -76,7 +76,7 @@ def _encryption(texts: Mapping[str, str]) -> ssl.SSLContext:
     try:
         config = read_settings(TlsConfig, texts)
     except InvalidSetting as error:
-        raise WrongUse(str(error)) from None
+        raise UsageError(str(error)) from None
     return _context(config)
 
 
@@ -87,9 +87,9 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
     try:
         return client_context(config, Secrets(config))
     except InvalidSetting as error:
-        raise WrongUse(str(error)) from None
+        raise UsageError(str(error)) from None
     except OSError as error:
-        raise WrongUse(f"the key cannot be given to OpenSSL: {error.strerror or error}") from None
+        raise UsageError(f"the key cannot be given to OpenSSL: {error.strerror or error}") from None
 
 
 def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
@@ -97,7 +97,7 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
 
     mechanism = texts.get("sasl.mechanism", "GSSAPI")
     if mechanism not in _MECHANISMS:
-        raise WrongUse(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
+        raise UsageError(f"sasl.mechanism={mechanism}: must be one of {', '.join(_MECHANISMS)}")
     jaas = _jaas(texts)
     if mechanism == OAUTHBEARER:
         from ottla.server.client.oauth import token_login
@@ -108,12 +108,12 @@ def _login(texts: Mapping[str, str]) -> PeerLoginConfig | TokenLogin:
     if jaas is not None:
         name, password = jaas.options.get("username"), jaas.options.get("password")
     if not name or not password:
-        raise WrongUse(f"{mechanism} needs a user: set sasl.jaas.config, or sasl.username and sasl.password")
+        raise UsageError(f"{mechanism} needs a user: set sasl.jaas.config, or sasl.username and sasl.password")
     return PeerLoginConfig(mechanism=mechanism, name=name, password=password)
 
 
 def _jaas(texts: Mapping[str, str]) -> JaasEntry | None:
-    """The login module's line; None: there is none."""
+    """Parse the login module's line; None without one."""
     from ottla.server.settings.jaas import MalformedJaas, parse_jaas
 
     if "sasl.jaas.config" not in texts:
@@ -121,4 +121,4 @@ def _jaas(texts: Mapping[str, str]) -> JaasEntry | None:
     try:
         return parse_jaas(texts["sasl.jaas.config"])[0]
     except MalformedJaas as error:
-        raise WrongUse(f"sasl.jaas.config: {error}") from None
+        raise UsageError(f"sasl.jaas.config: {error}") from None

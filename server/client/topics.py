@@ -1,4 +1,4 @@
-"""What `ottla topics` asks of a cluster."""
+"""Requests of `ottla topics`: create, delete and describe topics."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.client.cluster import Cluster, NotNow, failed, only
-from ottla.server.client.offsets import EARLIEST, LATEST, offsets_at
+from ottla.server.client.cluster import EARLIEST, LATEST, Cluster, TemporaryFailure, failed, offsets_at, only
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -23,7 +22,7 @@ SERVERS_DEFAULT = -1
 
 
 def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
-    """One topic of the list."""
+    """Summarize one topic for the list."""
     partitions = topic.partitions
     return {
         "name": topic.name,
@@ -38,7 +37,7 @@ def topic_summary(topic: MetadataResponseTopic) -> dict[str, Any]:
 def create_topic(
     cluster: Cluster, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_checks: bool
 ) -> bool:
-    """Create a topic; whether it was not there yet. AskingFailed: the cluster refuses it for another reason."""
+    """Create a topic; False if it exists already. Raises RequestFailed if the cluster refuses it for another reason."""
     wanted = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -62,19 +61,19 @@ def create_topic(
 
 
 def _has_to_be(cluster: Cluster, name: str, *, is_there: bool) -> None:
-    """NotNow until the broker that is asked knows of a change: with KRaft that is a moment after the controller has made it."""
+    """Raise TemporaryFailure until the broker that is asked knows of a change, which with KRaft lags behind the controller."""
     topic = only(cluster.metadata([name]).topics, f"topic {name}")
     # Who may make topics may not be one who may see them.
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return
     if is_there and (topic.error_code or any(each.leader_id < 0 for each in topic.partitions)):
-        raise NotNow(f"topic {name} is created, and not all of its partitions have a leader")
+        raise TemporaryFailure(f"topic {name} is created, and not all of its partitions have a leader")
     if not is_there and not topic.error_code:
-        raise NotNow(f"topic {name} is deleted, and brokers still tell of it")
+        raise TemporaryFailure(f"topic {name} is deleted, and brokers still tell of it")
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
-    """Delete a topic. AskingFailed if it is not there, or the cluster refuses."""
+    """Delete a topic. Raises RequestFailed if it does not exist, or the cluster refuses."""
 
     def delete() -> None:
         state = DeleteTopicState(name=name, topic_id=bytes(16))
@@ -89,7 +88,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bool) -> list[dict[str, Any]]:
-    """Topics with their partitions, first and last offsets, and settings (`with_defaults`: not only their own)."""
+    """Describe topics: partitions, first and last offsets, and settings (`with_defaults`: also those at their default)."""
     topics = cluster.topics(names)
     places = {topic.name or "": [each.partition_index for each in topic.partitions] for topic in topics}
     led = {
@@ -122,7 +121,7 @@ def describe_topics(cluster: Cluster, names: Sequence[str], *, with_defaults: bo
 
 
 def _id_text(topic_id: bytes) -> str | None:
-    """As Kafka writes it; brokers before 2.8 have none."""
+    """Format a topic id as Kafka does; None for brokers before 2.8, which have none."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=") if any(topic_id) else None
 
 

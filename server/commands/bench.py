@@ -1,20 +1,27 @@
-"""ottla bench: how quick a running cluster is, by a small load that is the same for any make of Kafka"""
+"""ottla bench: how quick a running cluster is, by a small load that is the same for any make of Kafka
+
+Records are batched before the clock starts, and read by their batches: the cluster and the way to it are measured more than this
+command, whose own cost is the same everywhere.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from ottla.server.client.options import add_connection, add_json, count, wants_json
-from ottla.server.client.tables import print_json, print_pairs
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.batches import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, batch_of, values_area
+from ottla.server.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at
+from ottla.server.client.consumer import AtEnd, Batch, Consumer
+from ottla.server.client.output import Progress, RequestFailed, print_json, print_pairs
+from ottla.server.client.producer import Producer
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import add_connection, add_json, count, run_on_cluster, wants_json
 from ottla.server.commands.produce import ACKS, CODECS
-
-if TYPE_CHECKING:
-    from ottla.server.client.cluster import Cluster
-    from ottla.server.client.measuring import Load, Rate
+from ottla.wire.compression import Compression
 
 SIZE_MAX = 900_000
 
@@ -33,7 +40,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The load."""
+    """Add the options of the load."""
     add_connection(parser)
     add_json(parser)
     parser.add_argument("--records", type=count, default=500_000, metavar="N", help="how many (default: 500000)")
@@ -54,12 +61,11 @@ def _size(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and tell."""
-    return run_asking(lambda cluster: _bench(cluster, options), options)
+    """Measure and print the figures."""
+    return run_on_cluster(lambda cluster: _bench(cluster, options), options)
 
 
 def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
-    from ottla.server.client.measuring import Load
     from ottla.server.client.topics import create_topic, delete_topic
     from ottla.wire.compression import Compression
 
@@ -80,9 +86,8 @@ def _bench(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _measured(cluster: Cluster, topic: str, load: Load, options: argparse.Namespace) -> dict[str, Any]:
-    from ottla.server.client.measuring import measure_reading, measure_round_trips, measure_writing, percentile
-    from ottla.server.client.progress import Progress
-    from ottla.server.client.releases import release_of
+    from ottla.server.client.cluster import release_of
+    from ottla.server.client.output import Progress
 
     [described] = cluster.topics([topic])
     begins = {(topic, each.partition_index): 0 for each in described.partitions}
@@ -134,3 +139,124 @@ def _show(found: dict[str, Any]) -> None:
 def _waits(request_ms: dict[str, float | None]) -> str:
     # With acks 0 nobody answers.
     return "" if request_ms["50"] is None else f"; a request {request_ms['50']} ms, 99 % within {request_ms['99']} ms"
+
+
+PREPARED_MAX = 8
+"""Different batches; they are sent again and again."""
+
+_NULL_KEY, _NO_HEADERS = b"\x01", b"\0"
+
+
+class Load(NamedTuple):
+    """Load that is written and read."""
+
+    records: int
+    size: int
+    """Bytes of each value."""
+
+    acks: int
+    codec: Compression
+    round_trips: int
+
+
+class Rate(NamedTuple):
+    """Speed of a load. `request_ms`: time of each request, sorted."""
+
+    records: int
+    size: int
+    seconds: float
+    request_ms: tuple[float, ...] = ()
+
+    @property
+    def records_s(self) -> float:
+        return self.records / self.seconds
+
+    @property
+    def megabytes_s(self) -> float:
+        return self.records * self.size / self.seconds / 1e6
+
+
+def percentile(sorted_values: Sequence[float], percent: float) -> float | None:
+    """Return the value that so many percent do not exceed; None for no values."""
+    if not sorted_values:
+        return None
+    return sorted_values[max(0, -(-len(sorted_values) * int(percent * 10) // 1000) - 1)]
+
+
+def measure_writing(cluster: Cluster, topic: str, load: Load, progress: Progress) -> Rate:
+    """Write the load to all partitions, with several requests in flight."""
+    waits: list[float] = []
+    producer = Producer(cluster, topic, load.acks, waits.append)
+    per_batch = max(1, min(BATCH_RECORDS_MAX, BATCH_BYTES_MAX // load.size, load.records))
+    prepared = [_batch(load, per_batch) for _ in range(min(PREPARED_MAX, -(-load.records // per_batch)))]
+    last = _batch(load, load.records % per_batch) if load.records % per_batch else None
+    partitions = producer.partitions
+    try:
+        began_s = time.perf_counter()
+        for index in range(load.records // per_batch):
+            producer.write({partitions[index % len(partitions)]: (prepared[index % len(prepared)], per_batch)})
+            progress.note(producer.acknowledged, producer.acknowledged * load.size)
+        if last is not None:
+            producer.write({partitions[0]: (last, load.records % per_batch)})
+        producer.settle()
+        seconds = time.perf_counter() - began_s
+    finally:
+        producer.close()
+        progress.end()
+    return Rate(load.records, load.size, seconds, tuple(sorted(each * 1000 for each in waits)))
+
+
+def measure_reading(cluster: Cluster, begins: dict[Partition, int], load: Load, progress: Progress) -> Rate:
+    """Read all records since these offsets, with their checksums."""
+    ends = offsets_at(cluster, by_topic(list(begins)), LATEST)
+    left = sum(ends[place] - begin for place, begin in begins.items())
+    consumer = Consumer(cluster, begins, 0)
+    count = 0
+    try:
+        began_s = time.perf_counter()
+        for each in consumer:
+            if isinstance(each, Batch):
+                count += each.header.records_count
+                progress.note(count, count * load.size)
+            if count >= left:
+                break
+        seconds = time.perf_counter() - began_s
+    finally:
+        consumer.close_all()
+        progress.end()
+    return Rate(count, load.size, seconds)
+
+
+def measure_round_trips(cluster: Cluster, topic: str, load: Load) -> tuple[float, ...]:
+    """Measure the ms until a waiting reader has a record that is written; sorted."""
+    producer = Producer(cluster, topic, load.acks)
+    place = (topic, producer.partitions[0])
+    begin = offsets_at(cluster, {topic: [place[1]]}, LATEST)[place]
+    consumer = Consumer(cluster, {place: begin}, 0)
+    found: list[float] = []
+    try:
+        batches = iter(consumer)
+        for _ in range(load.round_trips):
+            _wait_for_end(batches)
+            began_s = time.perf_counter()
+            producer.write({place[1]: (_batch(load, 1), 1)})
+            if not isinstance(next(batches), Batch):
+                raise RequestFailed(f"a record in {topic} was acknowledged and is not there")
+            found.append((time.perf_counter() - began_s) * 1000)
+            producer.settle()
+    finally:
+        producer.close()
+        consumer.close_all()
+    return tuple(sorted(found))
+
+
+def _wait_for_end(batches: Iterator[Batch | AtEnd]) -> None:
+    while isinstance(next(batches), Batch):
+        pass
+
+
+def _batch(load: Load, count: int) -> bytes:
+    """Encode random bytes, so that no codec has an advantage."""
+    data = os.urandom(load.size * count)
+    values = [data[start : start + load.size] for start in range(0, len(data), load.size)]
+    return batch_of(values_area(values, _NULL_KEY, _NO_HEADERS), count, time.time_ns() // 1_000_000, load.codec)

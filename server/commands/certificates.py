@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 DAYS, DAYS_MAX = 825, 36_500
 
@@ -25,7 +25,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the certificates go, and whose they are."""
+    """Add the folder and the names of certificates."""
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     parser.add_argument(
         "--broker",
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make what is not in the folder yet, and print the files that were made."""
+    """Make missing certificates, and print the files that were made."""
     try:
         from ottla.server.process.certificates_command import CertificatesFailed, check_host, make_certificates
     except ImportError:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.commands.given_settings import given_texts
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, given_texts
 from ottla.server.streams import OutputUnread
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _PROGRESS_S = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The directories, and how they are told of."""
+    """Add the directories and the settings of a start."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="data directories, all of one broker")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="server.properties with log.dirs and the broker's id"
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str]:
-    """The settings of a start that count here. Raises ConfigError."""
+    """Settings of a start that matter here. Raises ConfigError."""
     from ottla.server.settings.broker_config import ConfigError
 
     given = given_texts(file, [])
@@ -100,7 +99,7 @@ def _start_settings(folders: Sequence[Path], file: Path | None) -> dict[str, str
 
 
 def _node_id(folders: Sequence[Path]) -> int:
-    """The id in the first meta.properties that can be read; else that of a start without one."""
+    """Read the broker id of the first readable meta.properties; without one, the default of a start."""
     from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_meta_properties
     from ottla.replication.log.names import META_PROPERTIES
     from ottla.server.inspection.dump import read_small
@@ -136,7 +135,7 @@ def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:
 
 
 class _Progress:
-    """How much of the logs has been read, where somebody sees it."""
+    """Progress line on a terminal: the part of the logs that has been read."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -228,7 +227,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _is_of_log(change: Change) -> bool:
-    """Whether a change is worth a line. Checkpoints of all logs are written anew all the time."""
+    """Tell whether a change is worth a line. Checkpoints of all logs are rewritten all the time."""
     return not change.path.endswith("-checkpoint") or change.path.endswith("leader-epoch-checkpoint")
 
 
@@ -241,7 +240,7 @@ def _does(change: Change) -> str:
 
 
 def _fate(finding: Finding, changed: dict[str, Change], rehearsal: Rehearsal) -> str:
-    """What becomes of something at a start."""
+    """Describe the effect of a start on a finding."""
     if rehearsal.refusal is not None:
         return "is refused"
     change = changed.get(finding.path)

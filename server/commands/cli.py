@@ -1,18 +1,18 @@
 """The `ottla` command.
 
-`COMMANDS` lists what it can do. Each command is a module of this package with the command's name:
+`COMMANDS` lists the commands. Each is a module of this package with the command's name:
 
-    DESCRIPTION, EXAMPLES    what `ottla <command> --help` says before and after the options
-    add_arguments(parser)    its options
-    run(options) -> int      does it, and returns the exit code
+    DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
+    add_arguments(parser)    adds its options
+    run(options) -> int      runs it, and returns the exit code
 
-Only the module of the command that was given is imported. What shells complete is made from its parser: a metavar with
-FILE, FOLDER or PATH in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
+Only the module of the given command is imported. Shell completion is derived from its parser: a metavar with FILE, FOLDER or PATH
+in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
 
 Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
-not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Whatever goes
-wrong is one line on stderr. If the reader of stdout has gone (`head` has seen enough), a command ends without a word, with
-the exit code that it had come to, or 0.
+not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Each failure
+is one line on stderr. If the reader of stdout has gone (`head` has seen enough), a command ends silently, with the exit code
+that it had come to, or 0.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from ottla import __version__
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
-from ottla.server.commands.parser import OneLineParser, PlainFormatter, misspelling
+from ottla.server.commands.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    OneLineParser,
+    PlainFormatter,
+    fail,
+    misspelling,
+)
 from ottla.server.streams import OutputFailed, OutputUnread, give_up_output
 
 EXIT_INTERRUPTED = 130  # as shells have it
@@ -49,7 +56,7 @@ COMMANDS = {
     "ping": "ask whether a broker answers",
     "version": "print the version",
 }
-"""What each command does, in the order of the help."""
+"""Summary of each command, in the order of the help."""
 
 _DESCRIPTION = """\
 A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
@@ -92,7 +99,7 @@ def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: 
 
 
 def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """The parser of a command line, and the module of its command; None: it names no command."""
+    """Make the parser of a command line and import the module of its command; None: it names no command."""
     name = next((each for each in words if not each.startswith("-")), None)
     command = _module(name) if name in COMMANDS else None
     # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.

@@ -9,8 +9,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    add_accept_empty_log_dir,
+    add_log_level,
+    fail,
+    given_texts,
+)
 
 BROKERS_MAX = 99
 STATUS, START_BROKER = ACTIONS = ("status", "start-broker")
@@ -49,7 +56,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many brokers, where they keep their data, and their settings."""
+    """Add the number of brokers, their data folder and their settings."""
     parser.add_argument(
         "action",
         nargs="?",

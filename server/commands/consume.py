@@ -7,16 +7,14 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.options import add_connection, count
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.output import RequestFailed, UsageError
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import add_connection, count, run_on_cluster
 
 if TYPE_CHECKING:
-    from ottla.server.client.cluster import Cluster
-    from ottla.server.client.fetching import AtEnd, Fetching
-    from ottla.server.client.offsets import Partition
-    from ottla.server.client.printing import Printing
+    from ottla.server.client.cluster import Cluster, Partition
+    from ottla.server.client.consumer import AtEnd, Consumer
+    from ottla.server.client.printing import RecordPrinter
 
 DESCRIPTION = """\
 Prints the records of topics, and goes on with new ones until Ctrl-C. Options are kcat's. On a terminal control characters in
@@ -40,7 +38,7 @@ format fields:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which records, and how they are printed."""
+    """Add the choice of records and of their format."""
     add_connection(parser)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="whose records are read")
     parser.add_argument("-t", "--topic", action="append", default=[], metavar="TOPIC", help="the same; repeatable")
@@ -72,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print until the end, or until Ctrl-C."""
+    """Print records until the end, or until Ctrl-C."""
 
     def consume(cluster: Cluster) -> int:
         # Ctrl-C is how this command usually ends.
@@ -80,40 +78,39 @@ def run(options: argparse.Namespace) -> int:
             _consume(cluster, options)
         return EXIT_OK
 
-    return run_asking(consume, options)
+    return run_on_cluster(consume, options)
 
 
 def _consume(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.client.fetching import Batch, Fetching
-    from ottla.server.client.offsets import READ_COMMITTED
-    from ottla.server.client.places import begin_and_end, parse_bounds
-    from ottla.server.client.progress import Progress
+    from ottla.server.client.cluster import READ_COMMITTED
+    from ottla.server.client.consumer import Batch, Consumer, begin_and_end, parse_bounds
+    from ottla.server.client.output import Progress
 
     isolation = READ_COMMITTED if options.isolation_level == "read_committed" else 0
-    printing = _printing(options)
+    printer = _printer(options)
     bounds = parse_bounds(options.offset)
     places = begin_and_end(cluster, _partitions(cluster, options), bounds, isolation)
     ends = {place: end for place, (_, end) in places.items() if end is not None}
     begins = {place: begin for place, (begin, _) in places.items() if begin < ends.get(place, begin + 1)}
-    fetching = Fetching(cluster, begins, isolation)
+    consumer = Consumer(cluster, begins, isolation)
     progress = Progress(is_quiet=options.quiet or sys.stdout.isatty())
     size = 0
     try:
-        for each in fetching:
+        for each in consumer:
             if isinstance(each, Batch):
                 end = ends.get(each.place)
-                size += _write(printing.printed(each, end))
-                progress.note(printing.count, size)
+                size += _write(printer.printed(each, end))
+                progress.note(printer.count, size)
                 if end is not None and each.header.next_offset >= end:
-                    fetching.close(each.place)
+                    consumer.close(each.place)
             else:
                 progress.end()
-                _at_end(fetching, each, ends, options)
-            if printing.is_done:
+                _at_end(consumer, each, ends, options)
+            if printer.is_done:
                 return
     finally:
         progress.end()
-        fetching.close_all()
+        consumer.close_all()
 
 
 def _write(data: bytes) -> int:
@@ -122,18 +119,17 @@ def _write(data: bytes) -> int:
     return len(data)
 
 
-def _at_end(fetching: Fetching, at_end: AtEnd, ends: dict[Partition, int], options: argparse.Namespace) -> None:
+def _at_end(consumer: Consumer, at_end: AtEnd, ends: dict[Partition, int], options: argparse.Namespace) -> None:
     topic, number = at_end.place
     is_over = (options.exit and not options.follow) or at_end.offset >= ends.get(at_end.place, at_end.offset + 1)
     if not options.quiet:
-        what = ": exiting" if is_over and len(fetching.positions) == 1 else ""
+        what = ": exiting" if is_over and len(consumer.positions) == 1 else ""
         print(f"% Reached end of topic {topic} [{number}] at offset {at_end.offset}{what}", file=sys.stderr, flush=True)
     if is_over:
-        fetching.close(at_end.place)
+        consumer.close(at_end.place)
 
 
-def _printing(options: argparse.Namespace) -> Printing:
-    from ottla.server.client.batch_printers import batch_printer
+def _printer(options: argparse.Namespace) -> RecordPrinter:
     from ottla.server.client.formats import (
         json_printer,
         parse_format,
@@ -142,34 +138,34 @@ def _printing(options: argparse.Namespace) -> Printing:
         unescaped,
         usual_format,
     )
-    from ottla.server.client.printing import Printing
+    from ottla.server.client.printing import RecordPrinter, batch_printer
 
     delimiter = unescaped(options.delimiter, "-D")
     if options.json:
-        return Printing(json_printer(delimiter), None, options.count)
+        return RecordPrinter(json_printer(delimiter), None, options.count)
     if options.format is not None:
         chosen = parse_format(options.format, is_null_shown=options.null)
     else:
         key_delimiter = None if options.key_delimiter is None else unescaped(options.key_delimiter, "-K")
         chosen = usual_format(delimiter, key_delimiter, is_null_shown=options.null)
     if sys.stdout.isatty():
-        return Printing(shown_printer(chosen), None, options.count)
-    return Printing(raw_printer(chosen), batch_printer(chosen), options.count)
+        return RecordPrinter(shown_printer(chosen), None, options.count)
+    return RecordPrinter(raw_printer(chosen), batch_printer(chosen), options.count)
 
 
 def _partitions(cluster: Cluster, options: argparse.Namespace) -> dict[str, list[int]]:
     names = list(dict.fromkeys([*options.topics, *options.topic]))
     if not names:
-        raise WrongUse("no topic is named: ottla consume TOPIC")
+        raise UsageError("no topic is named: ottla consume TOPIC")
     topics = {each.name or "": [part.partition_index for part in each.partitions] for each in cluster.topics(names)}
     if options.partitions is None:
         return topics
     wanted = options.partitions.split(",")
     if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in wanted):
-        raise WrongUse(f"-p {options.partitions}: must be numbers of partitions with commas between")
+        raise UsageError(f"-p {options.partitions}: must be numbers of partitions with commas between")
     numbers = sorted(set(map(int, wanted)))
     for name, known in topics.items():
         for number in numbers:
             if number not in known:
-                raise AskingFailed(f"topic {name} has no partition {number}; it has {len(known)}, from 0 on")
+                raise RequestFailed(f"topic {name} has no partition {number}; it has {len(known)}, from 0 on")
     return dict.fromkeys(topics, numbers)

@@ -7,11 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla import __version__
-from ottla.server.client.failures import WrongUse
-from ottla.server.client.options import add_connection, add_json, wants_json
-from ottla.server.client.tables import print_json, print_line, print_table
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.output import UsageError, print_json, print_line, print_table
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import Actions, run_action, wants_json
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
@@ -37,8 +35,8 @@ examples:
 """
 
 
-class Told(NamedTuple):
-    """A feature as the brokers tell of it: the levels that all of them support, and the finalized one, 0 for none."""
+class FeatureLevels(NamedTuple):
+    """Levels of a feature: those that all brokers support, and the finalized one, 0 for none."""
 
     feature: str
     finalized: int
@@ -47,14 +45,11 @@ class Told(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, by default to describe."""
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=_describe)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: describe)")
-    _action(actions, "describe", "tell which levels are supported and finalized", _describe)
+    """Add the actions; the default describes."""
+    actions = Actions(parser, "describe", _describe)
+    actions.add("describe", "tell which levels are supported and finalized", _describe)
     for name, what in (("upgrade", "raise levels"), ("downgrade", "lower levels; 0 turns a feature off")):
-        changing = _action(actions, name, what, _change)
+        changing = actions.add(name, what, _change)
         changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
         changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
         if name == "downgrade":
@@ -63,19 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=what, description=what)
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked for."""
-    return run_asking(lambda cluster: options.act(cluster, options), options)
+    """Run the action of the command line, by default `describe`."""
+    return run_action(options)
 
 
 def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -92,16 +77,16 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _range(told: Told) -> str:
-    return "not by all brokers" if told.supported is None else f"{told.supported[0]}-{told.supported[1]}"
+def _range(levels: FeatureLevels) -> str:
+    return "not by all brokers" if levels.supported is None else f"{levels.supported[0]}-{levels.supported[1]}"
 
 
-def _as_json(told: Told) -> dict[str, Any]:
-    least, most = told.supported or (None, None)
-    return {"feature": told.feature, "finalized": told.finalized, "supported_min": least, "supported_max": most}
+def _as_json(levels: FeatureLevels) -> dict[str, Any]:
+    least, most = levels.supported or (None, None)
+    return {"feature": levels.feature, "finalized": levels.finalized, "supported_min": least, "supported_max": most}
 
 
-def _features_of(cluster: Cluster) -> list[Told]:
+def _features_of(cluster: Cluster) -> list[FeatureLevels]:
     request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
 
     def told_by(node_id: int) -> ApiVersionsResponse:
@@ -116,7 +101,7 @@ def _features_of(cluster: Cluster) -> list[Told]:
         {each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers
     ]
     names = sorted({*finalized, *(name for each in ranges for name in each)})
-    return [Told(name, finalized.get(name, 0), _common([each.get(name) for each in ranges])) for name in names]
+    return [FeatureLevels(name, finalized.get(name, 0), _common([each.get(name) for each in ranges])) for name in names]
 
 
 def _common(ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
@@ -159,5 +144,5 @@ def _change(cluster: Cluster, options: argparse.Namespace) -> int:
 def _level(text: str) -> tuple[str, int]:
     name, separator, level = text.partition("=")
     if not name or not separator or not level.isascii() or not level.isdecimal() or int(level[:6]) > LEVEL_MAX:
-        raise WrongUse(f"{text!r} is not FEATURE=LEVEL, such as transaction.version=2")
+        raise UsageError(f"{text!r} is not FEATURE=LEVEL, such as transaction.version=2")
     return name, int(level)

@@ -6,23 +6,22 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.group_members import Member, members_of
+from ottla.server.client.cluster import EARLIEST, LATEST, Partition, by_topic, offsets_at
 from ottla.server.client.groups import (
     SHARE,
     WITHOUT_MEMBERS,
+    Member,
     commit,
     committed_of,
     ends_of,
     find_group,
     list_groups,
+    members_of,
     starts_of,
 )
-from ottla.server.client.offsets import EARLIEST, LATEST, Partition, by_topic, offsets_at
-from ottla.server.client.options import add_connection, add_json, wants_json
-from ottla.server.client.tables import print_json, print_line, print_pairs, print_table
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.output import RequestFailed, UsageError, print_json, print_line, print_pairs, print_table
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import Actions, run_action, wants_json
 from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
@@ -46,15 +45,12 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, by default to list."""
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=_list)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: list)")
-    _action(actions, "list", "list the groups", _list)
-    describing = _action(actions, "describe", "tell members, offsets and lag of groups", _describe)
+    """Add the actions; the default lists."""
+    actions = Actions(parser, "list", _list)
+    actions.add("list", "list the groups", _list)
+    describing = actions.add("describe", "tell members, offsets and lag of groups", _describe)
     describing.add_argument("names", nargs="+", metavar="GROUP")
-    resetting = _action(actions, "reset", "set what a group without members has committed", _reset)
+    resetting = actions.add("reset", "set what a group without members has committed", _reset)
     resetting.add_argument("name", metavar="GROUP")
     which = resetting.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -79,19 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--dry-run", action="store_true", help="only tell what would change, as without --execute")
 
 
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=what, description=what)
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked for."""
-    return run_asking(lambda cluster: options.act(cluster, options), options)
+    """Run the action of the command line, by default `list`."""
+    return run_action(options)
 
 
 def _list(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -122,7 +108,7 @@ def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 def _described(cluster: Cluster, name: str) -> dict[str, Any]:
     listed = find_group(cluster, name)
     if listed is None:
-        raise AskingFailed(f"group {name} does not exist: `ottla groups` lists those that do")
+        raise RequestFailed(f"group {name} does not exist: `ottla groups` lists those that do")
     members = members_of(cluster, listed)
     # A share group has no committed offsets, and its coordinator says so by an error.
     committed = starts_of(cluster, name) if listed.kind.lower() == SHARE else committed_of(cluster, name)
@@ -151,7 +137,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _reader(readers: Sequence[str]) -> str | None:
-    """Members of a share group share a partition."""
+    """Name the reader of a partition; members of a share group share it."""
     return f"{len(readers)} members" if len(readers) > 1 else next(iter(readers), None)
 
 
@@ -200,13 +186,13 @@ def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     target = _target(options)
     listed = find_group(cluster, name)
     if listed is not None and listed.state not in WITHOUT_MEMBERS:
-        raise AskingFailed(f"group {name} has members (it is {listed.state}): stop them first")
+        raise RequestFailed(f"group {name} has members (it is {listed.state}): stop them first")
     if listed is not None and listed.kind.lower() == SHARE:
-        raise AskingFailed(f"group {name} is a share group, whose start is kafka-share-groups.sh's to reset")
+        raise RequestFailed(f"group {name} is a share group, whose start is kafka-share-groups.sh's to reset")
     committed = {} if listed is None else committed_of(cluster, name)
     places = sorted(committed) if options.all_topics else _places(cluster, options.topic)
     if not places:
-        raise AskingFailed(f"group {name} has committed nothing: name what to reset by --topic")
+        raise RequestFailed(f"group {name} has committed nothing: name what to reset by --topic")
     planned = target(cluster, places)
     if options.execute:
         commit(cluster, name, planned)
@@ -232,7 +218,7 @@ def _tell(
 
 
 def _target(options: argparse.Namespace) -> Callable[[Cluster, Sequence[Partition]], dict[Partition, int]]:
-    """What gives each partition its new offset. WrongUse."""
+    """Choose the function that gives each partition its new offset. Raises UsageError."""
     if options.to_earliest:
         return lambda cluster, places: offsets_at(cluster, by_topic(places), EARLIEST)
     if options.to_latest:
@@ -240,7 +226,7 @@ def _target(options: argparse.Namespace) -> Callable[[Cluster, Sequence[Partitio
     if options.to_offset is not None:
         offset = parse_integer(options.to_offset, 64)
         if offset is None or offset < 0:
-            raise WrongUse(f"--to-offset {options.to_offset}: must be a number from 0 on")
+            raise UsageError(f"--to-offset {options.to_offset}: must be a number from 0 on")
         return lambda cluster, places: _nearest(cluster, places, offset)
     timestamp_ms = _milliseconds(options.to_datetime)
     return lambda cluster, places: _since(cluster, places, timestamp_ms)
@@ -263,22 +249,22 @@ def _milliseconds(text: str) -> int:
         time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         timestamp_ms = int(time.timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise WrongUse(
+        raise UsageError(
             f"--to-datetime {text}: must be a time such as 2026-01-31T12:00:00 or 2026-01-31T12:00:00+02:00"
         ) from None
     if timestamp_ms < 0:
-        raise WrongUse(f"--to-datetime {text}: is before 1970")
+        raise UsageError(f"--to-datetime {text}: is before 1970")
     return timestamp_ms
 
 
 def _places(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
-    """Partitions as --topic names them: of a topic all, or those after a colon. WrongUse, AskingFailed."""
+    """Parse --topic: all partitions of a topic, or those after a colon. Raises UsageError, RequestFailed."""
     wanted: dict[str, set[int] | None] = {}
     for text in texts:
         topic, separator, numbers = text.partition(":")
         parts = numbers.split(",") if separator else []
         if not topic or not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in parts):
-            raise WrongUse(f"--topic {text}: must be TOPIC or TOPIC:N,N")
+            raise UsageError(f"--topic {text}: must be TOPIC or TOPIC:N,N")
         wanted[topic] = set(map(int, parts)) if separator else None
     places = []
     for found in cluster.topics(list(wanted)):
@@ -288,6 +274,6 @@ def _places(cluster: Cluster, texts: Sequence[str]) -> list[Partition]:
         chosen = known if numbers_wanted is None else sorted(numbers_wanted)
         for number in chosen:
             if number not in known:
-                raise AskingFailed(f"topic {name} has no partition {number}")
+                raise RequestFailed(f"topic {name} has no partition {number}")
             places.append((name, number))
     return sorted(places)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from ottla.server.inspection.internal_records import Decoder
@@ -30,7 +30,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which files, and how much of them; the longer names are those of kafka-dump-log.sh."""
+    """Add the files and the details to show; the longer names are those of kafka-dump-log.sh."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="files, or folders of partitions")
     parser.add_argument("--records", "--print-data-log", action="store_true", help="show the records, too")
     decoders = parser.add_mutually_exclusive_group()
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, is_json: bool, shows_records: bool, decoder: Decoder | None) -> bool:
-    """Print the rows of a file; answers whether all is good. What is not is said on stderr."""
+    """Print the rows of a file, and its damage on stderr; returns False if there is any."""
     from ottla.server.inspection.dump import NoLogFile, rows_of
     from ottla.server.inspection.rows import as_json_line, as_text, escaped
 

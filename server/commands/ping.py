@@ -1,6 +1,6 @@
 """ottla ping [HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
 
-For health checks: it speaks to one broker without any client library, and nobody logs in.
+A health check: it speaks to one broker without any client library, and without a login.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import time
 from functools import partial
 
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
 TIMEOUT_S, TIMEOUT_MAX_S = 3.0, 3600.0
@@ -39,7 +39,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Whom to ask, and how."""
+    """Add the address and the options."""
     parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
     parser.add_argument("--tls", action="store_true", help="the listener encrypts")
     parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask once."""
+    """Ask once, or with --wait until the broker answers."""
     host, separator, port = options.address.rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
         return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:
-    """Raises OSError or ValueError."""
+    """Ask for the versions of the broker. Raises OSError or ValueError."""
     deadline_s = time.monotonic() + timeout_s
     plain = socket.create_connection((host, port), timeout=timeout_s)
     with plain, _encrypted(plain) if encrypted else plain as sock:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING
 
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.options import add_connection, client_settings, count
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.output import RequestFailed, UsageError
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import add_connection, client_settings, count, run_on_cluster
 
 if TYPE_CHECKING:
     from ottla.server.client.cluster import Cluster
-    from ottla.server.client.producing import Producing
+    from ottla.server.client.producer import Producer
     from ottla.wire.compression import Compression
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -40,7 +39,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where records come from, and what they become."""
+    """Add the source of records and their form."""
     add_connection(parser)
     parser.add_argument(
         "names", nargs="*", metavar="TOPIC [FILE ...]", help="the topic, and files that are a record each"
@@ -75,80 +74,79 @@ def _partition(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write until there is nothing more to read."""
+    """Write until the input ends."""
 
     def produce(cluster: Cluster) -> int:
         _produce(cluster, options)
         return EXIT_OK
 
-    return run_asking(produce, options)
+    return run_on_cluster(produce, options)
 
 
 def _produce(cluster: Cluster, options: argparse.Namespace) -> None:
-    from ottla.server.client.idempotence import begun
-    from ottla.server.client.producing import Producing
-    from ottla.server.client.progress import Progress
+    from ottla.server.client.output import Progress
+    from ottla.server.client.producer import Producer, producer_sequences
 
     topic, files = _topic_and_files(options)
-    making = _Making(options)
+    maker = _BatchMaker(options)
     acks = ACKS[options.acks]
-    producing = Producing(cluster, topic, acks, sequences=begun(cluster, client_settings(options), acks))
+    producer = Producer(cluster, topic, acks, sequences=producer_sequences(cluster, client_settings(options), acks))
     try:
-        making.choose(producing)
+        maker.choose(producer)
         is_typed = not files and options.lines is None and sys.stdin is not None and sys.stdin.isatty()
         progress = Progress(is_quiet=options.quiet or is_typed)
         size = 0
-        for records in _limited(_source(files, options, producing), options.count):
+        for records in _limited(_source(files, options, producer), options.count):
             if options.tee:
-                _print(records, making.delimiter)
-            producing.write(making.batches(records))
+                _print(records, maker.delimiter)
+            producer.write(maker.batches(records))
             size += sum(map(len, records))
-            progress.note(producing.acknowledged, size)
-        producing.settle()
+            progress.note(producer.acknowledged, size)
+        producer.settle()
         progress.end()
     finally:
-        producing.close()
+        producer.close()
 
 
 def _topic_and_files(options: argparse.Namespace) -> tuple[str, list[str]]:
     topic, names = options.topic, list(options.names)
     if topic is None:
         if not names:
-            raise WrongUse("no topic is named: ottla produce TOPIC")
+            raise UsageError("no topic is named: ottla produce TOPIC")
         topic = names.pop(0)
     if names and options.lines is not None:
-        raise WrongUse("-l FILE and files that are a record each cannot be given together")
+        raise UsageError("-l FILE and files that are a record each cannot be given together")
     return topic, names
 
 
-def _source(files: list[str], options: argparse.Namespace, producing: Producing) -> Iterator[list[bytes]]:
-    """Lists of records, each for one batch."""
+def _source(files: list[str], options: argparse.Namespace, producer: Producer) -> Iterator[list[bytes]]:
+    """Yield lists of records, each for one batch."""
+    from ottla.server.client.batches import RECORD_BYTES_MAX, records_in
     from ottla.server.client.formats import unescaped
-    from ottla.server.client.records_in import RECORD_BYTES_MAX, records_in
 
     if files:
         for path in files:
             with BufferedReader(_opened(path)) as file:  # a pipe gives it piece by piece
                 data = file.read(RECORD_BYTES_MAX + 1)
             if len(data) > RECORD_BYTES_MAX:
-                raise AskingFailed(f"{path} has more than {RECORD_BYTES_MAX:,} bytes, too many for a record")
+                raise RequestFailed(f"{path} has more than {RECORD_BYTES_MAX:,} bytes, too many for a record")
             yield [data]
         return
     delimiter = unescaped(options.delimiter, "-D")
     if options.lines is None:
         if sys.stdin is None:
-            raise WrongUse("stdin is closed, and no -l FILE is given")
-        yield from records_in(sys.stdin.fileno(), delimiter, producing.settle)
+            raise UsageError("stdin is closed, and no -l FILE is given")
+        yield from records_in(sys.stdin.fileno(), delimiter, producer.settle)
         return
     with _opened(options.lines) as file:
-        yield from records_in(file.fileno(), delimiter, producing.settle)
+        yield from records_in(file.fileno(), delimiter, producer.settle)
 
 
 def _opened(path: str) -> FileIO:
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
-        raise WrongUse(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _limited(source: Iterator[list[bytes]], count_max: int | None) -> Iterator[list[bytes]]:
@@ -164,7 +162,7 @@ def _limited(source: Iterator[list[bytes]], count_max: int | None) -> Iterator[l
 
 
 def _print(records: list[bytes], delimiter: bytes) -> None:
-    from ottla.server.client.escaping import shown_bytes
+    from ottla.server.client.output import shown_bytes
 
     if sys.stdout.isatty():
         records = [shown_bytes(each).encode() for each in records]
@@ -172,11 +170,11 @@ def _print(records: list[bytes], delimiter: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-class _Making:
-    """Makes batches of records as the options say."""
+class _BatchMaker:
+    """Makes batches of records by the options."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ottla.server.client.encoding import header_block, nullable
+        from ottla.server.client.batches import header_block, nullable
         from ottla.server.client.formats import unescaped
         from ottla.wire.compression import Compression
 
@@ -191,24 +189,23 @@ class _Making:
         self._null = options.null
         self._partition: int = options.partition
 
-    def choose(self, producing: Producing) -> None:
-        """Which partitions records may go to. AskingFailed if the one that is wanted is not there."""
-        from ottla.server.client.partitioning import partition_of
-        from ottla.server.client.producing import Spread
+    def choose(self, producer: Producer) -> None:
+        """Choose the partitions for records. Raises RequestFailed if the wanted one does not exist."""
+        from ottla.server.client.producer import Spread, partition_of
 
-        self._partitions = producing.partitions
+        self._partitions = producer.partitions
         if self._partition >= 0:
             if self._partition not in self._partitions:
-                raise AskingFailed(f"topic {producing.topic} has no partition {self._partition}")
+                raise RequestFailed(f"topic {producer.topic} has no partition {self._partition}")
             self._partitions = [self._partition]
         elif self._key is not None and self._key_delimiter is None:
             self._partitions = [partition_of(self._key, self._partitions)]
-        self._sequences = producing.sequences
+        self._sequences = producer.sequences
         self._spread = Spread(self._partitions, random.randrange(len(self._partitions)))
 
     def batches(self, records: list[bytes]) -> dict[int, tuple[bytes, int]]:
-        """A batch for each partition that gets some of these records, with their number."""
-        from ottla.server.client.encoding import pairs_area, values_area
+        """Make a batch for each partition that gets some of these records, with their number."""
+        from ottla.server.client.batches import pairs_area, values_area
 
         if self._key_delimiter is None and not (self._null and b"" in records):
             partition = self._spread.next()
@@ -220,13 +217,13 @@ class _Making:
         }
 
     def _batch(self, partition: int, area: bytes, count: int) -> tuple[bytes, int]:
-        from ottla.server.client.encoding import NOBODY, batch_of
+        from ottla.server.client.batches import NOBODY, batch_of
 
         producer = NOBODY if self._sequences is None else self._sequences.take(partition, count)
         return batch_of(area, count, time.time_ns() // 1_000_000, self._codec, producer), count
 
     def _by_partition(self, records: list[bytes]) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
-        from ottla.server.client.partitioning import partition_of
+        from ottla.server.client.producer import partition_of
 
         found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
         any_partition = self._spread.next()
@@ -245,11 +242,11 @@ class _Making:
 
 def _not_empty(delimiter: bytes, option: str) -> bytes:
     if not delimiter:
-        raise WrongUse(f"{option}: a delimiter has at least one character")
+        raise UsageError(f"{option}: a delimiter has at least one character")
     return delimiter
 
 
 def _header(text: str) -> tuple[bytes, bytes | None]:
-    """NAME=VALUE; without a sign of equality the value is null, as kcat has it."""
+    """Parse NAME=VALUE; without an equals sign the value is null, as in kcat."""
     name, separator, value = os.fsencode(text).partition(b"=")
     return name, value if separator else None

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.commands.outcome import EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import EXIT_OK, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
     from ottla.server.settings.reference import Reference
@@ -36,7 +36,7 @@ _HEADS = ("NAME", "TYPE", "DEFAULT", "CHANGE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which settings, and how they are shown."""
+    """Add the choice of settings and of their form."""
     parser.add_argument("name", nargs="?", default="", metavar="SETTING", help="a setting, or a part of its name")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="a list of objects, one for each setting")
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the settings that are meant."""
+    """Print the chosen settings."""
     from ottla.server.settings.reference import matching
 
     found = matching(options.name)
@@ -74,7 +74,7 @@ def _nothing_found(name: str) -> str:
 
 
 def described(setting: Reference) -> list[str]:
-    """Everything about one setting, a line for each thing."""
+    """Describe one setting in full, one line for each property."""
     from ottla.server.settings.reference import BROKER
 
     notes = [
@@ -97,14 +97,14 @@ def described(setting: Reference) -> list[str]:
 
 
 def shown_default(setting: Reference) -> str:
-    """The default for people, who would not see an empty text."""
+    """Format the default for people; an empty text is named."""
     if setting.default is None:
         return "none"
     return setting.default or "empty"
 
 
 def table(settings: Sequence[Reference], width: int) -> list[str]:
-    """Lines of no more than `width` characters where names allow it. What a setting does comes last, or below."""
+    """Format a table of at most `width` characters where names allow it; descriptions come last, or below."""
     rows = [_cells(each) for each in settings]
     widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
     left = width - sum(widths) - 2 * len(widths)
@@ -139,7 +139,7 @@ def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of this width; a word that is longer stays whole."""
+    """Wrap a text; a word that is longer stays whole."""
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

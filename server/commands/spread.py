@@ -7,13 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.options import add_connection, add_json, count, wants_json
-from ottla.server.client.spread_plan import Impossible, Placed, plan_spread
-from ottla.server.client.spreading import live_brokers, move, moving, placed_partitions
-from ottla.server.client.tables import ids, print_json, print_line, print_table
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_table
+from ottla.server.client.reassignment import (
+    Impossible,
+    Placed,
+    live_brokers,
+    move,
+    moving,
+    placed_partitions,
+    plan_spread,
+)
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import add_connection, add_json, count, run_on_cluster, wants_json
 
 if TYPE_CHECKING:
     from ottla.server.client.cluster import Cluster
@@ -39,7 +44,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, and over which of its brokers."""
+    """Add the cluster and the choice of its brokers."""
     add_connection(parser)
     add_json(parser)
     which = parser.add_mutually_exclusive_group()
@@ -63,20 +68,20 @@ def _ids(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan, and have it done."""
-    return run_asking(lambda cluster: _spread(cluster, options), options)
+    """Plan the moves, and have them carried out."""
+    return run_on_cluster(lambda cluster: _spread(cluster, options), options)
 
 
 def _spread(cluster: Cluster, options: argparse.Namespace) -> int:
     brokers = _targets(live_brokers(cluster), options)
     if under_way := moving(cluster):
-        raise AskingFailed(f"partitions are being moved already ({_some(under_way)}); wait until that is done")
+        raise RequestFailed(f"partitions are being moved already ({_some(under_way)}); wait until that is done")
     before, without_leader = placed_partitions(cluster)
     _check_sources(before, live_brokers(cluster), without_leader, options)
     try:
         moves = plan_spread(before, brokers)
     except Impossible as problem:
-        raise AskingFailed(str(problem)) from None
+        raise RequestFailed(str(problem)) from None
     if not options.dry_run:
         _carry_out(cluster, moves, options)
     _tell(before, moves, brokers, options)
@@ -86,10 +91,10 @@ def _spread(cluster: Cluster, options: argparse.Namespace) -> int:
 def _targets(live: Sequence[int], options: argparse.Namespace) -> list[int]:
     if options.brokers is not None:
         if gone := sorted({*options.brokers} - {*live}):
-            raise WrongUse(f"--brokers: {ids(gone)} is not there; the cluster has {ids(live)}")
+            raise UsageError(f"--brokers: {ids(gone)} is not there; the cluster has {ids(live)}")
         return list(options.brokers)
     if options.workers is not None and options.workers > len(live):
-        raise WrongUse(f"--workers {options.workers}: the cluster has {len(live)} brokers")
+        raise UsageError(f"--workers {options.workers}: the cluster has {len(live)} brokers")
     return list(live)[: options.workers]
 
 
@@ -97,11 +102,11 @@ def _check_sources(
     placed: Sequence[Placed], live: Sequence[int], without_leader: Sequence[str], options: argparse.Namespace
 ) -> None:
     if without_leader:
-        raise AskingFailed(f"{_some(without_leader)}: there is no leader to copy from; start its broker first")
+        raise RequestFailed(f"{_some(without_leader)}: there is no leader to copy from; start its broker first")
     gone = sorted({broker for each in placed for broker in each.replicas} - {*live})
     # Somebody may just start it again, and would find it empty.
     if gone and options.brokers is None:
-        raise AskingFailed(
+        raise RequestFailed(
             f"broker {ids(gone)} has replicas and is not there; start it, or give --brokers to do without"
         )
 

@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla import __version__
-from ottla.server.commands.given_settings import add_accept_empty_log_dir, add_log_level, given_texts
-from ottla.server.commands.outcome import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+from ottla.server.commands.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    add_accept_empty_log_dir,
+    add_log_level,
+    fail,
+    given_texts,
+)
 from ottla.server.process.importing import NEEDED_SOON, import_beside, import_one_broker, importing
 from ottla.server.process.light_trio import import_lightly
 from ottla.server.streams import announce
@@ -58,7 +65,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A file of settings, and what goes over it."""
+    """Add a file of settings, and options over it."""
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line"
     )
@@ -144,7 +151,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
-    """The users of --add-scram. From a file nobody reads their passwords in the list of processes."""
+    """Parse the users of --add-scram. From a file their passwords do not show in the list of processes."""
     if not given:
         return ()
     from ottla.server.auth.scram_users import MalformedUser, parse_first_user
@@ -202,7 +209,7 @@ def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log
 
 
 def _announce(broker: Broker) -> None:
-    """Say what is running and where; the last line is the one that scripts wait for."""
+    """Print what is running and where; scripts wait for the last line."""
     from ottla.server.settings.endpoint import host_and_port
 
     config = broker.config

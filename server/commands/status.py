@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.client.options import add_connection, add_json, wants_json
-from ottla.server.client.releases import release_of
-from ottla.server.client.tables import print_json, print_line, print_pairs, print_table
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.client.cluster import release_of
+from ottla.server.client.output import print_json, print_line, print_pairs, print_table
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import add_connection, add_json, run_on_cluster, wants_json
 from ottla.server.settings.endpoint import host_and_port
 
 if TYPE_CHECKING:
@@ -33,14 +32,14 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which cluster."""
+    """Add the cluster."""
     add_connection(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the cluster says of itself."""
-    return run_asking(lambda cluster: _show(cluster, options), options)
+    """Print the status of the cluster."""
+    return run_on_cluster(lambda cluster: _show(cluster, options), options)
 
 
 def _show(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -74,7 +73,7 @@ def _named(partitions: list[str]) -> str:
 
 
 def status_of(cluster: Cluster) -> dict[str, Any]:
-    """What `ottla status --json` prints. Partitions are named as topic-number."""
+    """Collect the status, as `ottla status --json` prints it. Partitions are named topic-number."""
     answer = cluster.metadata(None)
     partitions = [
         (f"{topic.name}-{each.partition_index}", each) for topic in answer.topics for each in topic.partitions

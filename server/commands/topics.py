@@ -6,9 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.options import add_connection, add_json, count, wants_json
-from ottla.server.client.tables import ids, print_json, print_line, print_pairs, print_table
+from ottla.server.client.output import RequestFailed, UsageError, ids, print_json, print_line, print_pairs, print_table
 from ottla.server.client.topics import (
     SERVERS_DEFAULT,
     create_topic,
@@ -16,8 +14,8 @@ from ottla.server.client.topics import (
     describe_topics,
     topic_summary,
 )
-from ottla.server.commands.asked import run_asking
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.commands.command_line import EXIT_OK
+from ottla.server.commands.on_cluster import Actions, count, run_action, wants_json
 
 if TYPE_CHECKING:
     from ottla.server.client.cluster import Cluster
@@ -36,14 +34,12 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do, by default to list."""
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=_list, internal=False)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="what is done (default: list)")
-    listing = _action(actions, "list", "list the topics", _list)
+    """Add the actions; the default lists."""
+    parser.set_defaults(internal=False)
+    actions = Actions(parser, "list", _list)
+    listing = actions.add("list", "list the topics", _list)
     listing.add_argument("--internal", action="store_true", help="list the cluster's own topics, too")
-    creating = _action(actions, "create", "create topics", _create)
+    creating = actions.add("create", "create topics", _create)
     creating.add_argument("names", nargs="+", metavar="TOPIC")
     creating.add_argument("-p", "--partitions", type=count, metavar="N", help="how many (default: the broker's)")
     creating.add_argument("-r", "--replicas", type=count, metavar="N", help="of each partition (default: the broker's)")
@@ -52,27 +48,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     creating.add_argument("--if-not-exists", action="store_true", help="say nothing of topics that are there already")
     creating.add_argument("--dry-run", action="store_true", help="have it checked, and create nothing")
-    deleting = _action(actions, "delete", "delete topics with all their records", _delete)
+    deleting = actions.add("delete", "delete topics with all their records", _delete)
     deleting.add_argument("names", nargs="+", metavar="TOPIC")
     deleting.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    describing = _action(actions, "describe", "tell all of topics", _describe)
+    describing = actions.add("describe", "tell all of topics", _describe)
     describing.add_argument("names", nargs="+", metavar="TOPIC")
     describing.add_argument("--all-configs", action="store_true", help="settings that have their defaults, too")
 
 
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, act: object
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=what, description=what)
-    add_connection(parser)
-    add_json(parser)
-    parser.set_defaults(act=act)
-    return parser
-
-
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked for."""
-    return run_asking(lambda cluster: options.act(cluster, options), options)
+    """Run the action of the command line, by default `list`."""
+    return run_action(options)
 
 
 def _list(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -100,7 +86,7 @@ def _create(cluster: Cluster, options: argparse.Namespace) -> int:
             only_checks=options.dry_run,
         )
         if not is_new and not options.if_not_exists:
-            raise AskingFailed(f"topic {name} is there already")
+            raise RequestFailed(f"topic {name} is there already")
         made.append({"name": name, "created": is_new and not options.dry_run})
         if not wants_json(options):
             print_line(f"{name} {_said(is_new, options.dry_run)}")
@@ -118,14 +104,14 @@ def _said(is_new: bool, only_checked: bool) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise WrongUse(f"--config {text}: must be NAME=VALUE")
+        raise UsageError(f"--config {text}: must be NAME=VALUE")
     return name, value
 
 
 def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
     topics = cluster.topics(options.names)
     if not options.yes and not _agreed([f"{each.name} ({len(each.partitions)} partitions)" for each in topics]):
-        raise AskingFailed("nothing is deleted")
+        raise RequestFailed("nothing is deleted")
     for name in options.names:
         delete_topic(cluster, name)
         if not wants_json(options):
@@ -137,7 +123,7 @@ def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _agreed(what: list[str]) -> bool:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise WrongUse(f"there is nobody to ask whether to delete {', '.join(what)}: give --yes")
+        raise UsageError(f"there is nobody to ask whether to delete {', '.join(what)}: give --yes")
     print(f"Delete {', '.join(what)} with all records? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

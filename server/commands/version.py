@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 
 from ottla import __version__
-from ottla.server.commands.outcome import EXIT_OK
+from ottla.server.commands.command_line import EXIT_OK
 
 DESCRIPTION = "Prints the version.\n"
 EXAMPLES = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no options."""
+    """Add nothing: there are no options."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one line."""
+    """Print the version."""
     print(f"ottla {__version__}")
     return EXIT_OK

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from ottla.server.client import cluster as cluster_module
-from ottla.server.client import fetching
-from ottla.server.client import producing as producing_module
+from ottla.server.client import consumer as consumer_module
+from ottla.server.client import producer as producer_module
+from ottla.server.client.batches import batch_of, header_block, nullable, values_area
 from ottla.server.client.cluster import Cluster
 from ottla.server.client.connection import Address
-from ottla.server.client.encoding import batch_of, header_block, nullable, values_area
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.fetching import AtEnd, Batch, Fetching
-from ottla.server.client.idempotence import Sequences, begun
-from ottla.server.client.producing import Producing
+from ottla.server.client.consumer import AtEnd, Batch, Consumer
+from ottla.server.client.output import RequestFailed, UsageError
+from ottla.server.client.producer import Producer, Sequences, producer_sequences
 from ottla.server.client.security import Security
 from ottla.server.commands.cli import main
 from ottla.server.commands.status import status_of
@@ -236,7 +235,7 @@ def read(
     cluster: Cluster, begins: dict[Place, int], on_batch: Callable[[], None] = lambda: None
 ) -> list[tuple[Place, int]]:
     """Place and first offset of each batch, up to the ends."""
-    reader = Fetching(cluster, begins, 1)
+    reader = Consumer(cluster, begins, 1)
     found = []
     try:
         for each in reader:
@@ -303,7 +302,7 @@ def test_offsets_that_are_gone_are_passed_over(world, cluster, capsys):
 
 def test_a_broker_that_refuses_what_it_says_is_there_is_given_up(world, cluster, monkeypatch, capsys):
     """It is not asked again and again without a pause, and without an end."""
-    monkeypatch.setattr(fetching, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(consumer_module, "ANSWER_TIMEOUT_S", 0.5)
     world.append(PLACES[0], b"a")
     asked = []
 
@@ -314,7 +313,7 @@ def test_a_broker_that_refuses_what_it_says_is_there_is_given_up(world, cluster,
         return ErrorCode.NONE
 
     world.refuse = refuse
-    with pytest.raises(AskingFailed, match="offset 0 of topic-0 is refused, although 0 to 1 are there; given up"):
+    with pytest.raises(RequestFailed, match="offset 0 of topic-0 is refused, although 0 to 1 are there; given up"):
         read(cluster, {PLACES[0]: 0})
     assert len(asked) < 100
     assert capsys.readouterr().err.count("\n") == 1
@@ -330,13 +329,13 @@ def test_what_a_leader_refuses_for_the_moment_is_written_in_its_order(world, clu
         return ErrorCode.NONE
 
     world.refuse = refuse
-    producing = Producing(cluster, "topic", -1)
-    assert producing.partitions == [0, 1]
+    producer = Producer(cluster, "topic", -1)
+    assert producer.partitions == [0, 1]
     for value in range(8):
-        producing.write({0: (encode_batch([Record(0, value, None, b"x")]), 1)})
-    producing.settle()
-    producing.close()
-    assert producing.acknowledged == 8 and len(refused) == 4
+        producer.write({0: (encode_batch([Record(0, value, None, b"x")]), 1)})
+    producer.settle()
+    producer.close()
+    assert producer.acknowledged == 8 and len(refused) == 4
     times = [read_header(each).base_timestamp for each in world.log[PLACES[0]]]
     # Those that were under way when the first was refused may have gone before it; nothing is lost or written twice.
     assert sorted(times) == list(range(8))
@@ -360,13 +359,13 @@ def test_a_known_producer_writes_all_once_and_in_order_whatever_happens(world, c
 
     world.refuse = refuse
     world.refuse_producer = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-    sequences = begun(cluster, {}, -1)
-    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    sequences = producer_sequences(cluster, {}, -1)
+    producer = Producer(cluster, "topic", -1, sequences=sequences)
     for number in range(40):
-        producing.write({each: numbered(sequences, each, number) for each in (0, 1)})
-    producing.settle()
-    producing.close()
-    assert producing.acknowledged == 2 * 2 * 40
+        producer.write({each: numbered(sequences, each, number) for each in (0, 1)})
+    producer.settle()
+    producer.close()
+    assert producer.acknowledged == 2 * 2 * 40
     for place in PLACES:
         assert [read_header(each).base_timestamp for each in world.log[place]] == list(range(40))
 
@@ -387,49 +386,49 @@ def test_records_that_a_leader_will_always_miss_are_told_at_once(world, cluster,
 
     world.refuse = refuse
     world.leaders[PLACES[0]] = 1 if is_led_at_first else -1
-    sequences = begun(cluster, {}, -1)
-    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    sequences = producer_sequences(cluster, {}, -1)
+    producer = Producer(cluster, "topic", -1, sequences=sequences)
     world.leaders[PLACES[0]] = 1
-    producing.write({0: numbered(sequences, 0, 0)})
-    producing.settle()
-    assert producing.acknowledged == 2 and not refusals
+    producer.write({0: numbered(sequences, 0, 0)})
+    producer.settle()
+    assert producer.acknowledged == 2 and not refusals
     numbered(sequences, 0, 1)  # never sent
-    producing.write({0: numbered(sequences, 0, 2)})
-    with pytest.raises(AskingFailed, match="topic-0 are refused: .*OUT_OF_ORDER.*; 2 records are acknowledged$"):
-        producing.settle()
+    producer.write({0: numbered(sequences, 0, 2)})
+    with pytest.raises(RequestFailed, match="topic-0 are refused: .*OUT_OF_ORDER.*; 2 records are acknowledged$"):
+        producer.settle()
     # ... and if it is this batch that has to be sent again.
     refusals.append(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    producing.write({0: numbered(sequences, 0, 3)})
-    with pytest.raises(AskingFailed, match="topic-0 are refused: .*OUT_OF_ORDER"):
-        producing.settle()
-    producing.close()
+    producer.write({0: numbered(sequences, 0, 3)})
+    with pytest.raises(RequestFailed, match="topic-0 are refused: .*OUT_OF_ORDER"):
+        producer.settle()
+    producer.close()
 
 
 def test_a_known_producer_gives_up_in_the_end(world, cluster, monkeypatch):
-    monkeypatch.setattr(producing_module, "DELIVERY_S", 0.0)
-    sequences = begun(cluster, {}, -1)
-    producing = Producing(cluster, "topic", -1, sequences=sequences)
+    monkeypatch.setattr(producer_module, "DELIVERY_S", 0.0)
+    sequences = producer_sequences(cluster, {}, -1)
+    producer = Producer(cluster, "topic", -1, sequences=sequences)
     world.hang_up = lambda node_id, request: isinstance(request, ProduceRequest)
-    producing.write({0: numbered(sequences, 0, 0)})
-    with pytest.raises(AskingFailed, match="0 records are acknowledged, and 2 may or may not be written; given up"):
-        producing.settle()
-    producing.close()
+    producer.write({0: numbered(sequences, 0, 0)})
+    with pytest.raises(RequestFailed, match="0 records are acknowledged, and 2 may or may not be written; given up"):
+        producer.settle()
+    producer.close()
 
 
 def test_who_is_known_and_who_is_not(world, cluster):
-    assert begun(cluster, {"enable.idempotence": "false"}, -1) is None
-    assert begun(cluster, {}, 1) is None and begun(cluster, {}, 0) is None
+    assert producer_sequences(cluster, {"enable.idempotence": "false"}, -1) is None
+    assert producer_sequences(cluster, {}, 1) is None and producer_sequences(cluster, {}, 0) is None
     for texts, acks in (({"enable.idempotence": "true"}, 1), ({"enable.idempotence": "maybe"}, -1)):
-        with pytest.raises(WrongUse):
-            begun(cluster, texts, acks)
+        with pytest.raises(UsageError):
+            producer_sequences(cluster, texts, acks)
     world.refuse_producer = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 2
-    assert begun(cluster, {}, -1) is None
-    with pytest.raises(AskingFailed, match="CLUSTER_AUTHORIZATION_FAILED"):
-        begun(cluster, {"enable.idempotence": "TRUE"}, -1)
+    assert producer_sequences(cluster, {}, -1) is None
+    with pytest.raises(RequestFailed, match="CLUSTER_AUTHORIZATION_FAILED"):
+        producer_sequences(cluster, {"enable.idempotence": "TRUE"}, -1)
     del cluster.first.versions[InitProducerIdRequest.api_key]
-    assert begun(cluster, {}, -1) is None
-    with pytest.raises(AskingFailed, match="serves no version of InitProducerId"):
-        begun(cluster, {"enable.idempotence": "true"}, -1)
+    assert producer_sequences(cluster, {}, -1) is None
+    with pytest.raises(RequestFailed, match="serves no version of InitProducerId"):
+        producer_sequences(cluster, {"enable.idempotence": "true"}, -1)
 
 
 def test_sequences_begin_again_after_the_highest():
@@ -451,30 +450,30 @@ def test_the_command_writes_as_a_known_producer_unless_told_otherwise(world, tmp
 
 
 def test_what_is_refused_for_good_or_lost_is_counted(world, cluster):
-    producing = Producing(cluster, "topic", -1)
+    producer = Producer(cluster, "topic", -1)
     batch = encode_batch([Record(0, 0, None, b"x")])
-    producing.write({0: (batch, 1), 1: (batch, 1)})
-    producing.settle()
+    producer.write({0: (batch, 1), 1: (batch, 1)})
+    producer.settle()
     world.refuse = lambda *_: ErrorCode.MESSAGE_TOO_LARGE
-    producing.write({1: (batch, 1)})
-    with pytest.raises(AskingFailed, match="topic-1 are refused: .*max.message.bytes.*; 2 records are acknowledged"):
-        producing.settle()
+    producer.write({1: (batch, 1)})
+    with pytest.raises(RequestFailed, match="topic-1 are refused: .*max.message.bytes.*; 2 records are acknowledged"):
+        producer.settle()
     world.hang_up = lambda node_id, request: isinstance(request, ProduceRequest)
-    producing.write({0: (batch, 3)})
-    with pytest.raises(AskingFailed, match="2 records are acknowledged, and 3 may or may not be written"):
-        producing.settle()
-    producing.close()
+    producer.write({0: (batch, 3)})
+    with pytest.raises(RequestFailed, match="2 records are acknowledged, and 3 may or may not be written"):
+        producer.settle()
+    producer.close()
 
 
 def test_records_of_which_a_broker_says_nothing_are_not_lost_in_silence(world, cluster):
     world._ProduceRequest = lambda node_id, request: ProduceResponse(responses=[])
-    producing = Producing(cluster, "topic", acks=-1)
-    producing.write({0: (encode_batch([Record(0, 0, None, b"a")]), 1)})
+    producer = Producer(cluster, "topic", acks=-1)
+    producer.write({0: (encode_batch([Record(0, 0, None, b"a")]), 1)})
     with pytest.raises(
-        AskingFailed, match="does not say what became of records for topic-0; .* and 1 may or may not be written"
+        RequestFailed, match="does not say what became of records for topic-0; .* and 1 may or may not be written"
     ):
-        producing.settle()
-    producing.close()
+        producer.settle()
+    producer.close()
 
 
 def test_a_record_that_comes_through_a_pipe_is_whole(world, tmp_path):
@@ -489,12 +488,12 @@ def test_a_record_that_comes_through_a_pipe_is_whole(world, tmp_path):
 
 
 def test_nothing_is_said_to_be_written_that_was_not_sent(world, cluster):
-    producing = Producing(cluster, "topic", -1)
+    producer = Producer(cluster, "topic", -1)
     world.listeners[2].shutdown(socket.SHUT_RDWR)
     world.listeners[2].close()
-    with pytest.raises(AskingFailed, match="broker 2 is at .*advertised.listeners.*; 0 records are acknowledged$"):
-        producing.write({1: (encode_batch([Record(0, 0, None, b"x")]), 1)})
-    producing.close()
+    with pytest.raises(RequestFailed, match="broker 2 is at .*advertised.listeners.*; 0 records are acknowledged$"):
+        producer.write({1: (encode_batch([Record(0, 0, None, b"x")]), 1)})
+    producer.close()
 
 
 def test_partitions_that_are_not_well_are_named(world, cluster, capsys):
@@ -524,5 +523,5 @@ def test_another_broker_is_asked_when_the_first_is_gone(world, cluster):
     assert [each.name for each in cluster.topics(["topic"])] == ["topic"]
     assert cluster.first.address == world.address(2)
     world.hang_up = lambda node_id, request: True
-    with pytest.raises(AskingFailed, match="hung up|is lost"):
+    with pytest.raises(RequestFailed, match="hung up|is lost"):
         cluster.metadata(None)

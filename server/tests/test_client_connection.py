@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.client.cluster import Cluster, parse_bootstrap
+from ottla.server.client.cluster import Cluster, parse_bootstrap, release_of
 from ottla.server.client.connection import FIRST_BYTES_MAX, Address, BrokerConnection, connect
-from ottla.server.client.failures import AskingFailed, HungUp, WrongUse
-from ottla.server.client.releases import release_of
+from ottla.server.client.output import ConnectionLost, RequestFailed, UsageError
 from ottla.server.client.security import Security, read_properties, security_of
 from ottla.server.commands.cli import main
 from ottla.wire.errors import ErrorCode
@@ -72,7 +71,7 @@ def waits_for_a_line(sock: socket.socket) -> None:
         (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "does not speak Kafka's protocol"),
         (says(struct.pack(">ii", 4, 77)), "another request"),
         (says(struct.pack(">iih", 6, 1, 0)), "cannot be read"),
-        # Of what a broker may send later a stranger could make millions of objects.
+        # Of what a broker may send later a other_protocol could make millions of objects.
         (says(struct.pack(">ii", FIRST_BYTES_MAX + 1, 1) + bytes(FIRST_BYTES_MAX)), "does not speak Kafka's protocol"),
         (lambda sock: None, "without an answer"),
         (lambda sock: sock.recv(1), "without an answer"),
@@ -152,7 +151,7 @@ def test_an_old_broker_says_what_it_understands():
         connection = connect(address, Security(), PATIENT_S)
         assert connection.version_of(MetadataRequest) == 4
         assert connection.ask(MetadataRequest(topics=[])).brokers[0].node_id == 7
-        with pytest.raises(AskingFailed, match="serves no version of ApiVersions that is needed: 0-2, not 0--1"):
+        with pytest.raises(RequestFailed, match="serves no version of ApiVersions that is needed: 0-2, not 0--1"):
             connection.version_of(ApiVersionsRequest, at_most=-1)
         connection.close()
 
@@ -170,7 +169,7 @@ def test_foreign_bytes_are_read_or_refused(data, in_frame):
         theirs.shutdown(socket.SHUT_WR)
         try:
             assert isinstance(connection.receive(PATIENT_S), MetadataResponse)
-        except HungUp as failure:
+        except ConnectionLost as failure:
             assert "test:1" in str(failure)
         assert len(connection._buffer) <= 65536
 
@@ -183,7 +182,7 @@ def test_a_length_costs_no_memory_before_its_bytes_come():
         connection.send(MetadataRequest(topics=[]))
         theirs.sendall(struct.pack(">i", 90 << 20) + bytes(70_000))
         theirs.shutdown(socket.SHUT_WR)
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionLost):
             connection.receive(PATIENT_S)
         assert len(connection._buffer) <= 1 << 18
 
@@ -205,7 +204,7 @@ def test_addresses(text, found):
 @given(st.text(max_size=30))
 @example("[")
 def test_any_text_is_addresses_or_refused(text):
-    with suppress(WrongUse):
+    with suppress(UsageError):
         assert all(0 < each.port < 65536 and each.host for each in parse_bootstrap(text))
 
 
@@ -223,7 +222,7 @@ def test_any_text_is_addresses_or_refused(text):
     ],
 )
 def test_client_settings_that_cannot_be_used(texts, words):
-    with pytest.raises(WrongUse, match=words):
+    with pytest.raises(UsageError, match=words):
         security_of(texts)
 
 
@@ -239,7 +238,7 @@ def test_client_settings():
     login = security_of(texts).login
     assert (login.name, login.password) == ("u", "p")
     assert read_properties(None, ["a=b", "a = c=d"]) == {"a": "c=d"}
-    with pytest.raises(WrongUse, match="must be NAME=VALUE"):
+    with pytest.raises(UsageError, match="must be NAME=VALUE"):
         read_properties(None, ["a"])
 
 

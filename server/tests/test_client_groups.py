@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.client.cluster import Cluster
-from ottla.server.client.failures import AskingFailed
-from ottla.server.client.group_members import Member, Members, Task, assigned
-from ottla.server.client.groups import commit, committed_of
+from ottla.server.client.groups import Member, Members, Task, assigned, commit, committed_of
+from ottla.server.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.consumer_protocol import TopicPartition as Assigned
@@ -53,7 +52,7 @@ def committed(*codes: ErrorCode) -> Answering:
 def test_an_offset_that_is_not_set_is_told(codes, words):
     offsets = {("t", 0): 5, ("t", 1): 6}
     commit(committed(ErrorCode.NONE, ErrorCode.NONE), "g", offsets)
-    with pytest.raises(AskingFailed, match=words):
+    with pytest.raises(RequestFailed, match=words):
         commit(committed(*codes), "g", offsets)
 
 
@@ -65,7 +64,7 @@ def test_an_offset_that_is_not_told_is_no_missing_one():
     answer = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name="t", partitions=parts[:2])], groups=[])
     assert committed_of(Answering(answer), "g") == {("t", 0): 7}
     answer.topics[0].partitions.append(parts[2])
-    with pytest.raises(AskingFailed, match="the offset of group g for t-2: .*TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(RequestFailed, match="the offset of group g for t-2: .*TOPIC_AUTHORIZATION_FAILED"):
         committed_of(Answering(answer), "g")
 
 

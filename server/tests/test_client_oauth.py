@@ -26,8 +26,8 @@ from ottla.server.auth.oauth.bearer import OAuthBearerClient, decode_client_firs
 from ottla.server.auth.oauth.token_requests import unsecured_token
 from ottla.server.auth.oauth.tokens import take_apart
 from ottla.server.client import oauth
-from ottla.server.client.failures import AskingFailed, WrongUse
 from ottla.server.client.oauth import TokenLogin, checked
+from ottla.server.client.output import RequestFailed, UsageError
 from ottla.server.client.security import security_of
 from ottla.server.commands.cli import main
 from ottla.server.settings.login_rules import UnsecuredLogin
@@ -158,7 +158,7 @@ def test_an_issuer_that_gives_no_token_is_told_of(
     issuer: Issuer, status: int, body: bytes, headers: dict[str, str], words: str
 ) -> None:
     issuer.status, issuer.body, issuer.headers = status, body, headers
-    with pytest.raises(AskingFailed, match=words) as told:
+    with pytest.raises(RequestFailed, match=words) as told:
         token_of(of_issuer(issuer.url))
     assert SECRET not in str(told.value) and [each.path for each in issuer.asked] == ["/tokens?of=all"]
 
@@ -176,18 +176,18 @@ def test_an_issuer_with_tls_is_trusted_by_the_jaas_line(issuer: Issuer, tmp_path
     trusting = "".join(f' {name}="{text}"' for name, text in store.items())
     assert token_of(of_issuer(url, USER.replace(";", f"{trusting};"))) == "t"
     # As in Kafka, whom a client trusts with records it does not trust with its secret.
-    with pytest.raises(AskingFailed, match=r"cannot be asked: .*(self-signed|local issuer)"):
+    with pytest.raises(RequestFailed, match=r"cannot be asked: .*(self-signed|local issuer)"):
         token_of(of_issuer(url, **{name.replace(".", "_"): text for name, text in store.items()}))
-    with pytest.raises(WrongUse, match="authority"):
+    with pytest.raises(UsageError, match="authority"):
         of_issuer(url, USER.replace(";", f"{trusting.replace('authority', 'no-authority')};"))
     assert len(issuer.asked) == 1
 
 
 def test_an_issuer_that_stalls_or_is_not_there_is_given_up(issuer: Issuer) -> None:
     issuer.stalls.clear()
-    with pytest.raises(AskingFailed, match=r"does not answer within 0\.2 s|cannot be asked"):
+    with pytest.raises(RequestFailed, match=r"does not answer within 0\.2 s|cannot be asked"):
         of_issuer(issuer.url).client(0.2)
-    with pytest.raises(AskingFailed, match="cannot be asked"):
+    with pytest.raises(RequestFailed, match="cannot be asked"):
         of_issuer("https://127.0.0.1:1/").client(FAR_S)
 
 
@@ -214,7 +214,7 @@ def test_an_issuer_that_stalls_or_is_not_there_is_given_up(issuer: Issuer) -> No
     ],
 )
 def test_settings_that_give_no_token_are_wrong_use(more: dict[str, str]) -> None:
-    with pytest.raises(WrongUse) as told:
+    with pytest.raises(UsageError) as told:
         login(**more)
     assert SECRET not in str(told.value)
 
@@ -245,7 +245,7 @@ def test_a_command_needs_no_package_and_for_a_file_no_http(monkeypatch: pytest.M
 def test_whatever_is_taken_for_a_token_brokers_can_read(text: str) -> None:
     try:
         token = checked(text)
-    except AskingFailed:
+    except RequestFailed:
         return
     assert decode_client_first(OAuthBearerClient(token, {}).step(b"")).token == token
 

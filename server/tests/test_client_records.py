@@ -10,19 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.server.client.batch_printers import batch_printer
-from ottla.server.client.encoding import (
+from ottla.server.client.batches import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
     batch_of,
+    batches,
     header_block,
     nullable,
     pairs_area,
+    records_in,
     values_area,
 )
-from ottla.server.client.escaping import SHOWN_BYTES_MAX, shown_bytes, shown_text
-from ottla.server.client.failures import AskingFailed, WrongUse
-from ottla.server.client.fetching import Batch, Fetching
+from ottla.server.client.consumer import Batch, Bounds, Consumer, parse_bounds
 from ottla.server.client.formats import (
     FIELDS,
     Place,
@@ -33,11 +32,9 @@ from ottla.server.client.formats import (
     unescaped,
     usual_format,
 )
-from ottla.server.client.partitioning import murmur2
-from ottla.server.client.places import Bounds, parse_bounds
-from ottla.server.client.printing import Printing
-from ottla.server.client.progress import Progress
-from ottla.server.client.records_in import batches, records_in
+from ottla.server.client.output import SHOWN_BYTES_MAX, Progress, RequestFailed, UsageError, shown_bytes, shown_text
+from ottla.server.client.printing import RecordPrinter, batch_printer
+from ottla.wire.checksum import murmur2
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
@@ -65,8 +62,8 @@ def test_a_whole_batch_is_printed_as_its_records_are(some, text, null, base, cod
     kind = TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME
     data = encode_batch(some, base_offset=base, compression=codec, timestamp_type=kind)
     chosen = parse_format(text, is_null_shown=null)
-    whole = Printing(raw_printer(chosen), batch_printer(chosen), None)
-    single = Printing(raw_printer(chosen), None, None)
+    whole = RecordPrinter(raw_printer(chosen), batch_printer(chosen), None)
+    single = RecordPrinter(raw_printer(chosen), None, None)
     assert whole.printed(batch_in(data), None) == single.printed(batch_in(data), None)
     assert whole.count == single.count == len(some)
 
@@ -81,8 +78,8 @@ def test_long_batches_are_printed_as_their_records_are(shift):
     batch = batch_in(encode_batch(some))
     for text in ("%s\\n", "%k\\n", "%o %T %k=%s\\n", "%K %S %R"):
         chosen = parse_format(text, is_null_shown=True)
-        single = Printing(raw_printer(chosen), None, None)
-        assert Printing(raw_printer(chosen), batch_printer(chosen), None).printed(batch, None) == single.printed(
+        single = RecordPrinter(raw_printer(chosen), None, None)
+        assert RecordPrinter(raw_printer(chosen), batch_printer(chosen), None).printed(batch, None) == single.printed(
             batch, None
         )
 
@@ -92,10 +89,10 @@ def test_long_batches_are_printed_as_their_records_are(shift):
 def test_only_what_was_asked_for_is_printed(some, first, before, count_max):
     data = encode_batch(some)
     chosen = parse_format("%o ")
-    printing = Printing(raw_printer(chosen), batch_printer(chosen), count_max)
+    printer = RecordPrinter(raw_printer(chosen), batch_printer(chosen), count_max)
     wanted = [each for each in range(len(some)) if each >= first and (before is None or each < before)][:count_max]
-    assert printing.printed(batch_in(data, first), before) == b"".join(b"%d " % each for each in wanted)
-    assert printing.is_done == (count_max is not None and len(wanted) >= count_max)
+    assert printer.printed(batch_in(data, first), before) == b"".join(b"%d " % each for each in wanted)
+    assert printer.is_done == (count_max is not None and len(wanted) >= count_max)
 
 
 @settings(max_examples=60, deadline=None)
@@ -105,14 +102,14 @@ def test_foreign_records_are_printed_or_refused(area, count, codec):
     data = batch_of(area, count, 0, codec)
     chosen = parse_format("%o %T %k %s %h")
     for print_batch in (batch_printer(parse_format("%o %T %k %s")), None):
-        with contextlib.suppress(AskingFailed):
-            assert len(Printing(raw_printer(chosen), print_batch, None).printed(batch_in(data), None)) < 100_000
+        with contextlib.suppress(RequestFailed):
+            assert len(RecordPrinter(raw_printer(chosen), print_batch, None).printed(batch_in(data), None)) < 100_000
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 def test_any_format_is_understood_or_refused(text):
-    with contextlib.suppress(WrongUse):
+    with contextlib.suppress(UsageError):
         printed = raw_printer(parse_format(text))(Record(1, 2, b"k", None), Place("t", 0, 1, False))
         assert len(printed) <= 8 * len(text)
 
@@ -126,7 +123,7 @@ def test_fields_are_kcats():
     assert raw_printer(usual_format(b"\n", b":", is_null_shown=True))(record, place) == b"k:NULL\n"
     assert raw_printer(usual_format(b"\n", None))(record, place) == b"\n"
     for wrong in ("%", "%q", "\\xg"):
-        with pytest.raises(WrongUse, match="-f: "):
+        with pytest.raises(UsageError, match="-f: "):
             parse_format(wrong)
     assert unescaped("\\t\\r\\n\\x7c::\\", "-D") == b"\t\r\n|::\\"
 
@@ -165,7 +162,7 @@ def test_huge_values_are_cut_with_their_size():
 
 
 def test_progress_is_one_line_of_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr("ottla.server.client.progress.INTERVAL_S", 0.0)
+    monkeypatch.setattr("ottla.server.client.output.INTERVAL_S", 0.0)
     quiet = Progress()  # stderr is no terminal
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     shown = Progress()
@@ -270,18 +267,18 @@ def test_where_to_begin():
     assert parse_bounds(["-5"]) == Bounds("before_end", 5)
     assert parse_bounds(["s@7", "e@9"]) == Bounds("time", 7, 9)
     for wrong in ("", "x", "s@", "s@-1", "9" * 30, "1.5", "stored"):
-        with pytest.raises(WrongUse, match="must be beginning, end, an offset"):
+        with pytest.raises(UsageError, match="must be beginning, end, an offset"):
             parse_bounds([wrong])
 
 
 def fetched(data: bytes, isolation: int, aborted: list[AbortedTransaction]) -> list[int]:
     """First offsets of the batches that a reader gets."""
     place = ("topic", 0)
-    fetching = Fetching(SimpleNamespace(check=lambda *_: None), {place: 0}, isolation)
+    consumer = Consumer(SimpleNamespace(check=lambda *_: None), {place: 0}, isolation)
     part = PartitionData(
         partition_index=0, error_code=0, high_watermark=1000, aborted_transactions=aborted, records=memoryview(data)
     )
-    return [each.header.base_offset for each in fetching._batches(place, 1, part) if isinstance(each, Batch)]
+    return [each.header.base_offset for each in consumer._batches(place, 1, part) if isinstance(each, Batch)]
 
 
 def test_aborted_transactions_are_left_out():
@@ -321,5 +318,5 @@ def test_aborted_transactions_are_left_out():
 def test_foreign_batches_are_read_or_refused(junk, cut, isolation):
     good = encode_batch([Record(0, 0, None, b"x")])
     for data in (junk, good + junk, good[: len(cut)] + cut + good[2 * len(cut) :], struct.pack(">qi", 0, 49) + junk):
-        with contextlib.suppress(AskingFailed):
+        with contextlib.suppress(RequestFailed):
             assert len(fetched(data, isolation, [AbortedTransaction(producer_id=-1, first_offset=0)])) <= 10

@@ -14,7 +14,7 @@ import trio
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.commands.cli import main
-from ottla.server.commands.given_settings import given_texts
+from ottla.server.commands.command_line import given_texts
 from ottla.server.process import cluster_command, local_zookeeper
 from ottla.server.process.cluster_command import cluster_settings
 from ottla.server.process.secured_cluster import Secured

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.commands.candidates import FILES, candidates
 from ottla.server.commands.cli import COMMANDS, main, parser_for
-from ottla.server.commands.parser import options_of, shown_actions
+from ottla.server.commands.command_line import options_of, shown_actions
+from ottla.server.commands.completion import FILES, candidates
 from ottla.server.settings.broker_config import known_names
 
 DEADLINE_S = 60

@@ -13,7 +13,7 @@ from ottla.server.auth.scram_credentials import decode_credential, salted_passwo
 from ottla.server.auth.scram_users import MalformedUser, parse_first_user
 from ottla.server.commands import start
 from ottla.server.commands.cli import main
-from ottla.server.commands.outcome import EXIT_USAGE
+from ottla.server.commands.command_line import EXIT_USAGE
 from ottla.server.settings.broker_config import load_config
 from ottla.server.tests.administered import AdministeredBroker
 from ottla.server.tests.test_scram_handlers import can_log_in, give

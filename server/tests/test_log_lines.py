@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.reminders import KEPT_MAX
-from ottla.server.commands.given_settings import LOG_LEVELS
+from ottla.server.commands.command_line import LOG_LEVELS
 from ottla.server.commands.start import LOG_FORMATS
 from ottla.server.process.log_lines import (
     FORMS,

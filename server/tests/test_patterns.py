@@ -37,7 +37,7 @@ OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
 # Without an unbounded repetition, or with one class of characters alone, a search looks at each character a few times. So it does
 # with strings of JSON: what begins as one is one, to its end or that of the text.
 OF_FEW_CHARACTERS = {
-    "ottla.server.client.escaping._HARMFUL",
+    "ottla.server.client.output._HARMFUL",
     "ottla.server.http.clients.names._OTHERS",
     "ottla.server.http.conversation._EMPTY_LINE",
     "ottla.wire.foreign_json._BRACKET",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.client.spread_plan import Impossible, Placed, plan_spread
+from ottla.server.client.reassignment import Impossible, Placed, plan_spread
 
 
 def loads(partitions):

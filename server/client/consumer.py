@@ -1,29 +1,38 @@
-"""Reads partitions from their leaders, batch by batch.
+"""Consumer without a group: reads partitions from their leaders, batch by batch, between the bounds of kcat's -o.
 
-Each leader has a connection and one Fetch request under way. The next one is sent as soon as an answer is there, before its
-records are looked at, so that broker and command work at the same time. Leaders that move and brokers that go away are looked
-for again; what does not come right within ANSWER_TIMEOUT_S ends the command.
+Each leader has a connection and one Fetch request in flight. The next one is sent as soon as an answer has come, before its records are
+looked at, so that broker and command work at the same time. When a leader moves or a broker leaves, leaders are looked up again; the
+command ends if that does not help within ANSWER_TIMEOUT_S.
 
-Records of transactions that were aborted are left out with READ_COMMITTED, as by all of Kafka's clients: the broker says
-which producers have aborted one, and from which offset on (KIP-98).
+With READ_COMMITTED records of aborted transactions are left out, as by Kafka's clients: the broker says which producers aborted one,
+and from which offset on (KIP-98).
 """
 
 from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.server.client.cluster import Cluster, NotNow, failed
+from ottla.server.client.cluster import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    Cluster,
+    Partition,
+    TemporaryFailure,
+    failed,
+    leaders_of,
+    offsets_at,
+)
 from ottla.server.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
-from ottla.server.client.escaping import say
-from ottla.server.client.failures import AskingFailed, HungUp
-from ottla.server.client.offsets import EARLIEST, LATEST, READ_COMMITTED, Partition, leaders_of, offsets_at
+from ottla.server.client.output import ConnectionLost, RequestFailed, UsageError, say
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
+from ottla.wire.settings import parse_integer
 
 if TYPE_CHECKING:
     from ottla.wire.messages.fetch import PartitionData
@@ -37,7 +46,7 @@ _NAMES_MAX_VERSION = 12  # of Fetch: later ones name topics by their ids
 
 
 class Batch(NamedTuple):
-    """One batch as it lies in an answer: `buffer[start:end]`, until the next one is asked for."""
+    """One batch as it lies in an answer: `buffer[start:end]`, valid until the next one is asked for."""
 
     place: Partition
     broker: int
@@ -50,14 +59,14 @@ class Batch(NamedTuple):
 
 
 class AtEnd(NamedTuple):
-    """All records of a partition that are there have been read."""
+    """Notice that all records of a partition that are there have been read."""
 
     place: Partition
     offset: int
 
 
-class Fetching:
-    """Reads partitions until each of them is `close`d."""
+class Consumer:
+    """Reads partitions until each of them is closed."""
 
     def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
         self.positions = dict(begins)
@@ -72,20 +81,20 @@ class Fetching:
         self._told_end: dict[Partition, int] = {}
 
     def close(self, place: Partition) -> None:
-        """Nothing more is wanted of a partition."""
+        """Stop reading a partition."""
         self.positions.pop(place, None)
 
     def close_all(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for each in self._connections.values():
             each.close()
 
     def __iter__(self) -> Iterator[Batch | AtEnd]:
-        """Batches in the order of their partition, and AtEnd whenever a partition's end has been reached anew."""
+        """Yield batches in the order of their partition, and AtEnd whenever the end of a partition is reached anew."""
         while self.positions:
             try:
                 self._ask_all()
-            except (NotNow, HungUp) as error:
+            except (TemporaryFailure, ConnectionLost) as error:
                 self._wait_for_better(error)
                 continue
             for leader in self._answered():
@@ -94,7 +103,7 @@ class Fetching:
     # --- asking
 
     def _ask_all(self) -> None:
-        """See to it that each leader has a request under way."""
+        """Send a request to each leader that has none in flight."""
         if any(place not in self._leaders for place in self.positions):
             self._find_leaders()
         for leader in {self._leaders[place] for place in self.positions} - self._under_way:
@@ -133,7 +142,7 @@ class Fetching:
             )
             try:
                 self._connections[leader].send(request, at_most=_NAMES_MAX_VERSION)
-            except HungUp:
+            except ConnectionLost:
                 self._drop(leader)
                 raise
             self._under_way.add(leader)
@@ -143,23 +152,23 @@ class Fetching:
         self._connections.pop(leader).close()
 
     def _answered(self) -> list[int]:
-        """The leaders whose answer has begun to come. One alone is simply read from, which has a limit of time of its own."""
+        """Wait for leaders with an answer. A single one is simply read from, which has a time limit of its own."""
         if len(self._under_way) < 2:
             return list(self._under_way)
         sockets = {self._connections[leader].socket: leader for leader in self._under_way}
         ready = select.select(list(sockets), [], [], ANSWER_TIMEOUT_S)[0]
         if not ready:
-            raise AskingFailed(f"none of brokers {', '.join(map(str, sorted(self._under_way)))} answers")
+            raise RequestFailed(f"none of brokers {', '.join(map(str, sorted(self._under_way)))} answers")
         return [sockets[each] for each in ready]
 
     def _wait_for_better(self, error: Exception) -> None:
-        """A leader is not there, or not the leader any more. AskingFailed when that is so for long."""
+        """Wait before leaders are looked up again. Raises RequestFailed if they have been missing for long."""
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
             say(f"{error}; trying again")
         elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
-            raise AskingFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
+            raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
         self._leaders.clear()
         time.sleep(RETRY_S)
 
@@ -168,18 +177,18 @@ class Fetching:
     def _taken(self, leader: int) -> Iterator[Batch | AtEnd]:
         try:
             answer = self._connections[leader].receive()
-        except HungUp as error:
+        except ConnectionLost as error:
             self._drop(leader)
             self._wait_for_better(error)
             return
         self._under_way.discard(leader)
         found: list[Batch | AtEnd] = []
-        trouble: NotNow | None = None
+        trouble: TemporaryFailure | None = None
         for topic in answer.responses:
             for part in topic.partitions:
                 try:
                     found += self._batches((topic.topic, part.partition_index), leader, part)
-                except NotNow as error:
+                except TemporaryFailure as error:
                     trouble = error
         # Before the records are looked at, so that the broker works meanwhile.
         if trouble is None:
@@ -192,7 +201,7 @@ class Fetching:
     def _ask_unless_lost(self, leader: int) -> None:
         try:
             self._ask(leader)
-        except (HungUp, NotNow):
+        except (ConnectionLost, TemporaryFailure):
             # The same comes out when it is tried anew, after what has been read is printed.
             self._leaders.clear()
 
@@ -232,13 +241,13 @@ class Fetching:
             raise corrupt(place, error) from None
 
     def _begin_anew(self, place: Partition) -> None:
-        """What was to be read is not there: it was deleted, or is not written yet. NotNow: it seems to be there all the same."""
+        """Move to an offset that exists, as the wanted one is deleted or not written yet. Raises TemporaryFailure if it does exist."""
         partition = {place[0]: [place[1]]}
         earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
         latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
         wanted = self.positions[place]
         if earliest <= wanted <= latest:
-            raise NotNow(
+            raise TemporaryFailure(
                 f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there"
             )
         self.positions[place] = earliest if wanted < earliest else latest
@@ -256,7 +265,7 @@ def _no_control(header: BatchHeader, buffer: Any, start: int) -> bool:
 
 
 def _committed(part: PartitionData) -> IsWanted:
-    """Whether a batch of an answer is for readers of committed records; asked of all batches in their order."""
+    """Make the filter of committed batches; it has to see all batches of an answer in their order."""
     to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
     aborted: set[int] = set()
 
@@ -276,6 +285,75 @@ def _is_abort(buffer: Any, start: int, header: BatchHeader) -> bool:
     return any(control_type_id(each.key) == ControlType.ABORT for each in decode_records(buffer, start, header=header))
 
 
-def corrupt(place: Partition, error: KafkaError) -> AskingFailed:
-    """A batch whose records cannot be read."""
+def corrupt(place: Partition, error: KafkaError) -> RequestFailed:
+    """Make the failure of a batch whose records cannot be read."""
     return failed(f"records of {place[0]}-{place[1]}", error.code, error.message)
+
+
+class Bounds(NamedTuple):
+    """Parsed -o. `kind` is beginning, end, offset, before_end or time."""
+
+    kind: str = "beginning"
+    number: int = 0
+    until_ms: int | None = None
+
+
+def parse_bounds(texts: Sequence[str]) -> Bounds:
+    """Parse -o, which may be given twice, for the beginning and for the end: -o s@TIME -o e@TIME. Raises UsageError."""
+    bounds = Bounds()
+    for text in texts:
+        if text in ("beginning", "start", "end"):
+            bounds = bounds._replace(kind="end" if text == "end" else "beginning")
+            continue
+        prefix, number_text = (text[:2], text[2:]) if text[:2] in ("s@", "e@") else ("", text)
+        number = parse_integer(number_text, 64)
+        if number is None or (prefix and number < 0):
+            raise UsageError(f"-o {text}: must be beginning, end, an offset, -N, s@TIME or e@TIME (in ms since 1970)")
+        if prefix == "e@":
+            bounds = bounds._replace(until_ms=number)
+        elif prefix == "s@":
+            bounds = bounds._replace(kind="time", number=number)
+        else:
+            # Also "-0", which is the end.
+            kind = "before_end" if number_text.startswith("-") else "offset"
+            bounds = bounds._replace(kind=kind, number=abs(number))
+    return bounds
+
+
+def begin_and_end(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
+) -> dict[Partition, tuple[int, int | None]]:
+    """Resolve bounds to the first offset of each partition, and the one before which to end (None: go on)."""
+    begins = _begins(cluster, partitions, bounds, isolation)
+    if bounds.until_ms is None:
+        return {place: (begin, None) for place, begin in begins.items()}
+    ends = _at_time(cluster, partitions, bounds.until_ms, isolation)
+    return {place: (begin, ends[place]) for place, begin in begins.items()}
+
+
+def _begins(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int
+) -> dict[Partition, int]:
+    if bounds.kind == "offset":
+        return {(topic, number): bounds.number for topic, numbers in partitions.items() for number in numbers}
+    if bounds.kind == "beginning":
+        return offsets_at(cluster, partitions, EARLIEST)
+    if bounds.kind == "time":
+        return _at_time(cluster, partitions, bounds.number, isolation)
+    latest = offsets_at(cluster, partitions, LATEST, isolation=isolation)
+    if bounds.kind == "end":
+        return latest
+    earliest = offsets_at(cluster, partitions, EARLIEST)
+    return {place: max(earliest[place], offset - bounds.number) for place, offset in latest.items()}
+
+
+def _at_time(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
+) -> dict[Partition, int]:
+    """Ask for the first record that is not older than a time; the present end where there is none."""
+    found = offsets_at(cluster, partitions, timestamp_ms)
+    late: dict[str, list[int]] = {}
+    for (topic, number), offset in found.items():
+        if offset < 0:
+            late.setdefault(topic, []).append(number)
+    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})

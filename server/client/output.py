@@ -1,0 +1,139 @@
+"""Output of commands: failures, tables and JSON, one line of progress, and texts that cannot control a terminal.
+
+Control characters are shown as backslash escapes: C0 and C1 (an escape sequence begins with one of these), DEL, Unicode's bidirectional
+controls, line separators, and bytes that are not UTF-8. A tab and, in a record, the end of a line stay what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+
+class RequestFailed(Exception):
+    """The cluster did not answer, or refused; exit code 1. The text is for stderr and says what to do."""
+
+
+class UsageError(Exception):
+    """Wrong use, whatever the cluster is; exit code 2. The text is for stderr."""
+
+
+class ConnectionLost(RequestFailed):
+    """An open connection is gone, or gave no answer in time. Another broker may still answer."""
+
+
+class NoResponse(ConnectionLost):
+    """The peer is there and sends nothing."""
+
+
+SHOWN_BYTES_MAX = 8 * 1024
+"""Of one key, value or header on a terminal."""
+
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\\U000e0000-\\U000e007f]"
+)
+
+
+def shown_text(text: str) -> str:
+    """Escape the control characters of a text."""
+    return _HARMFUL.sub(_escaped, text)
+
+
+def shown_bytes(data: bytes) -> str:
+    """Escape bytes as text; cut very long ones, and add their size."""
+    size = len(data)
+    cut = data[:SHOWN_BYTES_MAX]
+    text = shown_text(bytes(cut).decode("utf-8", "backslashreplace"))
+    return text if size <= SHOWN_BYTES_MAX else f"{text}... ({size:,} bytes)"
+
+
+def say(text: str) -> None:
+    """Print one line on stderr, beside the command's own output."""
+    line = " ".join(shown_text(text).split())
+    print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr, flush=True)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+Cell = str | int | None
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    """Print a heading and a line for each row. Columns that hold only numbers are aligned at their right."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int) or row[i] is None for row in rows) for i in range(len(headings))
+    ]
+    for line in (headings, *texts):
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print_line("  ".join(cells).rstrip())
+
+
+def print_pairs(pairs: Sequence[tuple[str, Cell]]) -> None:
+    """Print names and values, one pair a line."""
+    names = [_text(name) for name, _ in pairs]
+    width = max(map(len, names))
+    for name, (_, value) in zip(names, pairs, strict=True):
+        print_line(f"{name.ljust(width)}  {_text(value)}".rstrip())
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one document of JSON."""
+    print(json.dumps(value, indent=2, ensure_ascii=True))
+
+
+def print_line(text: str) -> None:
+    print(text)
+
+
+def ids(numbers: Sequence[int]) -> str:
+    """Format ids of brokers or partitions for one cell."""
+    return ",".join(map(str, numbers)) or "-"
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return shown_text(cell).replace("\n", "\\n").replace("\t", "\\t") if isinstance(cell, str) else str(cell)
+
+
+INTERVAL_S = 0.5
+
+
+class Progress:
+    """One line of progress on stderr, written over twice a second; silent unless stderr is a terminal, or if the work ends at once."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self._is_shown = sys.stderr.isatty() and not is_quiet
+        self._began_s = time.monotonic()
+        self._next_s = self._began_s + INTERVAL_S
+        self._width = 0
+
+    def note(self, records: int, size: int) -> None:
+        """Show the records and bytes done so far."""
+        if not self._is_shown or (now_s := time.monotonic()) < self._next_s:
+            return
+        self._next_s = now_s + INTERVAL_S
+        rate = records / (now_s - self._began_s)
+        text = f"{records:,} records, {size / 1e6:,.1f} MB, {rate:,.0f} records/s"
+        print(f"\r{text.ljust(self._width)}", end="", file=sys.stderr, flush=True)
+        self._width = len(text)
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._width:
+            print(f"\r{' ' * self._width}\r", end="", file=sys.stderr, flush=True)
+            self._width = 0
