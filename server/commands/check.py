@@ -17,8 +17,7 @@ from ottla.server.streams import OutputUnread
 
 if TYPE_CHECKING:
     from ottla.server.inspection.examination import Examined, Finding
-    from ottla.server.inspection.overlay import Change
-    from ottla.server.inspection.rehearsal import Rehearsal
+    from ottla.server.inspection.rehearsal import Change, Rehearsal
 
 DESCRIPTION = """\
 Looks through data directories without a broker, at every batch, index entry and checkpoint, and says what a start on them would
@@ -116,8 +115,7 @@ def _node_id(folders: Sequence[Path]) -> int:
 
 def _check(folders: Sequence[Path], config: Any, *, is_json: bool) -> int:
     from ottla.server.inspection.examination import Examined, examine, log_bytes
-    from ottla.server.inspection.overlay import NoRoomForCheck, OverlayStorage
-    from ottla.server.inspection.rehearsal import rehearse
+    from ottla.server.inspection.rehearsal import NoRoomForCheck, OverlayStorage, rehearse
 
     progress = _Progress(sum(map(log_bytes, folders)))
     examined = Examined(on_progress=progress.add)

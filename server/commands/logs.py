@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
 
 if TYPE_CHECKING:
-    from ottla.server.inspection.internal_records import Decoder
+    from ottla.server.inspection.rows import Decoder
 
 DESCRIPTION = """\
 Shows what is in the files of a log, as kafka-dump-log.sh does: batches with all that their headers say, records, indexes, time
@@ -45,16 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the rows of all files."""
-    from ottla.server.inspection import internal_records
+    from ottla.server.inspection import rows
     from ottla.server.inspection.dump import readable_files
 
     decoder = None
     if options.offsets:
-        decoder = internal_records.offsets_decoder
+        decoder = rows.offsets_decoder
     elif options.transactions:
-        decoder = internal_records.transactions_decoder
+        decoder = rows.transactions_decoder
     elif options.share_state:
-        decoder = internal_records.share_state_decoder
+        decoder = rows.share_state_decoder
     try:
         files = [file for path in options.paths for file in readable_files(path)]
     except OSError as error:

@@ -1,14 +1,19 @@
-"""What is in the files of a log, row by row, as Kafka's DumpLogSegments tells it.
+"""Dump of a log's files, row by row, as Kafka's DumpLogSegments prints it.
 
-A `Dump` goes through one file after the other. It keeps no more than a batch in memory, and where something is wrong it says
-so with position and reason, and goes on as far as it can.
+Files are opened for reading only. No more than a batch is kept in memory. Damage is reported with position and reason, and the dump
+goes on as far as it can.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple, Self
 
 from ottla.replication.log.checkpoints import CorruptCheckpoint, decode_epochs, decode_partition_metadata, encode_uuid
 from ottla.replication.log.names import (
@@ -23,13 +28,110 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, ProducerEntry, decode_snapshot
-from ottla.replication.log.scan import CorruptSegment
-from ottla.server.inspection.batches import FoundBatch, ReadOnlyFile, UnreadableRecords, batches_of, records_of
-from ottla.server.inspection.internal_records import Decoder
-from ottla.server.inspection.rows import OptionalLong, Row, text_of
+from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.server.inspection.rows import Decoder, OptionalLong, Row, text_of
+from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import ControlType, decode_end_txn_marker
 from ottla.wire.errors import KafkaError
-from ottla.wire.records import MAGIC_V2, NO_SEQUENCE, BatchHeader, Record, increment_sequence
+from ottla.wire.records import (
+    ATTRIBUTES_OFFSET,
+    DECOMPRESSED_BYTES_MAX,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    NO_SEQUENCE,
+    BatchHeader,
+    Record,
+    decode_records,
+    increment_sequence,
+)
+
+PIECE_BYTES = 1024 * 1024
+BATCH_BYTES_MAX = DECOMPRESSED_BYTES_MAX
+"""Larger batches are checked, but their records are not read: no request could have carried them."""
+
+
+class ReadOnlyFile:
+    """File opened for reading only, so that its folder may be read-only."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, also for anything but a regular file: opening a pipe would wait for a writer."""
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self.__exit__()
+            raise OSError(errno.EINVAL, "is no file", str(path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        fd, self._fd = self._fd, -1  # so that whoever reads on gets an error, and not another file
+        os.close(fd)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Read at most the size of a batch: a damaged length must not take that much memory."""
+        return os.pread(self._fd, min(length, BATCH_BYTES_MAX), position)
+
+
+class FoundBatch(NamedTuple):
+    """A batch and its position. `problem`: why its bytes cannot be those that were written."""
+
+    header: BatchHeader
+    position: int
+    problem: str | None
+
+
+class UnreadableRecords(Exception):
+    """The records of a batch cannot be read; the text says why."""
+
+
+def batches_of(file: ReadOnlyFile) -> Iterator[FoundBatch]:
+    """Yield the batches of a `.log` file, each checked. Raises CorruptSegment where the file goes on with something else."""
+    for header, position in scan_batches(file, 0, file.size, LARGE_SCAN_BYTES):
+        yield FoundBatch(header, position, _problem(file, header, position))
+
+
+def _problem(file: ReadOnlyFile, header: BatchHeader, position: int) -> str | None:
+    found = _checksum(file, header, position)
+    return None if found == header.crc else f"checksum {found} is not {header.crc} as the batch says"
+
+
+def _checksum(file: ReadOnlyFile, header: BatchHeader, position: int) -> int:
+    start, add = (ATTRIBUTES_OFFSET, crc32c) if header.magic == MAGIC_V2 else (MAGIC_OFFSET, zlib.crc32)
+    value, at, end = 0, position + start, position + header.size_in_bytes
+    while at < end:
+        piece = file.read_at(at, min(PIECE_BYTES, end - at))
+        if not piece:
+            raise CorruptSegment(position, "the file has become shorter while it was read, at the batch")
+        value = add(piece, value)
+        at += len(piece)
+    return value
+
+
+def records_of(file: ReadOnlyFile, found: FoundBatch) -> Iterator[Record]:
+    """Read the records of a batch. Raises UnreadableRecords before the first one."""
+    size = found.header.size_in_bytes
+    if size > BATCH_BYTES_MAX:
+        raise UnreadableRecords(f"{size} bytes are more than a batch can have")
+    try:
+        return decode_records(file.read_at(found.position, size))
+    except KafkaError as error:
+        raise UnreadableRecords(str(error)) from None
+
+
+def offset_problem(found: FoundBatch, expected_offset: int | None) -> str | None:
+    """Describe offsets of a batch that go back, or come to nothing; None if they are right."""
+    header = found.header
+    if header.last_offset < header.base_offset:
+        return f"last offset {header.last_offset} is below the first, {header.base_offset}"
+    if expected_offset is not None and header.base_offset < expected_offset:
+        return f"offset {header.base_offset} comes again: the batch before ended at {expected_offset - 1}"
+    return None
+
 
 ENTRIES_AT_ONCE = 4096
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -40,15 +142,15 @@ NEVER_MS = -(2**63)
 
 Complain = Callable[[Path, str], None]
 Rows = Iterator[tuple[bool, Row]]
-"""Whether a row is part of the one before it, and the row."""
+"""Pairs: True if the row is part of the one before it, and the row."""
 
 
 class NoLogFile(Exception):
-    """A file that no log has."""
+    """The file is none of a log."""
 
 
 def readable_files(path: Path) -> list[Path]:
-    """The files that `rows_of` can tell something of: this one, those of a partition, or those of all partitions in a folder."""
+    """Files that `rows_of` reads: this one, those of a partition, or those of all partitions in a folder."""
     if not path.is_dir():
         return [path]
     names = sorted(each.name for each in path.iterdir())
@@ -60,7 +162,7 @@ def readable_files(path: Path) -> list[Path]:
 
 
 def rows_of(path: Path, complain: Complain, *, shows_records: bool, decoder: Decoder | None) -> Rows:
-    """The rows of one file; what is wrong with it goes to `complain`. OSError: it cannot be read. NoLogFile."""
+    """Yield the rows of one file; damage goes to `complain`. Raises NoLogFile, or OSError if the file cannot be read."""
     named = parse_segment_file(path.name)
     if path.name == LEADER_EPOCH_CHECKPOINT:
         return _epochs(path, complain)
@@ -96,7 +198,7 @@ def _batches(path: Path, complain: Complain, *, shows_records: bool, decoder: De
 
 
 def batch_row(found: FoundBatch) -> Row:
-    """All that a header says. A message of the older formats is a batch of its own, and says less."""
+    """Make the row of a batch from its header. A message of the older formats is a batch of its own, and has fewer fields."""
     header = found.header
     row: Row = {"offset": header.base_offset} if header.magic != MAGIC_V2 else _offsets_and_producer(header)
     return row | {
@@ -188,7 +290,7 @@ def _marker_of(record: Record) -> Row:
 
 
 def entries_of(path: Path, entry: Struct, complain: Complain) -> Iterator[tuple[int, ...]]:
-    """The entries of an index file, a few at a time."""
+    """Yield the entries of an index file, some thousand at a time."""
     with ReadOnlyFile(path) as file:
         size, rest = file.size, file.size % entry.size
         if rest:
@@ -199,14 +301,14 @@ def entries_of(path: Path, entry: Struct, complain: Complain) -> Iterator[tuple[
 
 
 def base_offset_of(path: Path) -> int:
-    """The offset in the name of a segment's file."""
+    """Parse the offset in the name of a segment's file."""
     named = parse_segment_file(path.name)
     assert named is not None
     return named.offset
 
 
 def offset_entries(path: Path, complain: Complain) -> Iterator[tuple[int, int]]:
-    """(offset, position) of the entries of an `.index`."""
+    """Yield (offset, position) of the entries of an `.index`."""
     base, last = base_offset_of(path), (-1, -1)
     for number, (relative, position) in enumerate(entries_of(path, _OFFSET_ENTRY, complain)):
         if relative < 0 or (relative, position) <= last or position < last[1]:
@@ -217,7 +319,7 @@ def offset_entries(path: Path, complain: Complain) -> Iterator[tuple[int, int]]:
 
 
 def time_entries(path: Path, complain: Complain) -> Iterator[tuple[int, int]]:
-    """(timestamp, offset) of the entries of a `.timeindex`."""
+    """Yield (timestamp, offset) of the entries of a `.timeindex`."""
     base, last = base_offset_of(path), (NEVER_MS, -1)
     for number, (timestamp, relative) in enumerate(entries_of(path, _TIME_ENTRY, complain)):
         if relative < 0 or timestamp <= last[0] or relative < last[1]:
@@ -228,7 +330,7 @@ def time_entries(path: Path, complain: Complain) -> Iterator[tuple[int, int]]:
 
 
 def aborted_entries(path: Path, complain: Complain) -> Iterator[tuple[int, ...]]:
-    """(version, producer id, first offset, last offset, last stable offset) of the entries of a `.txnindex`."""
+    """Yield (version, producer id, first offset, last offset, last stable offset) of the entries of a `.txnindex`."""
     base = base_offset_of(path)
     for number, entry in enumerate(entries_of(path, _ABORTED_ENTRY, complain)):
         if entry[0] != 0 or not base <= entry[3] or entry[2] > entry[3]:
@@ -257,7 +359,7 @@ def _transaction_index(path: Path, complain: Complain) -> Rows:
 
 
 def read_small(path: Path) -> bytes:
-    """The whole of a file that is never large, or as much of it as it could be."""
+    """Read a file that is never large, up to a limit."""
     with ReadOnlyFile(path) as file:
         return file.read_at(0, SMALL_FILE_BYTES_MAX)
 

@@ -1,6 +1,6 @@
-"""Looks through data directories, at every batch and every entry, without a broker, and says what is not as it should be.
+"""Examination of data directories without a broker: every batch, every index entry, every checkpoint.
 
-Only what a broker could stumble over is damage. What nobody knows, such as a file that lies there, is a note.
+Damage is only something that a broker could stumble over. Anything unknown, such as a foreign file, is a note.
 """
 
 from __future__ import annotations
@@ -40,8 +40,18 @@ from ottla.replication.log.replacing import TEMPORARY_SUFFIX
 from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.replica_manager.directories import CHECKPOINTS, NOT_OURS
 from ottla.server.coordination.journal import JOURNAL_NAME
-from ottla.server.inspection.batches import BATCH_BYTES_MAX, FoundBatch, ReadOnlyFile, batches_of, offset_problem
-from ottla.server.inspection.dump import aborted_entries, base_offset_of, offset_entries, read_small, time_entries
+from ottla.server.inspection.dump import (
+    BATCH_BYTES_MAX,
+    FoundBatch,
+    ReadOnlyFile,
+    aborted_entries,
+    base_offset_of,
+    batches_of,
+    offset_entries,
+    offset_problem,
+    read_small,
+    time_entries,
+)
 from ottla.server.settings.server_config import FOLDER
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import MAGIC_V2, BatchHeader, check_records, records_area, walkable
@@ -53,7 +63,7 @@ _KNOWN = frozenset(
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be. `position` in bytes, None where it is about the whole file."""
+    """Something that is not as it should be. `position` in bytes, None if it is about the whole file."""
 
     path: str
     position: int | None
@@ -63,10 +73,10 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Examined:
-    """What was looked at, and found. More than FINDINGS_MAX are only counted."""
+    """Counts and findings of an examination. More than FINDINGS_MAX findings are only counted."""
 
     on_progress: Callable[[int], None] = lambda _: None
-    """Called with the bytes of logs that have been read since it was last called."""
+    """Callback with the bytes of logs read since its last call."""
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -82,13 +92,13 @@ class Examined:
             self.findings.append(Finding(str(path), position, reason, is_damage))
 
     def complain(self, path: Path, reason: str) -> None:
-        """As the readers of `dump.py` do, which tell the position in the reason."""
+        """Note a complaint of the readers in `dump.py`, which tell the position in the reason."""
         text, _, position = reason.rpartition(" at position ")
         self.note(path, text or reason, int(position) if text and position.isdecimal() else None)
 
 
 def log_bytes(directory: Path) -> int:
-    """The size of all `.log` files, to tell how far an examination is."""
+    """Size of all `.log` files, for the progress of an examination."""
     return sum(map(_size, directory.glob(f"*/*{LOG_SUFFIX}")))
 
 
@@ -100,7 +110,7 @@ def _size(path: Path) -> int:
 
 
 def examine(directory: Path, examined: Examined) -> None:
-    """Look through one data directory. OSError: it cannot be read."""
+    """Examine one data directory. Raises OSError if it cannot be read."""
     for path in sorted(directory.iterdir()):
         _guarded(_examine_one, path, examined)
 
@@ -195,7 +205,7 @@ def _examine_aborted(path: Path, examined: Examined) -> None:
 
 
 def _examine_segment(path: Path, names: Container[str], expected_offset: int | None, examined: Examined) -> int | None:
-    """Look through a segment and its indexes; answers the offset behind its last batch."""
+    """Examine a segment and its indexes; returns the offset behind its last batch."""
     examined.segments += 1
     base_offset = base_offset_of(path)
     if expected_offset is not None and expected_offset > base_offset:
@@ -223,7 +233,7 @@ def _examine_segment(path: Path, names: Container[str], expected_offset: int | N
 
 
 def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
-    """Whether the records are not what the header says. Those of older formats are read when somebody wants them."""
+    """Compare the records of a batch with its header; None if they fit. Older formats are not read."""
     header = found.header
     if header.magic != MAGIC_V2:
         return None
@@ -239,7 +249,7 @@ def _records_problem(file: ReadOnlyFile, found: FoundBatch) -> str | None:
 
 
 class _Indexes:
-    """Both indexes of a segment, held against its batches while these go by."""
+    """Both indexes of a segment, compared with its batches one after the other."""
 
     def __init__(self, log: Path, names: Container[str], examined: Examined) -> None:
         self._examined = examined
@@ -268,7 +278,7 @@ class _Indexes:
             self._times.take(None if entry[0] == self._latest else problem)
 
     def end(self, size: int) -> None:
-        """All batches have gone by."""
+        """Report entries left over behind the last batch."""
         for each in (self._offsets, self._times):
             if each.entry is not None:
                 each.take(f"an entry is about something behind the end of the log, at {size}")
@@ -282,7 +292,7 @@ def _offset_entry_problem(entry: tuple[int, int], header: BatchHeader, position:
 
 
 class _Compared:
-    """The entries of one index, in their order; after the first problem no more is said of it."""
+    """Entries of one index, in their order; nothing is compared after the first problem."""
 
     def __init__(self, path: Path, entries: Iterator[tuple[int, int]], examined: Examined) -> None:
         self._path = path
@@ -292,7 +302,7 @@ class _Compared:
         self._go_on()
 
     def take(self, problem: str | None) -> None:
-        """The entry was held against its batch."""
+        """Note the result of comparing the current entry with its batch."""
         if problem is None:
             self._go_on()
         else:

@@ -1,18 +1,29 @@
-"""What there is to say of one thing in a file, under Kafka's names: as a line of text, or as JSON.
+"""Rows of `ottla logs`, under the names of Kafka's DumpLogSegments: as a line of text, or as JSON.
 
-Texts of records come from strangers. What a terminal would take for a command, or would hide, is written as an escape.
+Texts of records come from strangers. Characters that a terminal would obey, or would not show, are written as escapes.
+
+Records of the internal topics become JSON in the words of Kafka's message definitions. A decoder takes key and value of a record, and
+returns the decoded form of each, or None where there is nothing to show.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
+
+from ottla.replication.log.checkpoints import encode_uuid
+from ottla.wire.errors import KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.wire.schema import Array, Bytes, Field, Struct, Uuid
 
 Row = dict[str, Any]
 
 
 class OptionalLong(NamedTuple):
-    """A number that may be missing, as Java prints it."""
+    """Number that may be missing, as Java prints it."""
 
     value: int | None
 
@@ -21,7 +32,7 @@ class OptionalLong(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What was decoded of bytes, as JSON; or a text that says why it was not."""
+    """JSON decoded from bytes, or a text that says why there is none."""
 
     data: Any
 
@@ -32,12 +43,12 @@ class Decoded(NamedTuple):
 
 
 def as_text(row: Row, indent: str = "") -> str:
-    """`name: value name: value`, as Kafka's DumpLogSegments prints it."""
+    """Format a row as `name: value name: value`, as Kafka's DumpLogSegments prints it."""
     return indent + " ".join(f"{name}: {_text(value)}" for name, value in row.items())
 
 
 def as_json_line(row: Row) -> str:
-    """One JSON object, without anything that is not ASCII."""
+    """Format a row as one JSON object in ASCII."""
     plain = {name: value[0] if isinstance(value, OptionalLong | Decoded) else value for name, value in row.items()}
     return json.dumps(plain)
 
@@ -51,12 +62,124 @@ def _text(value: Any) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """A key or value as text; bytes that are no UTF-8 as \\xNN."""
+    """Decode a key or value as text; bytes that are not UTF-8 become \\xNN."""
     return bytes(data).decode("utf-8", "backslashreplace")
 
 
 def escaped(text: str) -> str:
-    """A text that can be shown on a terminal as it is."""
+    """Escape unprintable characters."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+Shown = tuple[Decoded | None, Decoded | None]
+Decoder = Callable[[bytes | None, bytes | None], Shown]
+Formats = Mapping[int, tuple[type[Struct], type[Struct]]]
+"""Classes of keys and of values, by the type of the key."""
+
+DELETED = Decoded("<DELETE>")
+_CONSUMER_PROTOCOL = "consumer"
+
+
+def offsets_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Decode records of `__consumer_offsets`."""
+    return _shown(_group_formats(), key, value)
+
+
+def transactions_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Decode records of `__transaction_state`."""
+    from ottla.groupcoord.transactions.records import TRANSACTION_LOG_KEY, TransactionLogKey, TransactionLogValue
+
+    return _shown({TRANSACTION_LOG_KEY: (TransactionLogKey, TransactionLogValue)}, key, value)
+
+
+def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
+    """Decode records of `__share_group_state`."""
+    from ottla.groupcoord.share.coordinator import records
+
+    formats: Formats = {
+        records.SNAPSHOT_KEY: (records.ShareSnapshotKey, records.ShareSnapshotValue),
+        records.UPDATE_KEY: (records.ShareUpdateKey, records.ShareUpdateValue),
+    }
+    return _shown(formats, key, value)
+
+
+@cache
+def _group_formats() -> Formats:
+    from ottla.groupcoord.group_types import every_kind
+
+    formats = [each for kind in every_kind() for each in kind.formats]
+    return {key_type: (each.key, each.value) for each in formats for key_type in each.key_types}
+
+
+def _shown(formats: Formats, key: bytes | None, value: bytes | None) -> Shown:
+    key_type = _number(key)
+    if key is None or key_type is None or key_type not in formats:
+        return Decoded(f"record of an unknown type: {key_type}"), None
+    key_class, value_class = formats[key_type]
+    try:
+        shown_key = Decoded({"type": str(key_type), "data": as_json(key_class.decode(key, 0, start=2), 0)})
+        if value is None:
+            return shown_key, DELETED
+        version = _number(value)
+        if version is None or version not in value_class.versions:
+            return shown_key, Decoded(f"value of an unknown version: {version}")
+        data = as_json(value_class.decode(value, version, start=2), version)
+    except (KafkaError, ProtocolViolation) as error:
+        return Decoded(f"record of type {key_type} that cannot be read: {error}"), None
+    return shown_key, Decoded({"version": str(version), "data": _with_members(data)})
+
+
+def _number(data: bytes | None) -> int | None:
+    return None if data is None or len(data) < 2 else int.from_bytes(data[:2], "big", signed=True)
+
+
+def as_json(value: Struct, version: int) -> dict[str, Any]:
+    """Convert a struct as Kafka's JSON converters do for a version: tagged fields only where they differ from the default."""
+    found = {}
+    for name, declared in type(value).wire_fields.items():
+        field_value = getattr(value, name)
+        is_there = version in declared.version_range
+        if is_there and (declared.tag is None or field_value != declared.initial()):
+            found[_camel_case(name)] = _json_value(declared, field_value, version)
+    return found
+
+
+def _json_value(declared: Field, value: Any, version: int) -> Any:
+    if value is None:
+        return None
+    if isinstance(declared.type, Array):
+        item = Field(declared.type.item, "0+", "none", None, None)
+        return [_json_value(item, each, version) for each in value]
+    if declared.type is Uuid:
+        return encode_uuid(value)
+    if declared.type is Bytes:
+        return base64.b64encode(value).decode()
+    return as_json(value, version) if isinstance(value, Struct) else value
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _with_members(data: dict[str, Any]) -> dict[str, Any]:
+    """Decode subscriptions and assignments of the members of a classic group of consumers."""
+    if data.get("protocolType") == _CONSUMER_PROTOCOL:
+        for member in data["members"]:
+            member["subscription"] = _embedded(ConsumerProtocolSubscription, member["subscription"])
+            member["assignment"] = _embedded(ConsumerProtocolAssignment, member["assignment"])
+    return data
+
+
+def _embedded(of_class: type[Struct], encoded: str) -> Any:
+    blob = base64.b64decode(encoded)
+    version = _number(blob)
+    if version is None or version < 0:
+        return encoded
+    try:
+        newest = of_class.versions.last
+        return as_json(of_class.decode(blob, min(version, newest), start=2), newest)
+    except (KafkaError, ProtocolViolation):
+        return encoded

@@ -1,10 +1,9 @@
-"""Metrics that clients push (KIP-714): which clients are asked for which metrics, and who pushes what.
+"""Metrics pushed by clients (KIP-714): which clients are asked for which metrics, and what they push.
 
-    subscriptions.py  what the CLIENT_METRICS resources ask of which clients
-    instances.py      the clients that asked or pushed, and what each may do when; bounded, and forgotten in time
-    turns.py          of each owner one piece of work stands in line
+    subscriptions.py  matches clients with CLIENT_METRICS resources; keeps their instances, bounded, and forgets them in time
     telemetry.py      the two requests, as Kafka's ClientMetricsManager answers them
-    receiver.py       the port for whoever takes what is pushed, which is the HTTP endpoint (`server/http/clients/`)
+    receiver.py       the port to the receiver of pushes, which is the HTTP endpoint (`server/http/clients/`)
+    fair_lock.py      a lock that is fair to owners of clients
 
 Without a receiver the two requests are neither served nor advertised, as in Kafka without a plug-in.
 """

@@ -1,4 +1,4 @@
-"""Who takes what clients push, as the broker sees it (Kafka's ClientTelemetryReceiver)."""
+"""Receiver of pushed client metrics, as the broker sees it (Kafka's ClientTelemetryReceiver)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.wire.compression import Compression
 
 
 class Client(NamedTuple):
-    """Who asks or pushes, as subscriptions may match it. `source_port` is empty where it is not known."""
+    """Attributes of a client, for subscriptions to match. `source_port` is empty if it is not known."""
 
     client_id: str
     software_name: str
@@ -18,28 +18,28 @@ class Client(NamedTuple):
 
 
 class Push(NamedTuple):
-    """What a client has pushed: MetricsData of OpenTelemetry in protobuf."""
+    """A client's push: MetricsData of OpenTelemetry in protobuf."""
 
     instance_id: str
     owner: str
-    """Who has this client, and maybe others (`turns.py`)."""
+    """Owner of the client, and maybe of others: a principal, or else an address."""
     client: Client
     data: bytes
     compression: Compression
     bytes_max: int
-    """How many bytes the data may be when it is decompressed."""
+    """Limit of the decompressed size."""
     metrics: tuple[str, ...]
-    """What the client was asked for: how names of metrics begin; "*" means all."""
+    """Prefixes of the metrics that the client was asked for; "*" means all."""
     interval_ms: int
-    """When the next push is due."""
+    """Interval until the next push is due."""
 
 
 class BadMetrics(ValueError):
-    """What was pushed cannot be read; says why."""
+    """Pushed metrics that cannot be read; the text says why."""
 
 
 class Receiver(Protocol):
-    """See the module's docstring."""
+    """Port to the receiver; without opentelemetry-proto there is none."""
 
     async def take(self, push: Push) -> None:
-        """Take what was pushed. Raises BadMetrics."""
+        """Take a push. Raises BadMetrics."""

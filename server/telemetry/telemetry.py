@@ -1,21 +1,21 @@
-"""GetTelemetrySubscriptions and PushTelemetry, as Kafka's ClientMetricsManager answers them.
+"""GetTelemetrySubscriptions and PushTelemetry, answered as Kafka's ClientMetricsManager does.
 
 A request finds the instance that it names, or makes it, by matching the client against all subscriptions. If these have
-changed since, the instance is made anew first. Then it is judged (`instances.py` says what is in time), in Kafka's order:
+changed since, the instance is made anew first. Then it is judged in Kafka's order (`subscriptions.py` says what is in time):
 
     push   reserved id INVALID_REQUEST, after the last push INVALID_REQUEST, not in time THROTTLING_QUOTA_EXCEEDED,
            other subscription id UNKNOWN_SUBSCRIPTION_ID, unknown codec UNSUPPORTED_COMPRESSION_TYPE,
-           longer than telemetry.max.bytes TELEMETRY_TOO_LARGE, what the receiver cannot read INVALID_RECORD
+           longer than telemetry.max.bytes TELEMETRY_TOO_LARGE, unreadable for the receiver INVALID_RECORD
 
-Before it is handed to the receiver it may be THROTTLING_QUOTA_EXCEEDED, too, because too many others wait there: the receiver
-reads one after the other and takes its time, and what waits takes memory. An owner of clients (`turns.py`) may have as much
-waiting there as is free, and so one alone has half of the room, two a third each, and whoever comes to them finds the same.
+A push is also THROTTLING_QUOTA_EXCEEDED if too many others wait for the receiver, which reads one after the other: waiting pushes
+take memory. An owner of clients (a principal that has logged in, or else an address) may have as much waiting as is free. So one
+alone has half of the room, two a third each, and each newcomer finds the same.
 
-An instance belongs to the principal that it came with first. Another one that asks with its id is given an id of its own, and
-what it pushes is UNKNOWN_SUBSCRIPTION_ID, after which it asks.
+An instance belongs to the principal that it came with first. Another principal that asks with its id is given a new id, and its
+pushes are UNKNOWN_SUBSCRIPTION_ID, after which it asks.
 
-As in Kafka that last one is also what becomes too large when it is decompressed, nobody has to be authorized, and nothing that
-was pushed is kept in the broker itself.
+As in Kafka INVALID_RECORD also answers a push that becomes too large when it is decompressed, nobody has to be authorized, and the
+broker itself keeps nothing that was pushed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS
 from ottla.server.telemetry.fair_lock import FairLock
-from ottla.server.telemetry.instances import Instance, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
+    Instance,
+    Instances,
     Subscriptions,
     Wanted,
     is_dear,
@@ -70,7 +71,7 @@ ACCEPTED = (
     Compression.SNAPPY,
 )  # in the order in which Kafka prefers them
 BYTES_MAX = 1024 * 1024
-"""As much as the default of telemetry.max.bytes, and no setting makes it more: a stranger can have so much decompressed and read."""
+"""The default of telemetry.max.bytes, and an upper limit of it: an unauthenticated peer can have so much decompressed and read."""
 WAITING_MAX, WAITING_BYTES_MAX = 64, 4 * 1024 * 1024  # pushes at the receiver at a time
 SWEEP_S = 10.0
 
@@ -78,7 +79,7 @@ _matching_threads = trio.CapacityLimiter(1)  # of its own: disks keep the thread
 
 
 class Telemetry:
-    """See the module's docstring. Counters are plain integers read by metrics."""
+    """The manager of client metrics. Counters are plain integers read by metrics."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Telemetry:
         self.unknown_subscriptions = self.throttled = self.taken = self.refused = 0
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Begin to forget whose time is over, as long as the nursery lives."""
+        """Forget expired instances from time to time, as long as the nursery lives."""
         nursery.start_soon(self._sweep)
 
     async def _sweep(self) -> None:
@@ -109,7 +110,7 @@ class Telemetry:
 
     @property
     def bytes_max(self) -> int:
-        """How much may be pushed at a time."""
+        """Limit of a push in bytes."""
         return min(BYTES_MAX, self._configs.current.server.telemetry_max_bytes)
 
     # ------------------------------------------------------------------ the two requests
@@ -117,7 +118,7 @@ class Telemetry:
     def get(
         self, request: GetTelemetrySubscriptionsRequest, context: RequestContext[Any]
     ) -> Worked[GetTelemetrySubscriptionsResponse]:
-        """What the client is asked for. Raises KafkaError."""
+        """Answer GetTelemetrySubscriptions. Raises KafkaError."""
         instance_id = request.client_instance_id
         if instance_id == ZERO_UUID or self.instances.is_of_another(instance_id, context.principal, context.now_ms):
             instance_id = self._new_id()
@@ -142,7 +143,7 @@ class Telemetry:
         )
 
     async def push(self, request: PushTelemetryRequest, context: RequestContext[Any]) -> PushTelemetryResponse:
-        """Take what a client pushes. Raises KafkaError."""
+        """Answer PushTelemetry. Raises KafkaError."""
         if request.client_instance_id in RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         now_ms, owner = context.now_ms, _owner(context)
@@ -203,7 +204,7 @@ class Telemetry:
     # ------------------------------------------------------------------ instances
 
     def _instance(self, instance_id: bytes, context: RequestContext[Any]) -> Worked[Instance]:
-        """The instance as the subscriptions are now; a coroutine if it takes long to match it."""
+        """Find or make the instance under the current subscriptions; a coroutine if matching takes long."""
         if self._seen != self._configs.client_metrics_changes:
             self._seen = self._configs.client_metrics_changes
             self._subscriptions.take(self._configs.client_metrics)
@@ -253,7 +254,7 @@ class Telemetry:
 
 
 class Waiting:
-    """What waits for the receiver, and whose it is."""
+    """Pushes that wait for the receiver, counted by owner."""
 
     def __init__(self) -> None:
         self._count = self._bytes = 0
@@ -261,7 +262,7 @@ class Waiting:
         self._bytes_of: Counter[str] = Counter()
 
     def has_room(self, owner: str, size: int) -> bool:
-        """Whether this owner may add a push of so many bytes: it may have as much as is free."""
+        """Tell whether this owner may add a push of so many bytes: it may have as much as is free."""
         return (
             self._count_of[owner] < WAITING_MAX - self._count
             and self._bytes_of[owner] + size <= WAITING_BYTES_MAX - self._bytes
@@ -269,7 +270,7 @@ class Waiting:
 
     @contextmanager
     def held(self, owner: str, size: int) -> Iterator[None]:
-        """While the push waits."""
+        """Count a push while it waits."""
         self._add(owner, 1, size)
         try:
             yield
@@ -292,12 +293,12 @@ async def _then(
 
 
 def text_of(uuid: bytes) -> str:
-    """An id as Kafka writes it for people."""
+    """Format an id as Kafka does."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def _owner(context: RequestContext[Any]) -> str:
-    """Who has this client. No address looks like a principal, which has a type and a name."""
+    """Owner of the client. No address looks like a principal, which has a type and a name."""
     return context.client_host if context.principal == ANONYMOUS else context.principal
 
 

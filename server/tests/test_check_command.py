@@ -21,8 +21,7 @@ from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.commands import check
 from ottla.server.commands.cli import main
-from ottla.server.inspection.overlay import OverlayStorage
-from ottla.server.inspection.rehearsal import open_broker, rehearse
+from ottla.server.inspection.rehearsal import OverlayStorage, open_broker, rehearse
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.wire.records import Record, encode_batch
 

@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue
 from ottla.server.commands.cli import main
-from ottla.server.inspection.batches import BATCH_BYTES_MAX, ReadOnlyFile, batches_of
-from ottla.server.inspection.dump import NoLogFile, rows_of
-from ottla.server.inspection.internal_records import offsets_decoder, share_state_decoder, transactions_decoder
-from ottla.server.inspection.rows import as_json_line, as_text
+from ottla.server.inspection.dump import BATCH_BYTES_MAX, NoLogFile, ReadOnlyFile, batches_of, rows_of
+from ottla.server.inspection.rows import (
+    as_json_line,
+    as_text,
+    offsets_decoder,
+    share_state_decoder,
+    transactions_decoder,
+)
 from ottla.wire.records import Record, encode_batch
 
 LOG = f"{0:020d}.log"

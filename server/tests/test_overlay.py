@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log.storage import OsStorage, Storage
-from ottla.server.inspection.overlay import Change, OverlayStorage
+from ottla.server.inspection.rehearsal import Change, OverlayStorage
 
 NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "e"])
 DATA = st.binary(max_size=12)

@@ -22,10 +22,11 @@ from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.telemetry import telemetry
 from ottla.server.telemetry.fair_lock import FairLock
-from ottla.server.telemetry.instances import EXPIRY_MIN_MS, Instances
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
+    EXPIRY_MIN_MS,
+    Instances,
     Subscription,
     Wanted,
     is_dear,
