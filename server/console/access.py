@@ -17,11 +17,11 @@ import secrets
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ottla.server.http.messages import Refused
+from ottla.server.http.routes import Refused
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Request
+    from ottla.server.http.routes import Request
 
 _SCHEME = "bearer "
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)

@@ -9,7 +9,7 @@ import trio
 
 from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import CloseConnection, all_routes
-from ottla.server.http.messages import Refused
+from ottla.server.http.routes import Refused
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 

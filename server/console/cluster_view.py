@@ -15,8 +15,8 @@ from ottla.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.console.access import Access
-    from ottla.server.http.messages import Request
     from ottla.server.http.pace import Pace
+    from ottla.server.http.routes import Request
 
 TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
 

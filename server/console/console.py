@@ -21,16 +21,15 @@ from ottla.server.console.settings_view import SettingsView
 from ottla.server.console.transactions_view import TransactionsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
 from ottla.server.coordinators.groups_code import load_groups
-from ottla.server.http.messages import JSON, Refused, Request, Response
+from ottla.server.http.routes import JSON, Refused, Request, Response
 from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Handler
-    from ottla.server.http.metrics.loop_lag import LoopLag
+    from ottla.server.http.metrics.process import LoopLag
     from ottla.server.http.pace import Pace
-    from ottla.server.http.routes import Routes
+    from ottla.server.http.routes import Handler, Routes
 
 Asked = Callable[[Request], Awaitable[Any]]
 """What answers a question of the page: with something that becomes JSON, with JSON in bytes, or with a whole response."""

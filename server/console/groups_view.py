@@ -22,8 +22,8 @@ from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequ
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Request
     from ottla.server.http.pace import Pace
+    from ottla.server.http.routes import Request
 
 GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100

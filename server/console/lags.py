@@ -1,4 +1,4 @@
-"""How far groups are behind, for the list of groups: counted in slices, kept for some seconds, and only so far.
+"""How far groups are behind, for the list of groups: counted in time_slice, kept for some seconds, and only so far.
 
 Clients make groups and commit what they like. So of one group OFFSETS_PER_GROUP_MAX offsets are counted, of one page
 OFFSETS_PER_PAGE_MAX, and what was counted is kept for whoever asks next.

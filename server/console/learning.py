@@ -21,7 +21,7 @@ from ottla.server.console import questions
 from ottla.server.console.learning_reader import Reader
 from ottla.server.console.partitioning import partition_of_key
 from ottla.server.console.writing import produced
-from ottla.server.http.messages import Refused
+from ottla.server.http.routes import Refused
 from ottla.server.serving_state import NotServing
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import Record
@@ -29,7 +29,7 @@ from ottla.wire.records import Record
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.console.records import Records
-    from ottla.server.http.messages import Request
+    from ottla.server.http.routes import Request
 
 logger = logging.getLogger("ottla.console")
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.console import questions
-from ottla.server.http.metrics.loop_lag import BOUNDS
+from ottla.server.http.metrics.process import BOUNDS
 
 if TYPE_CHECKING:
     from ottla.server.console.access import Access
-    from ottla.server.http.messages import Request
-    from ottla.server.http.metrics.loop_lag import LoopLag
+    from ottla.server.http.metrics.process import LoopLag
+    from ottla.server.http.routes import Request
 
 LINES_KEPT, LINES_PER_PAGE, LINE_LENGTH_MAX = 500, 200, 1_000
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.server.http.messages import HTML, Refused, Request, Response
+from ottla.server.http.routes import HTML, Refused, Request, Response
 
 if TYPE_CHECKING:
     from ottla.server.http.routes import Routes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ottla.server.console import questions
 
 if TYPE_CHECKING:
-    from ottla.server.http.messages import Request
     from ottla.server.http.pace import PacedTimeSlice
+    from ottla.server.http.routes import Request
 
 SORTED_AT_ONCE = 1_000
 T = TypeVar("T")

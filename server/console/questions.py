@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.server.http.messages import Refused, Request
+from ottla.server.http.routes import Refused, Request
 from ottla.wire.foreign_json import parse_json
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
-from ottla.server.http.messages import Refused
 from ottla.server.http.pace import PacedTimeSlice
+from ottla.server.http.routes import Refused
 from ottla.server.settings.repository import DEFAULT_CONFIG, described_setting, topic_settings
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.settings import SettingType
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Request
     from ottla.server.http.pace import Pace
+    from ottla.server.http.routes import Request
     from ottla.wire.messages.describe_configs import DescribeConfigsResourceResult
 
 KINDS = {"topic": 2, "broker": 4, "group": 32}

@@ -22,8 +22,8 @@ from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListT
 if TYPE_CHECKING:
     from ottla.replication.log.producers import ProducerEntry
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Request
     from ottla.server.http.pace import Pace
+    from ottla.server.http.routes import Request
 
 IDS_PER_PAGE, PRODUCERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX = 50, 200, 100
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")

@@ -10,7 +10,7 @@ from ottla.server.console import questions
 from ottla.server.console.asking import ask, refusal
 from ottla.server.console.partitioning import partition_of_key
 from ottla.server.console.settings_view import KINDS
-from ottla.server.http.messages import Refused
+from ottla.server.http.routes import Refused
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ottla.server.broker import Broker
-    from ottla.server.http.messages import Request
+    from ottla.server.http.routes import Request
 
 BODY_BYTES_MAX = 1024 * 1024
 HEADERS_MAX = 100

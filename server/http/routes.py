@@ -1,22 +1,84 @@
-"""Which handler answers a path. The docstring of the package says how a module adds one."""
+"""Requests and responses of the HTTP endpoint, the table of its paths, and the guard against pages of other sites.
+
+The docstring of the package says how a module adds a path.
+
+DNS rebinding: a page of evil.example has that name resolved to 127.0.0.1 and reads from here what its browser can reach. Its
+requests name evil.example in their Host header, so only known names are answered: loopback, the bound host, the hosts of the
+broker's listeners, `http.allowed.hosts`. Addresses are not names: no resolver can turn one into another. A listener on
+loopback alone takes only addresses of loopback all the same. A request without a Host header comes from no browser.
+
+Requests from other sites: there are no CORS headers, so no other page reads an answer. If the browser says that another page asks, the
+work is not done either; only a link may lead here. A request that changes something has to come from a page of this endpoint (its Origin
+is the host that it asks) or from no browser, and be JSON, which other pages cannot send without a preflight request, which nobody
+answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import NamedTuple
 
-from ottla.server.http.messages import Handler, Refused, Request
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+HTML = "text/html; charset=utf-8"
+EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A whole request. Header names are in lower case; of a name that comes twice the last one is kept."""
+
+    method: str
+    path: str
+    """Decoded, without the query."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = ""
+    """Address of the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer; its length is given where the body is bytes."""
+
+    body: bytes | AsyncGenerator[bytes, None] = b""
+    status: int = 200
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+    is_lasting: bool = False
+    """Without an end of its own: cancelled when the reader goes; it may wait for long between two pieces."""
+
+
+class Refused(Exception):
+    """A handler refuses a request: a status, and a sentence for whoever asked."""
+
+    def __init__(self, status: int, sentence: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.headers = headers
+
+    @property
+    def response(self) -> Response:
+        # The sentence may repeat what somebody has sent, such as a lone surrogate.
+        return Response(f"{self}\n".encode("utf-8", "replace"), status=self.status, headers=self.headers)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
 
 Check = Callable[[Request], None]
-"""Raises Refused for a request without what it needs to be answered. It has no body yet."""
+"""Raise Refused for a request that may not be answered. It has no body yet."""
 
 
 def anybody(request: Request) -> None:
-    """Whoever reaches the endpoint may ask."""
+    """Let every request pass."""
 
 
 class Route(NamedTuple):
-    """A handler, how long the body of a request may be that it gets, and who may ask."""
+    """A handler, the longest body it takes, and the check of its requests."""
 
     handler: Handler
     body_bytes_max: int
@@ -24,7 +86,7 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """The table. A path that ends with a slash stands for all paths that begin with it, the longest of them first."""
+    """Table of paths. A path that ends with a slash stands for all paths that begin with it, the longest of them first."""
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
@@ -35,7 +97,7 @@ class Routes:
         self._add(path, "GET", Route(handler, 0, check))
 
     def post(self, path: str, handler: Handler, *, body_bytes_max: int, check: Check = anybody) -> None:
-        """Answer POST of a path; the handler gets bodies of up to so many bytes, of those that `check` lets pass."""
+        """Answer POST of a path; the handler gets bodies of up to so many bytes, of requests that pass `check`."""
         self._add(path, "POST", Route(handler, body_bytes_max, check))
 
     def _add(self, path: str, method: str, route: Route) -> None:
@@ -46,7 +108,7 @@ class Routes:
         methods[method] = route
 
     def find(self, method: str, path: str) -> Route:
-        """Who answers. Raises Refused: nobody."""
+        """Find the route of a request. Raises Refused without one."""
         methods = self._exact.get(path) or self._longest(path)
         if methods is None:
             raise Refused(404, f"There is nothing at this path. There is {', '.join(sorted(self._exact))}.")
@@ -59,3 +121,66 @@ class Routes:
     def _longest(self, path: str) -> dict[str, Route] | None:
         beginnings = [each for each in self._below if path.startswith(each)]
         return self._below[max(beginnings, key=len)] if beginnings else None
+
+
+_LOCAL = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+_OWN_SITE = frozenset({"same-origin", "none"})  # what browsers call pages of this endpoint, and an address typed in
+
+
+class Guard:
+    """Guard against pages of other sites. `bound`: the host of the listener. `names`: further hosts of this machine."""
+
+    def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
+        self._names = {each.lower().rstrip(".") for each in (bound, *names)} | _LOCAL
+        # A listener on some name may be anywhere.
+        self._is_loopback = bound == "localhost" or _is_loopback(bound)
+
+    def check_host(self, host: str | None) -> None:
+        """Raise Refused if the Host header names another site."""
+        if host is not None and not self._is_known(_without_port(host)):
+            raise Refused(
+                421, "This endpoint is not known by the name in the Host header; http.allowed.hosts has further names."
+            )
+
+    def _is_known(self, name: str) -> bool:
+        if name in self._names:
+            return True
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or not self._is_loopback
+
+    def check_read(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused if a page of another site asks, which could not read the answer anyway."""
+        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if not is_link and _is_of_another_site(headers):
+            raise Refused(403, "Pages of other sites may not read anything here.")
+
+    def check_change(self, headers: Mapping[str, str]) -> None:
+        """Raise Refused if a request that changes something comes, or may come, from another site."""
+        if _is_of_another_site(headers):
+            raise Refused(403, "Pages of other sites may not change anything here.")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            raise Refused(415, f"The Content-Type has to be {JSON}.")
+
+
+def _is_of_another_site(headers: Mapping[str, str]) -> bool:
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if origin is not None and not (host and origin.partition("://")[2].lower() == host.lower()):
+        return True
+    return headers.get("sec-fetch-site", "none") not in _OWN_SITE
+
+
+def _without_port(host: str) -> str:
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].rstrip(".")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -16,13 +16,19 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from ottla.server.http.clients import points, store
-from ottla.server.http.clients.names import NAME_LENGTH_MAX, family_name, label_name
-from ottla.server.http.clients.points import Decoded, decoded
-from ottla.server.http.clients.receiver import ClientMetrics
-from ottla.server.http.clients.shares import FAMILIES
-from ottla.server.http.clients.store import ClientNumbers, Pusher
-from ottla.server.http.clients.telling import PIECE_CHARACTERS, clients
-from ottla.server.http.clients.wire import FIELDS_MAX, METRIC_BYTES_MAX, Cut, Malformed
+from ottla.server.http.clients.points import (
+    FIELDS_MAX,
+    METRIC_BYTES_MAX,
+    NAME_LENGTH_MAX,
+    Cut,
+    Decoded,
+    Malformed,
+    decoded,
+    family_name,
+    label_name,
+)
+from ottla.server.http.clients.receiver import PIECE_CHARACTERS, ClientMetrics, clients
+from ottla.server.http.clients.store import FAMILIES, ClientNumbers, Pusher
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, Exposition
 from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.tests.test_http_metrics import both, parsed

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ottla.server.broker import Broker
 from ottla.server.console import cluster_view, log_tail, questions
 from ottla.server.console.access import Access
-from ottla.server.http.messages import Refused, Request
-from ottla.server.http.metrics.loop_lag import LoopLag
+from ottla.server.http.metrics.process import LoopLag
+from ottla.server.http.routes import Refused, Request
 from ottla.server.settings.broker_config import ConfigError, load_config
 from ottla.server.tests.console_asking import ask, make_topic, running, write
 from ottla.wire.records import Record

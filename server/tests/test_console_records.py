@@ -21,7 +21,7 @@ from ottla.server.broker import Broker
 from ottla.server.console import batches, records
 from ottla.server.console.batches import HEADERS_READ_MAX, Page
 from ottla.server.console.cells import HEADERS_SHOWN_MAX, cell, header_cells
-from ottla.server.http.messages import Request
+from ottla.server.http.routes import Request
 from ottla.server.tests.console_asking import ask, make_topic, request_bytes, running, write
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress

@@ -16,15 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server.http import conversation as limits
 from ottla.server.http import server
-from ottla.server.http.conversation import Conversation
-from ottla.server.http.guard import Guard
-from ottla.server.http.messages import EVENT_STREAM, Refused, Request, Response
+from ottla.server.http import server as limits
 from ottla.server.http.pace import REQUEST_S, REST, Pace
-from ottla.server.http.room import Room
-from ottla.server.http.routes import Routes
-from ottla.server.http.server import HttpServer
+from ottla.server.http.routes import EVENT_STREAM, Guard, Refused, Request, Response, Routes
+from ottla.server.http.server import HttpConnection, HttpServer, Room
 from ottla.server.net.listener import bind
 from ottla.server.settings.server_config import parse_http_listener
 
@@ -93,7 +89,7 @@ async def conversing(rooms: Rooms | None = None) -> AsyncIterator[trio.StapledSt
     """The client's side of one connection in memory."""
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        talk = Conversation(theirs, "127.0.0.1", (rooms or Rooms()).routes(), Guard("127.0.0.1"), Pace())
+        talk = HttpConnection(theirs, "127.0.0.1", (rooms or Rooms()).routes(), Guard("127.0.0.1"), Pace())
 
         async def run() -> None:
             await talk.run()
@@ -283,7 +279,7 @@ async def test_what_it_takes_to_read_a_body_is_paid_for(
 async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_clock: trio.abc.Clock) -> None:
     rooms = Rooms()
     ours, theirs = trio.testing.lockstep_stream_pair()  # which takes nothing that is not read
-    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
+    talk = HttpConnection(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(talk.run)
         await ours.send_all(b"GET /long HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -295,9 +291,9 @@ async def test_a_reader_that_stops_is_ended_and_so_is_the_work_for_it(autojump_c
 async def test_answers_that_are_not_read_have_a_limit_together() -> None:
     room, rooms = Room(150_000), Rooms()
 
-    def conversation() -> tuple[Conversation, trio.abc.HalfCloseableStream]:
+    def connection() -> tuple[HttpConnection, trio.abc.HalfCloseableStream]:
         ours, theirs = trio.testing.lockstep_stream_pair()
-        return Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace(), room), ours
+        return HttpConnection(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace(), room), ours
 
     async def head(stream: trio.abc.HalfCloseableStream) -> bytes:
         await stream.send_all(b"GET /whole HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -306,7 +302,7 @@ async def test_answers_that_are_not_read_have_a_limit_together() -> None:
     async with trio.open_nursery() as nursery:
         streams = []
         for _ in range(3):
-            talk, ours = conversation()
+            talk, ours = connection()
             nursery.start_soon(talk.run)
             streams.append(ours)
         with trio.fail_after(FAR_S):
@@ -321,7 +317,7 @@ async def test_answers_that_are_not_read_have_a_limit_together() -> None:
 async def test_a_reader_that_trickles_has_a_limit_for_the_whole_answer(autojump_clock: trio.abc.Clock) -> None:
     rooms = Rooms()
     ours, theirs = trio.testing.lockstep_stream_pair()
-    talk = Conversation(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
+    talk = HttpConnection(theirs, "127.0.0.1", rooms.routes(), Guard("127.0.0.1"), Pace())
 
     async def trickle() -> None:
         while await ours.receive_some(limits.PIECE_BYTES):
@@ -439,7 +435,7 @@ async def test_idle_connections_make_room_and_busy_ones_do_not(monkeypatch: pyte
         for stream in (streams[1], streams[2], fourth):
             await stream.send_all(b"GET /echo HTT")
         with trio.fail_after(FAR_S):
-            while any(each.is_idle for each in http._conversations):
+            while any(each.is_idle for each in http._connections):
                 await trio.sleep(0.01)
         assert await ask(await connect()) == b""
 
@@ -450,7 +446,7 @@ async def test_slow_requests_of_few_addresses_do_not_keep_others_out(monkeypatch
     async with serving() as (http, connect):
 
         def busy(address: str) -> int:
-            here = [each for each in http._conversations if each.peer == address]
+            here = [each for each in http._connections if each.peer == address]
             return sum(not each.is_idle and not each.cancel_scope.cancel_called for each in here)
 
         async def begin(address: str) -> trio.SocketStream:
@@ -481,7 +477,7 @@ async def test_the_request_that_began_first_makes_room_however_long_others_idled
 
         async def until_idle(count: int) -> None:
             with trio.fail_after(FAR_S):
-                while sum(each.is_idle for each in http._conversations) != count:
+                while sum(each.is_idle for each in http._connections) != count:
                     await trio.sleep(0.01)
 
         async def idle(number: int) -> trio.SocketStream:
@@ -517,7 +513,7 @@ async def test_one_address_has_a_share_in_which_its_own_idle_connections_make_ro
 
         async def until_idle(count: int) -> None:
             with trio.fail_after(FAR_S):
-                while sum(each.is_idle for each in http._conversations) != count:
+                while sum(each.is_idle for each in http._connections) != count:
                     await trio.sleep(0.01)
 
         other = await connect("127.0.0.2")
@@ -544,7 +540,7 @@ async def test_what_is_busy_makes_no_room_for_its_own_address(monkeypatch: pytes
         for stream in (first, second):
             await stream.send_all(b"GET /echo HTT")
         with trio.fail_after(FAR_S):
-            while len(http._conversations) < 2 or any(each.is_idle for each in http._conversations):
+            while len(http._connections) < 2 or any(each.is_idle for each in http._connections):
                 await trio.sleep(0.01)
         assert await ask(await connect()) == b""
         await first.aclose()
@@ -562,7 +558,7 @@ async def test_connections_count_as_descriptors() -> None:
         assert descriptors.connections == 1
         await stream.send_all(b"GET /echo HTT")
         with trio.fail_after(FAR_S):
-            while any(each.is_idle for each in http._conversations):
+            while any(each.is_idle for each in http._connections):
                 await trio.sleep(0.01)
         descriptors.connections += descriptors.connections_max + descriptors.reserve
         assert await ask(await connect()) == b""

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.http.health import readiness_of
+from ottla.server.http.endpoint import readiness_of
 from ottla.server.serving import StartupError, serve
 from ottla.server.serving_state import Stop
 from ottla.server.settings.broker_config import ConfigError, load_config

@@ -21,16 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.replication.partition.traffic import Traffic
 from ottla.server.gate.dispatch import Route, all_routes
 from ottla.server.gate.request_times import no_times
-from ottla.server.http.messages import Request
+from ottla.server.http.metrics.cluster import groups
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, wanted
-from ottla.server.http.metrics.groups import groups
-from ottla.server.http.metrics.loop_lag import BOUNDS, LOOK_S, MEMORY_S, LoopLag, loop_lag
-from ottla.server.http.metrics.partitions import AT_ONCE, PartitionLabels, partitions
-from ottla.server.http.metrics.process import Figures, figures, process
+from ottla.server.http.metrics.partitions import AT_ONCE, PartitionLabels, partitions, topics
+from ottla.server.http.metrics.process import BOUNDS, LOOK_S, MEMORY_S, Figures, LoopLag, figures, loop_lag, process
 from ottla.server.http.metrics.requests import RecentTimes, requests
 from ottla.server.http.metrics.scrape import PIECE_BYTES, Metrics
-from ottla.server.http.metrics.topics import topics
 from ottla.server.http.pace import Pace
+from ottla.server.http.routes import Request
 from ottla.server.serving_state import Stop
 from ottla.server.tests.test_http_health import config_for, get, running
 from ottla.server.tests.test_serving import HEARTBEAT_V0
@@ -251,7 +249,7 @@ def test_the_lag_of_groups_is_told_where_there_is_a_replica() -> None:
 
 @pytest.mark.parametrize(("limit", "size"), [("OFFSETS_MAX", 10), ("BYTES_MAX", 500)])
 def test_what_clients_commit_has_an_end(limit: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"ottla.server.http.metrics.groups.{limit}", size)
+    monkeypatch.setattr(f"ottla.server.http.metrics.cluster.{limit}", size)
     many = {f"group-{number}": {"topic": dict.fromkeys(range(3), 1)} for number in range(20)}
     broker: Any = SimpleNamespace(replicas=Replicas(3), begun_groups=_coordinator(many))
     found = both(lambda exposition: groups(broker, exposition))

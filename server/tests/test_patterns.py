@@ -38,8 +38,8 @@ OF_RULES = {"ottla.server.auth.principal_mapping._RULE"}
 # with strings of JSON: what begins as one is one, to its end or that of the text.
 OF_FEW_CHARACTERS = {
     "ottla.server.client.output._HARMFUL",
-    "ottla.server.http.clients.names._OTHERS",
-    "ottla.server.http.conversation._EMPTY_LINE",
+    "ottla.server.http.clients.points._OTHERS",
+    "ottla.server.http.server._EMPTY_LINE",
     "ottla.wire.foreign_json._BRACKET",
     "ottla.wire.foreign_json._STRING",
 }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.server.gate.dispatch import ALL_TIMED, STANDS_FOR, Route
 from ottla.server.gate.request_times import BUCKETS, PER_OCTAVE, count, no_times, quantiles, shorter_than, upper_end
-from ottla.server.http.metrics.requests import EXPONENTS, LOOK_S, SHARES, WINDOW_S, RecentTimes, Told, requests
+from ottla.server.http.metrics.requests import EXPONENTS, LOOK_S, SHARES, WINDOW_S, ApiTotals, RecentTimes, requests
 from ottla.server.tests.test_http_metrics import both
 from ottla.wire.schema import VersionRange
 
@@ -80,15 +80,15 @@ def test_of_very_many_requests_every_sixteenth_stands_for_all() -> None:
     assert few.seconds == sum(range(ALL_TIMED)) + ALL_TIMED
 
 
-def told(*seconds: float) -> dict[str, Told]:
-    one = Told()
+def told(*seconds: float) -> dict[str, ApiTotals]:
+    one = ApiTotals()
     for each in seconds:
         count(one.times, each)
     return {"Fetch": one}
 
 
 def test_quantiles_are_those_of_the_last_minutes() -> None:
-    def much(recent: RecentTimes, apis: dict[str, Told], now_s: float) -> int:
+    def much(recent: RecentTimes, apis: dict[str, ApiTotals], now_s: float) -> int:
         return sum(recent.since(apis, now_s).get("Fetch", []))
 
     recent = RecentTimes(1000.0)

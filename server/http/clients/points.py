@@ -1,4 +1,4 @@
-"""Metrics of OpenTelemetry as numbers with labels. It works in a thread, and bounds what it makes of however many points.
+"""Decode client metrics of OpenTelemetry to numbers with labels. It runs in a thread, and bounds the numbers of however many points.
 
     Gauge                  a gauge
     Sum, monotonic         a counter, whose name gets `_total`. Clients push deltas (KIP-714), which are added up
@@ -6,22 +6,144 @@
     Histogram, Summary,    a summary without quantiles: count and sum. Kafka's clients push none of them
     ExponentialHistogram
 
-What a point is about (its attributes, and those of its resource) becomes labels, if it is text, a number or a truth value.
-What only grows is never negative, and never no number.
+Attributes of a point and of its resource become labels, if they are text, a number or a boolean. Counters are never negative, and
+never NaN.
+
+Names: Prometheus takes letters, digits and underscores. `org.apache.kafka.producer.record.send.total` becomes
+`org_apache_kafka_producer_record_send_total`. Any other name gets a prefix, so that no client can add to the broker's own metrics.
+
+The outer layers of MetricsData are cut without making objects of them:
+
+    MetricsData 1: ResourceMetrics     1: Resource   2: ScopeMetrics     2: Metric
+
+A MiB may hold half a million empty messages. The library would make objects of all of them in one call, which holds the interpreter,
+and with it the event loop, for 50 ms. Java pushes each metric with a resource of its own, librdkafka all with one. So the library
+gets one metric at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from ottla.server.http.clients.names import family_name, label_name
-from ottla.server.http.clients.wire import Cut, Malformed
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, TOTAL, Labels, labelled
 from ottla.server.telemetry.receiver import BadMetrics
+
+NAME_LENGTH_MAX, LABEL_LENGTH_MAX = 200, 64
+KAFKA, ELSEWHERE = "org_apache_kafka_", "client_telemetry_"
+OWN_LABELS = ("client_instance_id", "client_id")
+"""Labels that the broker adds to each number."""
+_RESERVED = frozenset([*OWN_LABELS, "le", "quantile"])
+_OTHERS = re.compile(r"[^a-zA-Z0-9_]+")
+
+
+def family_name(name: str) -> str | None:
+    """Make the family's name of a metric; None if it is empty or too long."""
+    if not name or len(name) > NAME_LENGTH_MAX:
+        return None
+    made = _OTHERS.sub("_", name)
+    return made if made.startswith(KAFKA) else ELSEWHERE + made
+
+
+def label_name(name: str) -> str | None:
+    """Make the name of a label; None if it is empty, too long or reserved."""
+    if not name or len(name) > LABEL_LENGTH_MAX:
+        return None
+    made = _OTHERS.sub("_", name)
+    # Two underscores at the beginning are for Prometheus itself.
+    made = f"_{made.lstrip('_')}" if made.startswith("_") else made
+    if made[0].isdigit():
+        made = f"_{made}"
+    return None if made in _RESERVED else made
+
+
+FIELDS_MAX = 50_000  # of the outer layers: as many as a MiB of honest metrics has, some ten milliseconds of a thread
+METRIC_BYTES_MAX = 64 * 1024
+"""Limit of one call of the library: 3 ms at most. A metric has a point for each of its partitions, topics or nodes."""
+_VARINT, _FIXED_64, _LENGTH, _FIXED_32 = 0, 1, 2, 5
+
+
+class Piece(NamedTuple):
+    """One metric and its resource, both still encoded."""
+
+    resource: memoryview
+    metric: memoryview
+
+
+class Malformed(ValueError):
+    """These bytes are no message of protobuf."""
+
+
+class Cut:
+    """Cuts a push into single metrics. `left_out` counts those that are too long, and one for the rest behind FIELDS_MAX."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._fields_left = FIELDS_MAX
+        self.left_out = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the metrics one by one. Raises Malformed."""
+        for _, resource_metrics in self._fields(self._data, (1,)):
+            resource = self._data[:0]
+            for number, value in self._fields(resource_metrics, (1, 2)):
+                if number == 1:
+                    resource = value
+                    continue
+                for _, metric in self._fields(value, (2,)):
+                    if max(len(metric), len(resource)) > METRIC_BYTES_MAX:
+                        self.left_out += 1
+                    else:
+                        yield Piece(resource, metric)
+
+    def _fields(self, data: memoryview, wanted: tuple[int, ...]) -> Iterator[tuple[int, memoryview]]:
+        """Yield the fields of these numbers that have a length."""
+        position, end = 0, len(data)
+        while position < end:
+            if not self._fields_left:
+                self.left_out += 1
+                return
+            self._fields_left -= 1
+            key, position = _varint(data, position, end)
+            kind = key & 7
+            if kind == _LENGTH:
+                length, position = _varint(data, position, end)
+                if length > end - position:
+                    raise Malformed("a field is longer than what it is in")
+                if key >> 3 in wanted:
+                    yield key >> 3, data[position : position + length]
+                position += length
+            else:
+                position = _skipped(data, kind, position, end)
+
+
+def _skipped(data: memoryview, kind: int, position: int, end: int) -> int:
+    if kind == _VARINT:
+        return _varint(data, position, end)[1]
+    if kind not in (_FIXED_32, _FIXED_64):
+        raise Malformed(f"there is no field of kind {kind}")
+    position += 4 if kind == _FIXED_32 else 8
+    if position > end:
+        raise Malformed("the data end within a field")
+    return position
+
+
+def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Read a number of at most ten bytes; returns it and its end."""
+    value = shift = 0
+    while position < end and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise Malformed("the data end within a number" if position >= end else "a number has more than ten bytes")
+
 
 NUMBERS_MAX, POINTS_MAX = 4_000, 2_000  # of a push
 TEXT_BYTES_MAX = (
@@ -34,7 +156,7 @@ _DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA
 
 
 class Number(NamedTuple):
-    """One sample. `ending` is what its name has behind that of its family; `labels` are text as between the braces."""
+    """One sample. `ending` is the part of its name behind that of its family; `labels` are text as between the braces."""
 
     family: str
     kind: str
@@ -42,11 +164,11 @@ class Number(NamedTuple):
     labels: str
     value: float
     is_delta: bool
-    """Whether it adds to what there is."""
+    """True if it adds to the kept value."""
 
 
 class Decoded(NamedTuple):
-    """The numbers of a push, and how many metrics and points were left out because they were too many, too long or strange."""
+    """Numbers of a push, and how many metrics and points were left out: too many, too long or strange."""
 
     numbers: list[Number]
     left_out: int
@@ -54,7 +176,7 @@ class Decoded(NamedTuple):
 
 @cache
 def library() -> tuple[Any, Any, Any]:
-    """The classes of Metric and Resource, and what the library raises. ImportError: it is not installed."""
+    """Import the classes of Metric and Resource, and the library's error. Raises ImportError if it is not installed."""
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -63,7 +185,7 @@ def library() -> tuple[Any, Any, Any]:
 
 
 def decoded(data: memoryview, wanted: tuple[str, ...], own: Labels) -> Decoded:
-    """The numbers of MetricsData that were asked for, with the labels of the instance. Raises BadMetrics."""
+    """Decode the wanted numbers of MetricsData, with the labels of the instance. Raises BadMetrics."""
     metric_class, resource_class, error = library()
     reading, cut = _Reading(), Cut(data)
     read: memoryview | None = None
@@ -92,7 +214,7 @@ class _Reading:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is taken of this push."""
+        """True once nothing more is taken of this push."""
         return len(self.numbers) >= NUMBERS_MAX or self.points >= POINTS_MAX or self.text_bytes >= TEXT_BYTES_MAX
 
     def take(self, metric: Any, labels: Labels) -> None:

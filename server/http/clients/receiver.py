@@ -1,23 +1,29 @@
-"""Takes what clients push: decompresses and reads it in a thread, one push at a time, and keeps the numbers.
+"""Receiver of pushed client metrics, and the families of a scrape made of them (Kafka's client-metrics).
 
-All pushes together work for a third of the time at most, however many push and however much: the others wait, and of each owner
-of clients one push at a time (`server/telemetry/fair_lock.py`). Nothing of a push that cannot be read is kept.
+A push is decompressed and decoded in a thread, one at a time. All pushes together work for a third of the time at most: the others
+wait, and of each owner of clients one push at a time. Nothing of an unreadable push is kept.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.store import ClientNumbers, Pusher
-from ottla.server.http.metrics.exposition import labelled
+from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, labelled
 from ottla.server.telemetry.fair_lock import FairLock
 from ottla.server.telemetry.receiver import BadMetrics, Push
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.telemetry.telemetry import Telemetry
 
 REST = 2.0  # how long nothing is read after a push, in the time that it took
 SWEEP_S = 5.0
@@ -25,7 +31,7 @@ CHARACTERS_MAX = 200  # of what a client calls itself
 
 
 class ClientMetrics:
-    """A receiver of what clients push; see the module's docstring."""
+    """Receiver of pushed client metrics."""
 
     def __init__(self) -> None:
         self.kept = ClientNumbers()
@@ -50,14 +56,14 @@ class ClientMetrics:
         self.kept.take(pusher, found.numbers, trio.current_time())
 
     async def sweep(self) -> None:
-        """Forget the numbers of those that have gone, until cancelled."""
+        """Forget numbers of instances that have gone, until cancelled."""
         while True:
             await trio.sleep(SWEEP_S)
             self.kept.expire(trio.current_time())
 
 
 def is_possible() -> bool:
-    """Whether what is needed to read pushes is installed: pip install 'ottla[telemetry]'."""
+    """Tell whether the packages for it are installed: pip install 'ottla[telemetry]'."""
     try:
         return importlib.util.find_spec("opentelemetry.proto.metrics.v1") is not None
     except ImportError:  # there is not even the package above
@@ -65,7 +71,7 @@ def is_possible() -> bool:
 
 
 def _read(push: Push) -> tuple[Decoded | str, float]:
-    """In a thread: the numbers, or why there are none, and how long it took. An exception would hold the push."""
+    """Decode in a thread: the numbers, or why there are none, and the seconds it took. An exception would hold the push."""
     began = time.thread_time()
     own = {"client_instance_id": push.instance_id, "client_id": push.client.client_id[:CHARACTERS_MAX]}
     found: Decoded | str
@@ -87,3 +93,81 @@ def _known_of(push: Push) -> str:
         "client_source_address": client.source_address,
     }
     return labelled({name: text[:CHARACTERS_MAX] for name, text in told.items()})
+
+
+PIECE_CHARACTERS = 32 * 1024
+
+_REQUESTS = Family("ottla_client_pushes_total", COUNTER, "What became of what clients pushed.")
+_CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
+
+
+def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Exposition) -> Iterator[str]:
+    """Metrics of clients and of their pushes, in pieces."""
+    for name, kind, told, value in (
+        (
+            "kafka_server_client_metrics_instance_count",
+            GAUGE,
+            "Clients that ask what to push.",
+            len(telemetry.instances),
+        ),
+        (
+            "kafka_server_client_metrics_unknown_subscription_request_count",
+            GAUGE,  # as the exporter of Kafka's metrics has it
+            "Pushes for another subscription than the client has.",
+            telemetry.unknown_subscriptions,
+        ),
+        (
+            "ottla_client_numbers",
+            GAUGE,
+            "Numbers that clients have pushed and that are told here.",
+            receiver.kept.numbers,
+        ),
+        (
+            "ottla_client_numbers_left_out_total",
+            COUNTER,
+            "Pushed metrics and numbers that were too many, too long or strange.",
+            receiver.left_out + receiver.kept.left_out,
+        ),
+        (
+            "ottla_client_evictions_total",
+            COUNTER,
+            "Instances of clients that were forgotten to make room for those of others.",
+            receiver.kept.evicted,
+        ),
+        ("ottla_client_push_seconds_total", COUNTER, "Processor time for pushes.", round(receiver.worked_s, 6)),
+    ):
+        yield exposition.single(name, kind, told, value)
+    results = {"taken": telemetry.taken, "throttled": telemetry.throttled, "unreadable": telemetry.refused}
+    yield exposition.family(_REQUESTS, [({"result": result}, count) for result, count in results.items()])
+    yield exposition.head(_CLIENT)
+    yield from _together(f"{_CLIENT.name}{{{labels}}} 1\n" for labels in receiver.kept.known())
+    yield from _pushed(receiver, exposition)
+
+
+def _pushed(receiver: ClientMetrics, exposition: Exposition) -> Iterator[str]:
+    # What comes and goes between two pieces is of no matter: the lists are those of now.
+    for family, by_instance in receiver.kept.families():
+        yield exposition.head(family)
+        name = family.name
+        for numbers in by_instance:
+            listed = list(numbers.items())
+            yield from _together(f"{name}{ending}{{{labels}}} {_number(value)}\n" for (ending, labels), value in listed)
+
+
+def _together(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines to pieces. All of one client may be megabytes, and other tasks want the event loop meanwhile."""
+    found: list[str] = []
+    size = 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        if size >= PIECE_CHARACTERS:
+            yield "".join(found)
+            found, size = [], 0
+    yield "".join(found)
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -1,20 +1,122 @@
-"""The numbers that clients have pushed, as a scrape tells them: by family, by instance, by labels.
+"""Pushed numbers of all client instances, as a scrape lists them: by family, by instance, by labels.
 
-A number stays until its instance has pushed nothing for three of its intervals, a minute at least. So what a client pushes as
-it ends is still there for the next scrape. Numbers, families and the text of labels are bounded for all instances together, and
-`shares.py` says who makes room for whom: somebody with very many numbers does not keep others out. What finds no room is left
-out and counted, and so is what would come under a name that means something else already.
+A number stays until its instance has pushed nothing for three of its intervals, a minute at least. So the last push of a client that
+ends is still there for the next scrape. Numbers, families and the text of labels are bounded for all instances together. Numbers that
+find no room are left out and counted, and so are those under a name that means something else already.
+
+Clients choose their ids, so one of them may pretend to be very many. Room is shared by owner: a principal that has logged in, or else
+an address. Where there is no room left,
+
+    1. the instance that has pushed nothing for longest goes, if its push is overdue;
+    2. else the owner with most loses the instance that has pushed nothing for longest, if that owner has more than the newcomer even
+       afterwards, or if the newcomer has nothing.
+
+So an owner has all of the room as long as nobody else wants it, and an owner with little keeps it. Owners of the same size are left
+alone, or they would evict each other in turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from sys import getsizeof
 from typing import NamedTuple
 
 from ottla.server.http.clients.points import Number
-from ottla.server.http.clients.shares import FAMILIES, INSTANCES, NUMBERS, TEXT_BYTES, Instance, Owner, Shares
 from ottla.server.http.metrics.exposition import COUNTER, SUMMARY, TOTAL, Family
+
+INSTANCES, NUMBERS, TEXT_BYTES, FAMILIES = KINDS = range(4)
+"""Kinds of limited room."""
+
+OVERDUE_INTERVALS, OVERDUE_MIN_S = 2.5, 30.0
+
+
+class Owner:
+    """Owner of instances, and the room that these take of each kind."""
+
+    __slots__ = ("instances", "name", "used")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.instances: OrderedDict[str, Instance] = OrderedDict()  # who pushed last stands last
+        self.used = [0 for _ in KINDS]
+
+
+class Instance:
+    """Room of an instance of a client. Families are counted for the instance that began them."""
+
+    __slots__ = ("expires_s", "families", "instance_id", "labels", "overdue_s", "owner", "used")
+
+    def __init__(self, instance_id: str, owner: Owner) -> None:
+        self.instance_id, self.owner = instance_id, owner
+        self.labels = ""  # what is known of the client, as text
+        self.families: set[str] = set()
+        self.used = [0 for _ in KINDS]
+        self.overdue_s = self.expires_s = 0.0
+
+
+class Shares:
+    """All instances, and their owners."""
+
+    def __init__(self) -> None:
+        self.instances: OrderedDict[str, Instance] = OrderedDict()  # who pushed last stands last
+        self.used = [0 for _ in KINDS]
+        self._owners: dict[str, Owner] = {}
+
+    @property
+    def owners(self) -> int:
+        """Number of owners with instances."""
+        return len(self._owners)
+
+    def owner(self, name: str) -> Owner:
+        """Find the owner of this name, or make one; an owner without instances is not kept."""
+        return self._owners.get(name) or Owner(name)
+
+    def put(self, instance_id: str, owner: Owner) -> Instance:
+        """Add a new instance."""
+        self._owners[owner.name] = owner
+        instance = self.instances[instance_id] = owner.instances[instance_id] = Instance(instance_id, owner)
+        self.count(instance, INSTANCES, 1)
+        return instance
+
+    def note_push(self, instance: Instance, interval_s: float, now_s: float) -> None:
+        """Note a push; the next one is due in `interval_s`."""
+        instance.overdue_s = now_s + max(OVERDUE_MIN_S, OVERDUE_INTERVALS * interval_s)
+        self.instances.move_to_end(instance.instance_id)
+        instance.owner.instances.move_to_end(instance.instance_id)
+
+    def count(self, instance: Instance, kind: int, size: int) -> None:
+        """Add to the room that an instance takes, or subtract."""
+        for used in (self.used, instance.owner.used, instance.used):
+            used[kind] += size
+
+    def remove(self, instance_id: str) -> Instance:
+        """Forget an instance, and free its room of each kind but families."""
+        instance = self.instances.pop(instance_id)
+        owner = instance.owner
+        del owner.instances[instance_id]
+        for kind in (INSTANCES, NUMBERS, TEXT_BYTES):
+            self.count(instance, kind, -instance.used[kind])
+        if not owner.instances:
+            del self._owners[owner.name]
+        return instance
+
+    def victim(self, owner: Owner, kind: int, now_s: float) -> Instance | None:
+        """Choose the instance to evict if this owner finds no room of a kind; None: nobody."""
+        oldest = next(iter(self.instances.values()), None)
+        if oldest is not None and oldest.used[kind] and oldest.overdue_s < now_s:
+            return oldest
+        largest = max(self._owners.values(), key=lambda each: each.used[kind], default=owner)
+        if largest is owner:
+            return None
+        found = _oldest(largest.instances, kind)
+        own = owner.used[kind]
+        return found if found is not None and (not own or own + found.used[kind] < largest.used[kind]) else None
+
+
+def _oldest(instances: Mapping[str, Instance], kind: int) -> Instance | None:
+    return next((each for each in instances.values() if each.used[kind]), None)
+
 
 INSTANCES_MAX = 5_000
 FAMILIES_MAX = 2_000
@@ -30,22 +132,22 @@ _HELP = "Pushed by clients."
 _ENDINGS = {COUNTER: (TOTAL, "_created"), SUMMARY: ("_count", "_sum", "_created")}
 
 Key = tuple[str, str]
-"""How the sample's name ends, and its labels as text."""
+"""Ending of the sample's name, and its labels as text."""
 
 
 class Pusher(NamedTuple):
-    """Who pushes."""
+    """The pushing instance and its owner."""
 
     instance_id: str
     owner: str
     labels: str
-    """What is known of the client, as text."""
+    """Attributes of the client, as text between braces."""
     interval_s: float
-    """In which it pushes again."""
+    """Interval until its next push."""
 
 
-class _Told:
-    """A family, and the numbers of each instance in it. It is counted for the instance that has begun it, or has taken it over."""
+class _KeptFamily:
+    """A family with the numbers of each instance. It is counted for the instance that began it, or took it over."""
 
     __slots__ = ("begun_by", "by_instance", "family")
 
@@ -56,10 +158,10 @@ class _Told:
 
 
 class ClientNumbers:
-    """See the module's docstring. Times are in seconds of any clock."""
+    """The store. Times are in seconds of any clock."""
 
     def __init__(self) -> None:
-        self._families: dict[str, _Told] = {}
+        self._families: dict[str, _KeptFamily] = {}
         self._names: dict[str, str] = {}  # names of samples and families that are taken, and by which family
         self._shares = Shares()
         self._work_left = 0
@@ -69,21 +171,21 @@ class ClientNumbers:
 
     @property
     def instance_count(self) -> int:
-        """How many instances have numbers here."""
+        """Number of instances with numbers."""
         return self._shares.used[INSTANCES]
 
     @property
     def numbers(self) -> int:
-        """How many numbers there are."""
+        """Number of kept numbers."""
         return self._shares.used[NUMBERS]
 
     @property
     def text_bytes(self) -> int:
-        """How much memory their labels take."""
+        """Memory of their labels."""
         return self._shares.used[TEXT_BYTES]
 
     def take(self, pusher: Pusher, numbers: Iterable[Number], now_s: float) -> None:
-        """Keep what an instance has pushed."""
+        """Keep the numbers that an instance has pushed."""
         self._work_left, self._now_s = EVICTION_WORK_MAX, now_s
         self._without_victims.clear()
         instance = self._shares.instances.get(pusher.instance_id)
@@ -105,7 +207,7 @@ class ClientNumbers:
                 self.left_out += 1
 
     def _has_room(self, owner: Owner, kind: int, size: int, limit: int) -> bool:
-        """Whether there is so much left for an owner, if need be by forgetting others."""
+        """Make room for an owner, if need be by evicting others; False if that is not possible."""
         while self._shares.used[kind] + size > limit:
             if kind in self._without_victims or self._work_left <= 0:
                 return False
@@ -147,18 +249,20 @@ class ClientNumbers:
         kept[key] = number.value
         return True
 
-    def _new_family(self, instance: Instance, number: Number) -> _Told | None:
+    def _new_family(self, instance: Instance, number: Number) -> _KeptFamily | None:
         names = _names_of(number.family, number.kind)
         # OpenMetrics takes `x` and the `x_total` of a counter `x` for the same, and Prometheus the `x_sum` of a summary.
         if not self._names.keys().isdisjoint(names) or not self._has_room(instance.owner, FAMILIES, 1, FAMILIES_MAX):
             return None
         self._names |= dict.fromkeys(names, number.family)
-        told = self._families[number.family] = _Told(Family(number.family, number.kind, _HELP), instance.instance_id)
+        told = self._families[number.family] = _KeptFamily(
+            Family(number.family, number.kind, _HELP), instance.instance_id
+        )
         self._shares.count(instance, FAMILIES, 1)
         return told
 
     def expire(self, now_s: float) -> None:
-        """Forget instances whose time is over, and families that nobody pushes any more."""
+        """Forget expired instances, and families that nobody pushes any more."""
         for instance_id in [key for key, each in self._shares.instances.items() if each.expires_s <= now_s]:
             self.forget(instance_id)
 
@@ -172,8 +276,8 @@ class ClientNumbers:
                 self._shares.count(instance, FAMILIES, -1)
                 self._hand_over(told)
 
-    def _hand_over(self, told: _Told) -> None:
-        """Whoever has begun this family has gone."""
+    def _hand_over(self, told: _KeptFamily) -> None:
+        """Count a family for another instance, or forget it, as the one that began it is gone."""
         for instance_id in told.by_instance:
             told.begun_by = instance_id
             self._shares.count(self._shares.instances[instance_id], FAMILIES, 1)
@@ -186,7 +290,7 @@ class ClientNumbers:
     # ------------------------------------------------------------------ telling
 
     def known(self) -> list[str]:
-        """The labels of all instances."""
+        """Labels of all instances."""
         return [each.labels for each in self._shares.instances.values()]
 
     def families(self) -> list[tuple[Family, list[dict[Key, float]]]]:

@@ -1,6 +1,6 @@
-"""The text formats of Prometheus (0.0.4) and OpenMetrics (1.0.0): families of samples, one after the other.
+"""Text formats of Prometheus (0.0.4) and OpenMetrics (1.0.0): families of samples, one after the other.
 
-They differ in little. OpenMetrics takes a counter's `_total` for a part of its samples' names and not of its family's, and ends
+OpenMetrics differs in two things: `_total` of a counter belongs to its samples' names and not to its family's, and the text ends
 with `# EOF`. All samples of a family stand together behind its head, and none comes twice.
 """
 
@@ -21,7 +21,7 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Family(NamedTuple):
-    """A name with what it means. The name of a counter ends with `_total`."""
+    """Name, kind and help of a family. The name of a counter ends with `_total`."""
 
     name: str
     kind: str
@@ -40,11 +40,11 @@ class Exposition:
 
     @property
     def end(self) -> str:
-        """What comes behind the last family."""
+        """Text behind the last family."""
         return "# EOF\n" if self._is_open_metrics else ""
 
     def head(self, family: Family) -> str:
-        """The lines before the samples of a family."""
+        """Lines before the samples of a family."""
         name, kind, told = family
         assert kind != COUNTER or name.endswith(TOTAL), name
         if self._is_open_metrics:
@@ -52,28 +52,28 @@ class Exposition:
         return f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
 
     def single(self, name: str, kind: str, told: str, value: float) -> str:
-        """A family with one sample and no labels."""
+        """Lines of a family with one sample and no labels."""
         return f"{self.head(Family(name, kind, told))}{name} {value}\n"
 
     def family(self, family: Family, samples: Samples) -> str:
-        """A short family."""
+        """Lines of a short family."""
         lines = [f"{family.name}{{{labelled(labels)}}} {value}\n" for labels, value in samples]
         return self.head(family) + "".join(lines)
 
 
 def labelled(labels: Labels) -> str:
-    """Labels as they stand between the braces."""
+    """Format labels as between the braces."""
     return ",".join([f'{name}="{escaped(value)}"' for name, value in labels.items()])
 
 
 def escaped(text: str) -> str:
-    """Whatever a client has called something, as a label's value. A lone surrogate cannot be sent and is replaced."""
+    """Escape the value of a label, which a client may have chosen. A lone surrogate is replaced."""
     text = text.encode("utf-8", "replace").decode()
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def wanted(accept: str) -> Exposition:
-    """What an Accept header asks for: OpenMetrics if it is preferred by name, else Prometheus' own format."""
+    """Choose the format of an Accept header: OpenMetrics if it is preferred by name, else Prometheus' own."""
     quality: dict[str, float] = {}
     for media_type, parameters in _accepted(accept):
         if media_type == "application/openmetrics-text" and parameters.get("version", "1.0.0") != "1.0.0":

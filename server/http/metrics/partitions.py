@@ -1,30 +1,25 @@
-"""The replicas of this broker, one by one and counted (Kafka's Log, Partition and ReplicaManager)."""
+"""Metrics of replicas, one by one and counted (Kafka's Log, Partition, ReplicaManager), and of topics (Kafka's BrokerTopicMetrics)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from ottla.replication.partition.traffic import Traffic
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.manager import ReplicaManager
-    from ottla.server.cluster.member import ClusterMember
-
-    class Port(Protocol):
-        """What is needed of the broker here."""
-
-        replicas: ReplicaManager
-        member: ClusterMember
+    from ottla.server.broker import Broker
 
 
 Batch = tuple[list["Partition"], list[str]]
 LINE = "\n"
 AT_ONCE = 50
-"""Partitions. A log may have thousands of segments, and its size is the sum of theirs."""
+"""Partitions between two yields. A log may have thousands of segments, and its size is the sum of theirs."""
 
 
 # These are asked of every partition, and the first comparison says no of nearly all.
@@ -41,7 +36,7 @@ def at_min_isr(partition: Partition) -> int:
 
 
 def stable_lag(partition: Partition) -> int:
-    """Committed records that open transactions hide from readers of committed ones."""
+    """Count committed records that open transactions hide from readers of committed ones."""
     if partition.log.first_unstable_offset is None or not partition.is_leader:
         return 0
     return partition.high_watermark - partition.last_stable_offset
@@ -89,13 +84,13 @@ COUNTED = {
 
 
 class PartitionLabels:
-    """The labels of all partitions, kept from one scrape to the next: to make them costs as much as all else of a line."""
+    """Labels of all partitions, kept from one scrape to the next: making them costs as much as the rest of a line."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}
 
     def batches(self, replicas: ReplicaManager, found: list[Batch]) -> Iterator[str]:
-        """Put all replicas into `found`; others may have a turn whenever this yields."""
+        """Put all replicas into `found`; other tasks may run whenever this yields."""
         still_here: dict[tuple[str, int], str] = {}
         for some in _batches(replicas):
             labels = []
@@ -111,7 +106,7 @@ class PartitionLabels:
 
 
 def partitions(replicas: ReplicaManager, known: PartitionLabels, exposition: Exposition) -> Iterator[str]:
-    """Each replica, in pieces."""
+    """Metrics of each replica, in pieces."""
     found: list[Batch] = []
     yield from known.batches(replicas, found)
     for family, value in FAMILIES:
@@ -134,8 +129,8 @@ def _batches(replicas: ReplicaManager) -> Iterator[list[Partition]]:
         yield some
 
 
-def replica_manager(broker: Port, exposition: Exposition) -> Iterator[str]:
-    """What they come to together, after a walk through all of them."""
+def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
+    """Totals over all replicas, after a walk through them."""
     counts = dict.fromkeys(COUNTED, 0)
     for some in _batches(broker.replicas):
         _count(counts, some)
@@ -176,3 +171,31 @@ def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[s
         ("ottla_cleaner_logs_put_off", "Logs that are not compacted because that has failed.", house.not_compacted),
     ):
         yield exposition.single(name, GAUGE, told, value)
+
+
+_PREFIX = "kafka_server_brokertopicmetrics_"
+TOPIC_FAMILIES = {
+    "messages_in": Family(f"{_PREFIX}messagesin_total", COUNTER, "Records appended where this broker leads."),
+    "bytes_in": Family(f"{_PREFIX}bytesin_total", COUNTER, "Bytes of records appended where this broker leads."),
+    "bytes_out": Family(f"{_PREFIX}bytesout_total", COUNTER, "Bytes of records given to consumers."),
+    "produce_requests": Family(f"{_PREFIX}totalproducerequests_total", COUNTER, "Appends asked for, by partition."),
+    "failed_produce_requests": Family(f"{_PREFIX}failedproducerequests_total", COUNTER, "Appends refused."),
+    "fetch_requests": Family(f"{_PREFIX}totalfetchrequests_total", COUNTER, "Reads by consumers, by partition."),
+    "failed_fetch_requests": Family(f"{_PREFIX}failedfetchrequests_total", COUNTER, "Reads that failed."),
+    "replication_bytes_in": Family(f"{_PREFIX}replicationbytesin_total", COUNTER, "Bytes copied from leaders."),
+    "replication_bytes_out": Family(f"{_PREFIX}replicationbytesout_total", COUNTER, "Bytes given to followers."),
+}
+TOPICS_AT_ONCE = 200
+
+
+def topics(traffic: Traffic, exposition: Exposition) -> Iterator[str]:
+    """Metrics of topics, in pieces: the total without a label, then each topic."""
+    total = traffic.total()
+    for count, family in TOPIC_FAMILIES.items():
+        name, of_topic = family.name, attrgetter(count)
+        yield f"{exposition.head(family)}{name} {of_topic(total)}\n"
+        # A topic's name needs no escaping: Kafka allows only letters, digits, dots, dashes and underscores.
+        items = list(traffic.by_topic.items())
+        for start in range(0, len(items), TOPICS_AT_ONCE):
+            some = items[start : start + TOPICS_AT_ONCE]
+            yield "".join([f'{name}{{topic="{topic}"}} {of_topic(each)}\n' for topic, each in some])

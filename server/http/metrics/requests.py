@@ -1,7 +1,6 @@
-"""Requests by api, errors by code, and connections (Kafka's RequestMetrics and socket-server-metrics).
+"""Metrics of requests by api, errors by code, and connections (Kafka's RequestMetrics and socket-server-metrics).
 
-How long requests take is told twice: as quantiles of the last minutes, which Kafka has, and as a histogram, which several brokers can
-be added up by.
+Request times come in two forms: quantiles of the last minutes, as in Kafka, and a histogram, which can be summed over brokers.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _CONNECTIONS = Family(
 )
 
 SHARES = {"0.50": 0.5, "0.75": 0.75, "0.95": 0.95, "0.98": 0.98, "0.99": 0.99, "0.999": 0.999}
-"""By the text that the usual rule for Kafka's exporter makes of 50thPercentile and so on, which dashboards ask for."""
+"""Quantiles by the label that the usual rule for Kafka's exporter makes of 50thPercentile and so on; dashboards ask for it."""
 EXPONENTS = range(-14, 7)
 """The bounds of the histogram are powers of two seconds, from 61 us to 64 s."""
 LOOK_S, WINDOW_S = 60.0, 300.0
 
 
-class Told:
-    """What all routes of one api have counted. A listener for clients has routes of its own for what it refuses."""
+class ApiTotals:
+    """Totals of all routes of one api. A listener for clients has routes of its own for refused requests."""
 
     def __init__(self) -> None:
         self.requests = self.bytes_in = self.bytes_out = 0
@@ -60,10 +59,10 @@ class Told:
         self.errors.update(route.errors)
 
 
-def by_api(listeners: Sequence[Listener]) -> dict[str, Told]:
-    """Kafka's name of the api -> what was counted, of all apis that somebody has asked for."""
+def by_api(listeners: Sequence[Listener]) -> dict[str, ApiTotals]:
+    """Totals by Kafka's name of the api, of all apis with requests."""
     routes = {id(route): route for listener in listeners for route in listener.calls.routes}
-    found: defaultdict[str, Told] = defaultdict(Told)
+    found: defaultdict[str, ApiTotals] = defaultdict(ApiTotals)
     for route in routes.values():
         if route.request_count:
             found[route.name].add(route)
@@ -71,16 +70,16 @@ def by_api(listeners: Sequence[Listener]) -> dict[str, Told]:
 
 
 class RecentTimes:
-    """The times of the last five to six minutes, by what was counted at scrapes before; Kafka's quantiles look as far back.
+    """Request times of the last five to six minutes, by the totals of earlier scrapes; Kafka's quantiles look as far back.
 
-    At the beginning they are those since `now_s`, and if nobody scrapes for longer, those since the last scrape.
+    At first they are those since `now_s`; if nobody scrapes for longer, those since the last scrape.
     """
 
     def __init__(self, now_s: float) -> None:
         self._looks: deque[tuple[float, dict[str, list[int]]]] = deque([(now_s, {})])
 
-    def since(self, apis: dict[str, Told], now_s: float) -> dict[str, list[int]]:
-        """What was counted lately, of each api with any request."""
+    def since(self, apis: dict[str, ApiTotals], now_s: float) -> dict[str, list[int]]:
+        """Times counted lately, of each api with any request."""
         while len(self._looks) > 1 and self._looks[1][0] <= now_s - WINDOW_S:
             self._looks.popleft()
         before = self._looks[0][1]
@@ -96,7 +95,7 @@ class RecentTimes:
 
 
 def requests(listeners: Sequence[Listener], recent: RecentTimes, now_s: float, exposition: Exposition) -> Iterator[str]:
-    """All of it, in pieces."""
+    """Metrics of requests, in pieces."""
     apis = by_api(listeners)
     yield exposition.family(_REQUESTS, [({"request": api}, each.requests) for api, each in apis.items()])
     yield exposition.family(
@@ -130,7 +129,7 @@ def _quantiles(exposition: Exposition, recent: dict[str, list[int]]) -> str:
     return exposition.head(_QUANTILES) + "".join(lines)
 
 
-def _histogram(exposition: Exposition, apis: dict[str, Told]) -> str:
+def _histogram(exposition: Exposition, apis: dict[str, ApiTotals]) -> str:
     name, lines = _SECONDS.name, []
     for api, each in apis.items():
         total = sum(each.times)

@@ -1,4 +1,4 @@
-"""GET /metrics: everything, made in turns while it is sent. A reader that is slow holds one piece of it and nobody's turn."""
+"""GET /metrics: all metrics, made in turns while they are sent. A slow reader holds one piece of them, and nobody's turn."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.http.clients.receiver import ClientMetrics
-from ottla.server.http.clients.telling import clients
-from ottla.server.http.messages import Request, Response
-from ottla.server.http.metrics.cluster import controller, member
+from ottla.server.http.clients.receiver import ClientMetrics, clients
+from ottla.server.http.metrics.cluster import controller, groups, member
 from ottla.server.http.metrics.exposition import COUNTER, Exposition, wanted
-from ottla.server.http.metrics.groups import groups
-from ottla.server.http.metrics.loop_lag import LoopLag, loop_lag
-from ottla.server.http.metrics.partitions import PartitionLabels, partitions, replica_manager
-from ottla.server.http.metrics.process import Figures, figures, process
+from ottla.server.http.metrics.partitions import PartitionLabels, partitions, replica_manager, topics
+from ottla.server.http.metrics.process import Figures, LoopLag, figures, loop_lag, process
 from ottla.server.http.metrics.requests import RecentTimes, requests
-from ottla.server.http.metrics.topics import topics
+from ottla.server.http.routes import Request, Response
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
@@ -33,7 +29,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class Metrics:
-    """What one broker tells."""
+    """The /metrics handler of one broker."""
 
     def __init__(self, broker: Broker, stop: Stop, pace: Pace, lag: LoopLag, server: HttpServer) -> None:
         self._broker, self._stop, self._pace, self._lag, self._server = broker, stop, pace, lag, server
@@ -45,7 +41,7 @@ class Metrics:
         routes.get("/metrics", self.scrape)
 
     async def scrape(self, request: Request) -> Response:
-        """The answer, in the format that the request prefers."""
+        """Answer in the format that the request prefers."""
         exposition = wanted(request.headers.get("accept", ""))
         found = await trio.to_thread.run_sync(figures, limiter=self._thread)
         return Response(self._pieces(self._text(exposition, found)), content_type=exposition.content_type)
@@ -87,7 +83,7 @@ class Metrics:
                 yield piece
 
     def _piece(self, text: Iterator[str]) -> tuple[bytes, bool]:
-        """As much as one turn gives, and whether that was the end."""
+        """Make the text of one turn; True with the last one."""
         begun, worked = trio.current_time(), time.thread_time()
         parts: list[str] = []
         size, is_done = 0, True
