@@ -1,4 +1,4 @@
-"""Finds the records of a page in the bytes of batches. It runs in a thread: to decompress and to search takes time."""
+"""Records of a page, found in the bytes of batches. It runs in a thread: to decompress and to search takes time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.wire.records import MAGIC_V2, decode_area, decode_records, iter_batch
 from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
-    from ottla.server.console.avro.framed import Framed
+    from ottla.server.console.avro.registry import Framed
     from ottla.wire.records import BatchHeader, Record
 
 DECODED_BYTES_MAX = 32 * 1024 * 1024  # a batch that becomes larger is shown as a whole, without its records
@@ -29,7 +29,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 
 @dataclass
 class Page:
-    """What is looked for, and what was found so far. `position`: the offset to read on from."""
+    """Wanted records, and those found so far. `position`: the offset to read on from."""
 
     position: int
     until: int
@@ -37,15 +37,15 @@ class Page:
     cut: int
     form: str = "auto"
     framed: Framed | None = None
-    """Keeps what a schema registry may know; None: there is none."""
+    """Framed values for the schema registry; None without one."""
     contains: bytes = b""
-    """What a key, a value or a header has to contain; without capital letters it means both."""
+    """Text that a key, a value or a header has to contain; without capital letters case is ignored."""
     records: list[dict[str, Any]] = field(default_factory=list)
     scanned: int = 0
     shown_bytes: int = 0
     decoded_bytes: int = 0
     headers: int = 0
-    """How many were read of all records."""
+    """Number of headers read, of all records."""
 
     @property
     def is_full(self) -> bool:
@@ -58,7 +58,7 @@ class Page:
 
     @property
     def is_done(self) -> bool:
-        """Whether no other batch is looked at. A batch that was decompressed is looked at to its end."""
+        """True if no other batch is looked at. A decompressed batch is looked at to its end."""
         return self.is_full or self.decoded_bytes >= DECODED_IN_ALL_MAX
 
     def take(self, data: bytes) -> None:
@@ -136,7 +136,7 @@ class Page:
         self.shown_bytes += _length(shown)
 
     def show_whole(self, header: BatchHeader, reason: str) -> None:
-        """A batch that cannot be shown by its records is one line, and the reader goes on behind it."""
+        """Show a batch as one line, because its records cannot be shown, and go on behind it."""
         self.records.append(
             {
                 "offset": max(header.base_offset, 0),
@@ -149,7 +149,7 @@ class Page:
 
 
 def _limit(header: BatchHeader) -> int:
-    """How many bytes the records of a batch may take."""
+    """Limit of a batch's decompressed records in bytes."""
     return DECODED_BYTES_MAX if header.magic == MAGIC_V2 else LEGACY_BYTES_MAX
 
 

@@ -1,4 +1,4 @@
-"""Keys, values and headers as the page shows them: what they look like, in at most so many bytes, and how long they are.
+"""Cells of the page: keys, values and headers, cut to a number of bytes, with their form and their length.
 
 JSON    the whole value is there, it is UTF-8, an object or a list, and parses
 text    UTF-8 without a NUL; a cut may go through its last character
@@ -21,7 +21,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] | None:
-    """A key or a value, cut to `cut` bytes. `form`: auto, or hex."""
+    """Make the cell of a key or a value, cut to `cut` bytes. `form`: auto, or hex."""
     if value is None:
         return None
     shown = bytes(memoryview(value)[:cut])
@@ -34,7 +34,7 @@ def cell(value: Buffer | None, cut: int, form: str = "auto") -> dict[str, Any] |
 
 
 def header_cells(headers: tuple[tuple[Buffer, Buffer | None], ...], form: str = "auto") -> list[list[Any]]:
-    """The first headers as pairs of cells."""
+    """Make pairs of cells of the first headers."""
     shown = headers[:HEADERS_SHOWN_MAX]
     return [[cell(name, HEADER_BYTES_MAX, form), cell(value, HEADER_BYTES_MAX, form)] for name, value in shown]
 

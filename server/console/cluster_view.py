@@ -1,4 +1,4 @@
-"""Brokers, topics and partitions as the console shows them. Sizes and offsets are known of what this broker holds."""
+"""Brokers, topics and partitions for the console. Sizes and offsets are known of replicas on this broker."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
-from ottla.server.console import questions
-from ottla.server.console.asking import refusal
+from ottla.server.console import requests
+from ottla.server.console.requests import refusal
 from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.server.broker import Broker
-    from ottla.server.console.access import Access
+    from ottla.server.console.requests import Access
     from ottla.server.http.pace import Pace
     from ottla.server.http.routes import Request
 
@@ -22,7 +22,7 @@ TOPICS_PER_PAGE, PARTITIONS_PER_PAGE = 100, 200
 
 
 class ClusterView:
-    """See the module's docstring. Handlers give what becomes JSON."""
+    """Views of the cluster. Each method returns a value for JSON."""
 
     def __init__(self, broker: Broker, access: Access, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
@@ -31,7 +31,7 @@ class ClusterView:
         self._counts: dict[str, int] = {}
 
     async def overview(self, request: Request) -> dict[str, Any]:
-        """What the page shows on every tab, and what it may do."""
+        """State of the cluster for every tab, and what the page may do."""
         cluster = self._broker.cluster
         write = {"writeToken": self._access.token} if self._access.may_write else {}
         return {
@@ -49,7 +49,7 @@ class ClusterView:
         }
 
     async def _partition_counts(self) -> dict[str, int]:
-        # The picture changes seldom, and may be of a million partitions.
+        # The metadata changes seldom, and may have a million partitions.
         version = self._broker.cluster.version
         if self._counted_at != version:
             time_slice = PacedTimeSlice(self._pace)
@@ -96,8 +96,8 @@ class ClusterView:
         }
 
     async def topics(self, request: Request) -> dict[str, Any]:
-        """A page of topics in the order of their names. `after`: the name before it; `contains`: what names have to contain."""
-        after, wanted = questions.text(request, "after", ""), questions.text(request, "contains", "").lower()
+        """A page of topics in the order of their names. `after`: the name before it; `contains`: part of the name."""
+        after, wanted = requests.text(request, "after", ""), requests.text(request, "contains", "").lower()
         names = self._broker.cluster.topic_names()
         time_slice, following = PacedTimeSlice(self._pace), None
         found: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ class ClusterView:
 
     async def topic(self, request: Request) -> dict[str, Any]:
         """A page of one topic's partitions, from number `from` on."""
-        name, start = questions.text(request, "name"), questions.number(request, "from", 0)
+        name, start = requests.text(request, "name"), requests.number(request, "from", 0)
         topic = self._broker.cluster.topic(name)
         if topic is None:
             raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

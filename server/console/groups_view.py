@@ -1,18 +1,22 @@
-"""Groups that this broker coordinates: members, what they are assigned, offsets with lag, and why they rebalanced last.
+"""Groups that this broker coordinates: members with their assignments, offsets with lag, and the reason of the last rebalance.
 
-Lag is the high watermark less the committed offset; it is known where this broker holds the partition.
+Lag is the high watermark less the committed offset; it is known where this broker holds the partition. In the list of groups it is
+counted in slices and kept for some seconds. Clients make groups and commit what they like: of one group OFFSETS_PER_GROUP_MAX offsets
+are counted, of one page OFFSETS_PER_PAGE_MAX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.console import questions
-from ottla.server.console.asking import ask, refusal
-from ottla.server.console.lags import Lags
-from ottla.server.console.paging import Wanted, first_page
+from ottla.server.console import requests
+from ottla.server.console.requests import Wanted, ask, first_page, refusal
 from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -25,6 +29,71 @@ if TYPE_CHECKING:
     from ottla.server.http.pace import Pace
     from ottla.server.http.routes import Request
 
+KEPT_S, GROUPS_KEPT = 5.0, 1_000
+OFFSETS_PER_GROUP_MAX, OFFSETS_PER_PAGE_MAX = 2_000, 20_000
+AT_ONCE = 100
+
+
+class Lag(NamedTuple):
+    """Records that a group is behind."""
+
+    records: int | None
+    """None: the group has committed nothing in partitions of this broker."""
+    is_whole: bool
+    """False: it has too many offsets to count."""
+
+
+class Lags:
+    """Lags of groups, counted in slices and kept for some seconds."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._kept: OrderedDict[str, tuple[float, Lag]] = OrderedDict()
+
+    async def of(self, group_ids: Iterable[str], time_slice: PacedTimeSlice) -> list[Lag]:
+        """Lags of these groups, in their order."""
+        found, left = [], OFFSETS_PER_PAGE_MAX
+        for group_id in group_ids:
+            kept = self._kept.get(group_id)
+            if kept is None or trio.current_time() - kept[0] > KEPT_S:
+                limit = min(left, OFFSETS_PER_GROUP_MAX)
+                lag, counted = await self._counted(group_id, limit, time_slice)
+                left -= counted
+                self._keep(group_id, lag)
+            else:
+                lag = kept[1]
+            found.append(lag)
+        return found
+
+    def _keep(self, group_id: str, lag: Lag) -> None:
+        self._kept[group_id] = trio.current_time(), lag
+        self._kept.move_to_end(group_id)
+        while len(self._kept) > GROUPS_KEPT:
+            self._kept.popitem(last=False)
+
+    async def _counted(self, group_id: str, limit: int, time_slice: PacedTimeSlice) -> tuple[Lag, int]:
+        """Count a lag; returns it and the number of offsets that were looked at."""
+        lag, count = None, 0
+        for topic, index, offset in islice(self._committed(group_id), limit + 1):
+            if count == limit:
+                return Lag(lag, is_whole=False), count
+            count += 1
+            partition = self._broker.replicas.partition(topic, index)
+            if partition is not None:
+                lag = (lag or 0) + max(0, partition.high_watermark - offset)
+            if count % AT_ONCE == 0:
+                await time_slice.yield_if_over()
+        await time_slice.yield_if_over()
+        return Lag(lag, is_whole=True), count
+
+    def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
+        """Yield topic, partition, offset. From copies, because other tasks run meanwhile, and no more than may be counted."""
+        topics = self._broker.groups.administration.committed(group_id)
+        for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
+            for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
+                yield topic, index, committed.offset
+
+
 GROUPS_PER_PAGE = 100
 MEMBERS_SHOWN_MAX, PARTITIONS_SHOWN_MAX, ASSIGNED_SHOWN_MAX = 200, 1_000, 100
 ASSIGNED_TEXT_MAX = 256 * 1024  # characters of topics' names, of all members together
@@ -35,7 +104,7 @@ OFFSETS_VERSION = 9  # names topics
 
 
 class GroupsView:
-    """See the module's docstring."""
+    """Views of groups."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
@@ -69,7 +138,7 @@ class GroupsView:
 
     async def group(self, request: Request) -> dict[str, Any]:
         """One group. `type` as it is listed."""
-        group_id, kind = questions.text(request, "id"), questions.text(request, "type", "classic")
+        group_id, kind = requests.text(request, "id"), requests.text(request, "type", "classic")
         described = await self._described(group_id, kind)
         if described.error_code:
             raise refusal(described.error_code, described.error_message)
@@ -113,7 +182,7 @@ class GroupsView:
         return (await ask(self._broker, request, request.versions.last)).groups[0]
 
     async def _offsets(self, group_id: str) -> dict[str, Any]:
-        """What is committed, topic by topic, and how far that is behind."""
+        """Committed offsets, topic by topic, and their lag."""
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
         fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=OFFSETS_VERSION))
         time_slice, count, lag = PacedTimeSlice(self._pace), 0, 0
@@ -156,7 +225,7 @@ def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
 
 
 def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:
-    """The first of them, with names of so many characters. A member may have called a topic what it likes."""
+    """First assigned partitions, with names of so many characters. A member may have invented them."""
     shown: list[list[Any]] = []
     left = ASSIGNED_SHOWN_MAX
     for topic, partitions in assigned:
@@ -170,7 +239,7 @@ def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> lis
 
 
 def _classic_assignment(blob: bytes) -> list[tuple[str, Sequence[int]]]:
-    """What a leader has sent for a member; nothing if it cannot be read."""
+    """Decode the assignment that a leader has sent for a member; empty if it cannot be read."""
     if not 2 < len(blob) <= ASSIGNMENT_BYTES_MAX:
         return []
     try:

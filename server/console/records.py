@@ -18,7 +18,7 @@ import trio
 
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampSearch
-from ottla.server.console import questions
+from ottla.server.console import requests
 from ottla.server.console.batches import Page
 from ottla.server.fetch.cold_reads import each_warmed
 from ottla.server.http.routes import EVENT_STREAM, Refused, Request, Response
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
     from ottla.replication.partition.read_info import ReadInfo
     from ottla.server.broker import Broker
-    from ottla.server.console.avro.framed import Framed
-    from ottla.server.console.avro.registry import Registry
+    from ottla.server.console.avro.registry import Framed, Registry
     from ottla.wire.records import BatchHeader
 
 READ_BYTES = 256 * 1024
@@ -50,7 +49,7 @@ _threads = trio.CapacityLimiter(2)
 
 
 class Records:
-    """See the module's docstring."""
+    """Views of records."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -61,18 +60,21 @@ class Records:
     # ------------------------------------------------------------------ pages
 
     async def page(self, request: Request) -> bytes:
-        """`from`: earliest, latest, an offset, or `time:` and milliseconds. `until`: only records below that offset."""
-        topic, index = questions.text(request, "topic"), questions.number(request, "partition", 0, 0, (1 << 31) - 1)
-        limit = questions.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
-        cut = questions.number(request, "cut", CUT_DEFAULT, 1, CUT_MAX)
+        """Answer a page of records.
+
+        `from`: earliest, latest, an offset, or `time:` and milliseconds. `until`: only records below that offset.
+        """
+        topic, index = requests.text(request, "topic"), requests.number(request, "partition", 0, 0, (1 << 31) - 1)
+        limit = requests.number(request, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX)
+        cut = requests.number(request, "cut", CUT_DEFAULT, 1, CUT_MAX)
         if limit * cut > CUT_IN_ALL:
             raise Refused(400, f"limit times cut may be {CUT_IN_ALL} at most.")
-        form = questions.text(request, "form", "auto")
-        contains = questions.text(request, "contains", "").encode("utf-8", "replace")
+        form = requests.text(request, "form", "auto")
+        contains = requests.text(request, "contains", "").encode("utf-8", "replace")
         async with self._pages:
             start = await self._start(request, topic, index, limit)
             partition = self._broker.partition(topic, index)
-            until = min(questions.number(request, "until", partition.high_watermark), partition.high_watermark)
+            until = min(requests.number(request, "until", partition.high_watermark), partition.high_watermark)
             page = Page(start, until, limit, cut, form, self._framed(cut), contains)
             bytes_read = await self._shown(topic, index, page)
             told = self._told(topic, index, page, start, bytes_read)
@@ -91,8 +93,8 @@ class Records:
         }
 
     async def _start(self, request: Request, topic: str, index: int, limit: int) -> int:
-        """The offset that `from` means, within what there is."""
-        begin = questions.text(request, "from", "latest")
+        """Offset that `from` means, within the log."""
+        begin = requests.text(request, "from", "latest")
         partition = self._broker.partition(topic, index)
         if begin == "earliest":
             wanted = partition.log_start_offset
@@ -100,14 +102,14 @@ class Records:
             wanted = partition.high_watermark - limit
         elif begin.startswith("time:"):
             given = Request(method="GET", path="", query={"from": begin[len("time:") :]})
-            wanted = await self._at_time(topic, index, questions.number(given, "from", None))
+            wanted = await self._at_time(topic, index, requests.number(given, "from", None))
             partition = self._broker.partition(topic, index)
         else:
-            wanted = questions.number(request, "from", None)
+            wanted = requests.number(request, "from", None)
         return min(max(wanted, partition.log_start_offset), partition.high_watermark)
 
     async def _at_time(self, topic: str, index: int, timestamp: int) -> int:
-        """The offset of the first record that is not older; the end if there is none."""
+        """Offset of the first record that is not older; the end if there is none."""
         search: TimestampSearch | None = None
         while True:
             # After each run in a thread the partition is looked up anew, because it may have moved.
@@ -121,19 +123,19 @@ class Records:
     def _framed(self, cut: int) -> Framed | None:
         if self._registry is None:
             return None
-        from ottla.server.console.avro.framed import Framed
+        from ottla.server.console.avro.registry import Framed
 
         return Framed(cut)
 
     async def _shown(self, topic: str, index: int, page: Page) -> int:
-        """Fill the page, and decode what a schema registry knows; returns how many bytes were read."""
+        """Fill the page, and decode values of known schemas; returns the number of bytes read."""
         bytes_read = await self.fill(topic, index, page)
         if page.framed is not None and self._registry is not None:
             await page.framed.decode(self._registry)
         return bytes_read
 
     async def fill(self, topic: str, index: int, page: Page) -> int:
-        """Read on until the page is full or the request has done its share; returns how many bytes were read."""
+        """Read on until the page is full or the request has done its share; returns the number of bytes read."""
         bytes_read = 0
         while not page.is_done and bytes_read < SCANNED_BYTES_MAX:
             partition, read = await self._read(topic, index, page.position)
@@ -155,7 +157,7 @@ class Records:
         return bytes_read
 
     async def _read(self, topic: str, index: int, position: int) -> tuple[Partition, ReadInfo]:
-        """Where the batches lie. A thread brings the index into memory if need be. Raises KafkaError."""
+        """Find the batches. A thread brings the index into memory if need be. Raises KafkaError."""
         found: list[tuple[Partition, ReadInfo]] = []
 
         def read(_: None) -> None:
@@ -171,9 +173,9 @@ class Records:
     # ------------------------------------------------------------------ live
 
     async def live(self, request: Request) -> Response:
-        """Records as they come: of one partition, or of the first partitions of a topic that this broker holds."""
-        topic = questions.text(request, "topic")
-        wanted = questions.number(request, "partition", -1, 0, (1 << 31) - 1)
+        """Stream new records: of one partition, or of the first partitions of a topic on this broker."""
+        topic = requests.text(request, "topic")
+        wanted = requests.number(request, "partition", -1, 0, (1 << 31) - 1)
         indexes = [wanted] if wanted >= 0 else [each.index for each in self._broker.replicas.partitions_of(topic)]
         if self._live_readers >= LIVE_READERS_MAX:
             raise Refused(429, f"There are {LIVE_READERS_MAX} live views already.")
@@ -185,7 +187,7 @@ class Records:
         return Response(self._events(topic, positions), content_type=EVENT_STREAM, is_lasting=True)
 
     async def _events(self, topic: str, positions: dict[int, int]) -> AsyncGenerator[bytes, None]:
-        """Looks four times a second, which costs a producer nothing; passes over what nobody could read so fast."""
+        """Look four times a second, which costs a producer nothing; skip records that nobody could read so fast."""
         # Asked again: between the question and here the head was sent, which a slow reader may hold up.
         if self._live_readers >= LIVE_READERS_MAX:
             yield b"data: " + _encoded({"ended": "there are too many live views"}) + b"\n\n"
@@ -232,7 +234,7 @@ def _registry(broker: Broker) -> Registry | None:
 
 
 def _take(page: Page, records: FileRegion | bytes) -> None:
-    """In a thread. A batch that is too long to be read is passed by its header."""
+    """Read batches into the page, in a thread. A batch that is too long is shown by its header."""
     if isinstance(records, FileRegion) and len(records) > BATCH_BYTES_MAX:
         header: BatchHeader = read_header(records.file.read_at(records.position, RECORDS_OFFSET))
         page.show_whole(header, f"it is longer than {BATCH_BYTES_MAX >> 20} MiB")
@@ -241,7 +243,7 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
 
 
 def _encoded(told: Mapping[str, Any]) -> bytes:
-    """As JSON. The records one by one: no other thread runs while json makes text, and a page may become 9 MB."""
+    """Encode as JSON, record by record: no other thread runs while json makes text, and a page may become 9 MB."""
     give_way, records = paced(), []
     for each in told.get("records", ()):
         records.append(_json(each))

@@ -1,11 +1,11 @@
-"""Settings of this broker, of a topic or of a group, with their documentation: what DescribeConfigs tells."""
+"""Settings of this broker, of a topic or of a group, with their documentation (DescribeConfigs)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.console import questions
-from ottla.server.console.asking import ask, refusal
+from ottla.server.console import requests
+from ottla.server.console.requests import ask, refusal
 from ottla.server.http.pace import PacedTimeSlice
 from ottla.server.http.routes import Refused
 from ottla.server.settings.repository import DEFAULT_CONFIG, described_setting, topic_settings
@@ -34,17 +34,17 @@ ASKED_S = 0.004  # what the broker's handler takes for all settings with their d
 
 
 class SettingsView:
-    """See the module's docstring."""
+    """View of settings."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
 
     async def settings(self, request: Request) -> dict[str, Any]:
         """`kind`: broker, topic or group; `name`: of the topic or group."""
-        kind = questions.text(request, "kind", "broker")
+        kind = requests.text(request, "kind", "broker")
         if kind not in KINDS:
             raise Refused(400, f"The parameter kind must be one of {', '.join(KINDS)}.")
-        name = str(self._broker.node_id) if kind == "broker" else questions.text(request, "name")
+        name = str(self._broker.node_id) if kind == "broker" else requests.text(request, "name")
         asked = DescribeConfigsRequest(
             resources=[DescribeConfigsResource(resource_type=KINDS[kind], resource_name=name, configuration_keys=None)],
             include_synonyms=False,

@@ -1,7 +1,7 @@
 """Transactional ids that this broker coordinates, and the producers that its partitions remember.
 
 A transaction *hangs* if it is open in a partition and no coordinator will end it, so that readers with read_committed never
-get past it. What tells this is what kafka-transactions.sh find-hanging goes by: it has been open for longer than any
+get past it. The rule is that of kafka-transactions.sh find-hanging: it has been open for longer than any
 transaction may take (transaction.max.timeout.ms), and no coordinator knows it. A broker that coordinates all transactional
 ids is sure of that. Another one can only say that the transaction is open for too long.
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.server.console import questions
-from ottla.server.console.asking import ask, refusal
-from ottla.server.console.paging import Wanted, first_page
+from ottla.server.console import requests
+from ottla.server.console.requests import Wanted, ask, first_page, refusal
 from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
@@ -31,7 +30,7 @@ LIST_VERSION, DESCRIBE_VERSION = ListTransactionsRequest.versions.last, Describe
 
 
 class TransactionsView:
-    """See the module's docstring."""
+    """Views of transactions and producers."""
 
     def __init__(self, broker: Broker, pace: Pace) -> None:
         self._broker, self._pace = broker, pace
@@ -54,7 +53,7 @@ class TransactionsView:
         return {"transactions": told, "next": following}
 
     async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
-        """Raises Refused while what this broker coordinates is being loaded."""
+        """List transactions. Raises Refused while partitions of the coordinator are being loaded."""
         request = ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids))
         listed: ListTransactionsResponse = await ask(self._broker, request, LIST_VERSION)
         if listed.error_code:
@@ -81,8 +80,8 @@ class TransactionsView:
     # ------------------------------------------------------------------ producers of a partition
 
     async def producers(self, request: Request) -> dict[str, Any]:
-        """The producers of a partition that this broker holds: first what is open longest, then whoever wrote last."""
-        topic, index = questions.text(request, "topic"), questions.number(request, "partition", None)
+        """Producers of a partition on this broker: the longest open transactions first, then the latest writers."""
+        topic, index = requests.text(request, "topic"), requests.number(request, "partition", None)
         try:
             entries = list(self._broker.partition(topic, index).log.producers.values())
         except KafkaError as error:
@@ -105,13 +104,13 @@ class TransactionsView:
 
     @property
     def _coordinates_all(self) -> bool:
-        """Whether this broker alone coordinates all transactional ids."""
+        """True if this broker alone coordinates all transactional ids."""
         return len(self._broker.cluster.brokers) == 1
 
     async def _known_transactions(
         self, topic: str, index: int, entries: Iterable[ProducerEntry], time_slice: PacedTimeSlice
     ) -> set[tuple[int, int]]:
-        """Of these producers those whose coordinator, here, will end their transaction in this partition: ids and epochs."""
+        """Ids and epochs of producers whose coordinator is here and will end their transaction in this partition."""
         producer_ids = [each.producer_id for each in entries]
         if not producer_ids:
             return set()
@@ -169,7 +168,7 @@ def _order(entry: ProducerEntry) -> tuple[bool, int, int]:
 
 
 def _shown(topics: Iterable[tuple[str, Sequence[int]]]) -> list[list[Any]]:
-    """The first partitions of a transaction, by topics."""
+    """First partitions of a transaction, by topic."""
     shown: list[list[Any]] = []
     left = PARTITIONS_SHOWN_MAX
     for topic, partitions in topics:

@@ -1,4 +1,4 @@
-"""What the console changes, with `http.console.write` only: produces a record, sets a setting or takes it back."""
+"""Changes by the console, with `http.console.write` only: produce a record, set or reset a setting."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.console import questions
-from ottla.server.console.asking import ask, refusal
-from ottla.server.console.partitioning import partition_of_key
+from ottla.server.console import requests
+from ottla.server.console.requests import ask, refusal
 from ottla.server.console.settings_view import KINDS
 from ottla.server.http.routes import Refused
+from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
     from ottla.server.http.routes import Request
 
+
 BODY_BYTES_MAX = 1024 * 1024
 HEADERS_MAX = 100
 TEXT_BYTES_MAX = (1 << 15) - 1  # of a string in Kafka's protocol
@@ -35,14 +36,17 @@ SET, DELETE = 0, 1
 
 
 class Writing:
-    """See the module's docstring."""
+    """Changes by POST."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def produce(self, request: Request) -> dict[str, Any]:
-        """`topic`; `partition`, or null for that of the key; `key` and `value` as text, or as hex with `isHex`, null or absent for none."""
-        body = questions.posted(request)
+        """Produce a record.
+
+        `topic`; `partition`, or null for that of the key; `key` and `value` as text, or as hex with `isHex`, null or absent for none.
+        """
+        body = requests.posted(request)
         is_hex = body.get("isHex") is True
         record = Record(
             0, self._broker.now_ms(), _bytes(body, "key", is_hex), _bytes(body, "value", is_hex), _headers(body)
@@ -61,8 +65,8 @@ class Writing:
         return {"partition": partition, "offset": offset}
 
     async def alter(self, request: Request) -> dict[str, Any]:
-        """`kind` and `name` as `SettingsView.settings`, `setting`, and `value`, null for the default."""
-        body = questions.posted(request)
+        """Change a setting: `kind` and `name` as `SettingsView.settings`, `setting`, and `value`, null for the default."""
+        body = requests.posted(request)
         kind = _text(body, "kind")
         if kind not in KINDS:
             raise Refused(400, f"kind must be one of {', '.join(KINDS)}.")
@@ -79,8 +83,13 @@ class Writing:
         return {"setting": change.name, "value": value}
 
 
+def partition_of_key(key: bytes | None, partition_count: int) -> int:
+    """Choose the partition of a key as the Java client's producer does; without a key the first one."""
+    return 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
 async def produced(broker: Broker, topic: str, partition: int, records: Sequence[Record]) -> int:
-    """Append records as a producer with acks=all does; the offset of the first. Raises Refused."""
+    """Append records as a producer with acks=all does; returns the offset of the first. Raises Refused."""
     # Writable, because the leader puts offset and epoch into it.
     batch = memoryview(bytearray(encode_batch(records)))
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
@@ -92,7 +101,7 @@ async def produced(broker: Broker, topic: str, partition: int, records: Sequence
 
 
 def _text(body: Mapping[str, Any], name: str, length_max: int = TEXT_BYTES_MAX) -> str:
-    """A text that Kafka's clients could have sent, too: what is stored here is told to them."""
+    """Read a text that Kafka's clients could have sent, too: they will be told what is stored here."""
     value = body.get(name)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a text.")
@@ -115,7 +124,7 @@ def _bytes(body: Mapping[str, Any], name: str, is_hex: bool) -> bytes | None:
 
 
 def _headers(body: Mapping[str, Any]) -> tuple[tuple[bytes, bytes | None], ...]:
-    """Pairs of texts."""
+    """Read headers as pairs of texts."""
     given = body.get("headers") or []
     if not isinstance(given, list) or len(given) > HEADERS_MAX:
         raise Refused(400, f"headers must be a list of {HEADERS_MAX} pairs at most.")

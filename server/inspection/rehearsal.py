@@ -26,6 +26,7 @@ from ottla.replication.log.storage import Buffer, Storage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.environment import Environment
 from ottla.server.settings.broker_config import BrokerConfig
 from ottla.wire.settings import InvalidSetting
 

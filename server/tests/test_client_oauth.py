@@ -31,7 +31,7 @@ from ottla.server.client.output import RequestFailed, UsageError
 from ottla.server.client.security import security_of
 from ottla.server.commands.cli import main
 from ottla.server.settings.login_rules import UnsecuredLogin
-from ottla.server.tests.console_asking import running
+from ottla.server.tests.console_client import running
 from ottla.server.tests.encrypted import AUTHORITY
 
 FAR_S = 60.0

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
-from ottla.server.console import cluster_view, log_tail, questions
-from ottla.server.console.access import Access
+from ottla.server.console import cluster_view, console, requests
+from ottla.server.console.requests import Access
 from ottla.server.http.metrics.process import LoopLag
 from ottla.server.http.routes import Refused, Request
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.tests.console_asking import ask, make_topic, running, write
+from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.records import Record
 
 TOKEN = "a-token-of-an-operator"
@@ -117,7 +117,7 @@ def test_no_other_token_is_as_good(given: str, method: str, is_open: bool) -> No
 def test_a_number_is_within_its_bounds_or_refused(text: str) -> None:
     request = Request(method="GET", path="/", query={"n": text})
     try:
-        assert 3 <= questions.number(request, "n", None, 3, 50) <= 50
+        assert 3 <= requests.number(request, "n", None, 3, 50) <= 50
     except Refused as refused:
         assert refused.status == 400
 
@@ -125,7 +125,7 @@ def test_a_number_is_within_its_bounds_or_refused(text: str) -> None:
 @given(st.binary(max_size=200))
 def test_a_posted_body_is_an_object_or_refused(body: bytes) -> None:
     try:
-        assert isinstance(questions.posted(Request(method="POST", path="/", body=body)), dict)
+        assert isinstance(requests.posted(Request(method="POST", path="/", body=body)), dict)
     except Refused as refused:
         assert refused.status == 400
 
@@ -172,7 +172,7 @@ async def test_the_log_needs_the_token_even_where_the_console_is_open(broker: Br
 
 
 async def test_the_log_is_told_only_to_who_has_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tail, "LINES_PER_PAGE", 3)
+    monkeypatch.setattr(console, "LINES_PER_PAGE", 3)
     async with running(tmp_path, http_console_token=TOKEN) as broker:
         assert (await ask(broker, "/api/overview", token=TOKEN)).status == 200
         assert (await ask(broker, "/api/log")).status == 401
@@ -184,16 +184,16 @@ async def test_the_log_is_told_only_to_who_has_the_token(tmp_path: Path, monkeyp
         assert (lines[0]["level"], lines[0]["logger"]) == ("WARNING", "ottla.test")
         logger.error("x" * 10_000)
         rest = (await ask(broker, f"/api/log?after={lines[-1]['number']}", token=TOKEN)).json["lines"]
-        assert [each["message"] for each in rest] == ["x" * log_tail.LINE_LENGTH_MAX]
+        assert [each["message"] for each in rest] == ["x" * console.LINE_LENGTH_MAX]
     handlers = logging.getLogger("ottla").handlers
-    assert not any(isinstance(each, log_tail.LogTail) for each in handlers)
+    assert not any(isinstance(each, console.LogTail) for each in handlers)
 
 
 def test_a_line_that_cannot_be_formatted_is_kept_as_it_is_and_the_oldest_go() -> None:
-    tail = log_tail.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
-    for each in range(log_tail.LINES_KEPT + 10):
+    tail = console.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
+    for each in range(console.LINES_KEPT + 10):
         tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, f"{each} %d", ("no number",), None))
-    assert len(tail._lines) == log_tail.LINES_KEPT
+    assert len(tail._lines) == console.LINES_KEPT
     assert tail._lines[0]["message"] == "10 %d"
 
 
@@ -202,7 +202,7 @@ def test_an_error_that_cannot_be_told_is_no_error_of_who_logs_it() -> None:
         def __str__(self) -> str:
             raise ValueError("no words")
 
-    tail = log_tail.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
+    tail = console.LogTail(Access(TOKEN, is_open=True, may_write=False), LoopLag())
     error = Untold()
     tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, "a bug", (), (Untold, error, None)))
     tail.emit(logging.LogRecord("ottla", logging.ERROR, "", 1, error, (), None))

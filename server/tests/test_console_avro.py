@@ -22,11 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.server.console.avro import registry as registry_module
-from ottla.server.console.avro.nodes import TEXT_MAX, AvroProblem, Data
 from ottla.server.console.avro.registry import SCHEMA_BYTES_MAX, Registry
-from ottla.server.console.avro.schemas import SCHEMA_DEPTH_MAX, parse_schema
+from ottla.server.console.avro.schemas import SCHEMA_DEPTH_MAX, TEXT_MAX, AvroProblem, Data, parse_schema
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.tests.console_asking import ask, make_topic, running, write
+from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.records import Record
 
 ORDER = {

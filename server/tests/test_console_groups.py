@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.console import groups_view, lags, paging
-from ottla.server.console.asking import ask as ask_handler
-from ottla.server.tests.console_asking import ask, make_topic, running, write
+from ottla.server.console import groups_view, requests
+from ottla.server.console.requests import ask as ask_handler
+from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.wire.messages.offset_commit import (
@@ -100,7 +100,7 @@ async def test_the_lags_of_a_list_are_counted_within_limits_and_kept_for_some_se
         groups = (await ask(broker, "/api/groups")).json["groups"]
         return [(each["lag"], each["isWhole"]) for each in groups]
 
-    monkeypatch.setattr(lags, "KEPT_S", 1e9)
+    monkeypatch.setattr(groups_view, "KEPT_S", 1e9)
     for topic in ("t", "u"):
         await make_topic(broker, topic)
         write(broker, topic, [Record(0, 1, None, b"v")] * 10)
@@ -112,12 +112,12 @@ async def test_the_lags_of_a_list_are_counted_within_limits_and_kept_for_some_se
     assert await listed() == [(7, True), (0, True), (None, True)]
     write(broker, "t", [Record(0, 1, None, b"v")])
     assert await listed() == [(7, True), (0, True), (None, True)]
-    monkeypatch.setattr(lags, "KEPT_S", -1.0)
+    monkeypatch.setattr(groups_view, "KEPT_S", -1.0)
     assert (await listed())[0] == (8, True)
-    monkeypatch.setattr(lags, "OFFSETS_PER_GROUP_MAX", 1)
+    monkeypatch.setattr(groups_view, "OFFSETS_PER_GROUP_MAX", 1)
     assert await listed() == [(7, False), (0, True), (None, True)]
-    monkeypatch.setattr(lags, "OFFSETS_PER_PAGE_MAX", 1)
-    monkeypatch.setattr(lags, "GROUPS_KEPT", 2)
+    monkeypatch.setattr(groups_view, "OFFSETS_PER_PAGE_MAX", 1)
+    monkeypatch.setattr(groups_view, "GROUPS_KEPT", 2)
     assert await listed() == [(7, False), (None, False), (None, True)]
 
 
@@ -147,7 +147,7 @@ async def test_names_that_a_member_has_made_up_are_shown_in_bounds(
 
 async def test_groups_come_in_pages(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_view, "GROUPS_PER_PAGE", 2)
-    monkeypatch.setattr(paging, "SORTED_AT_ONCE", 2)
+    monkeypatch.setattr(requests, "SORTED_AT_ONCE", 2)
     for name in ("b", "a", "c", "other"):
         await joined(broker, f"group-{name}", b"")
     first = (await ask(broker, "/api/groups?contains=group")).json

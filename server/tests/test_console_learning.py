@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.metadata_cache import UNKNOWN_STATE, MetadataCache, TopicState
 from ottla.server.broker import Broker
-from ottla.server.console import learning, learning_reader
-from ottla.server.tests.console_asking import ask, running
+from ottla.server.console import learning
+from ottla.server.tests.console_client import ask, running
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
 
 @pytest.fixture
 async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     monkeypatch.setattr(learning, "RECORDS_PER_S", 100)
-    monkeypatch.setattr(learning_reader, "TURN_S", 0.01)
+    monkeypatch.setattr(learning, "TURN_S", 0.01)
     settings = {"http_console_write": "true", "group_min_session_timeout_ms": "1000"}
     async with running(tmp_path, **settings) as broker:
         yield broker
@@ -73,7 +73,7 @@ async def test_readers_come_and_go_and_share_the_partitions(broker: Broker) -> N
 async def test_a_reader_that_is_lost_is_missed_when_its_session_ends(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning_reader, "SESSION_MS", 3000)
+    monkeypatch.setattr(learning, "SESSION_MS", 3000)
     await change(broker, "start")
     load = await until(broker, "/api/load", lambda load: load["written"] > 0)
     path = f"/api/group?id={load['group']}"
@@ -107,7 +107,7 @@ async def test_without_the_option_nobody_starts_it(tmp_path: Path) -> None:
 def test_whatever_another_leader_assigns_a_reader_reads_only_what_there_is(assignment: bytes) -> None:
     broker = SimpleNamespace(cluster=MetadataCache())
     broker.cluster.put_topic(TopicState("t", bytes(16), (UNKNOWN_STATE,) * 2))
-    reader = learning_reader.Reader(broker, None, "g", "t")  # type: ignore[arg-type]
+    reader = learning.Reader(broker, None, "g", "t")  # type: ignore[arg-type]
     assert reader._assigned(assignment) <= {0, 1}
     whole = [TopicPartition(topic="t", partitions=[1, 2, -1]), TopicPartition(topic="other", partitions=[0])]
     assert reader._assigned(b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=whole).encode(0)) == {1}

@@ -22,7 +22,7 @@ from ottla.server.console import batches, records
 from ottla.server.console.batches import HEADERS_READ_MAX, Page
 from ottla.server.console.cells import HEADERS_SHOWN_MAX, cell, header_cells
 from ottla.server.http.routes import Request
-from ottla.server.tests.console_asking import ask, make_topic, request_bytes, running, write
+from ottla.server.tests.console_client import ask, make_topic, request_bytes, running, write
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression, compress
 from ottla.wire.errors import KafkaError

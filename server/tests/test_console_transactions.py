@@ -11,8 +11,8 @@ import trio
 
 from ottla.server.broker import Broker
 from ottla.server.console import transactions_view
-from ottla.server.console.asking import ask as ask_handler
-from ottla.server.tests.console_asking import ask, make_topic, running, write
+from ottla.server.console.requests import ask as ask_handler
+from ottla.server.tests.console_client import ask, make_topic, running, write
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.wire.messages.end_txn import EndTxnRequest
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest

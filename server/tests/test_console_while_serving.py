@@ -11,7 +11,7 @@ import trio.testing
 from ottla.server.broker import Broker
 from ottla.server.console import learning
 from ottla.server.serving_state import NotServing, ServingState
-from ottla.server.tests.console_asking import ask, make_topic, running
+from ottla.server.tests.console_client import ask, make_topic, running
 
 TOKEN = "a-token-of-an-operator"
 RECORD = {"topic": "t", "partition": 0, "value": "v"}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ottla.server.broker import Broker
 from ottla.server.console import writing
-from ottla.server.console.partitioning import murmur2, partition_of_key
-from ottla.server.tests.console_asking import ask, make_topic, running
+from ottla.server.console.writing import partition_of_key
+from ottla.server.tests.console_client import ask, make_topic, running
+from ottla.wire.checksum import murmur2
 
 
 @pytest.fixture

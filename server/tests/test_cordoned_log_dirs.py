@@ -8,9 +8,9 @@ import pytest
 
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.broker import Broker
-from ottla.server.console.asking import ask
+from ottla.server.console.requests import ask
 from ottla.server.settings.broker_config import ConfigError, load_config
-from ottla.server.tests.console_asking import make_topic, running
+from ottla.server.tests.console_client import make_topic, running
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

@@ -1,7 +1,7 @@
-"""Asks a schema registry for schemas by their ids, and keeps what it has said.
+"""Schema registry: asked for schemas by their ids; and the keys and values of a page that are framed with such an id.
 
 Whoever may write a record can name any id. So a page asks for FETCHES_MAX ids at most, all pages ask one after the other, for
-WAIT_S each, and what failed is not asked again for RETRY_S. A schema never changes, so it is kept until others need its place.
+WAIT_S each, and a failure is not retried for RETRY_S. A schema never changes, so it is kept until others need its place.
 The credentials go into a header, and nowhere else.
 """
 
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import trio
 
 from ottla.server.auth.oauth.fetching import FailedRead, Limits, fetch
-from ottla.server.console.avro.nodes import AvroProblem
-from ottla.server.console.avro.schemas import Schema, parse_schema
+from ottla.server.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
+from ottla.server.console.cells import Buffer, cell
 from ottla.wire.foreign_json import parse_json
+from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
     import ssl
@@ -33,14 +34,14 @@ _threads = trio.CapacityLimiter(1)
 
 
 class Known(NamedTuple):
-    """What an id stands for: a schema of Avro, None for one of JSON, or why it is not known."""
+    """Meaning of an id: a schema of Avro, None for one of JSON, or the reason why it is unknown."""
 
     schema: Schema | None
     problem: str = ""
 
 
 class Registry:
-    """See the module's docstring. `url`: http or https, with a path or without."""
+    """Client of a schema registry with a cache. `url`: http or https, with a path or without."""
 
     def __init__(self, url: str, user_info: str | None) -> None:
         self._url = url.rstrip("/")
@@ -53,7 +54,7 @@ class Registry:
         self._down: tuple[str, float] = "", 0.0
 
     async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
-        """What is known of each; returns after WAIT_S and the time that others wait before."""
+        """Look up or ask for schemas; returns after WAIT_S and the time that others wait before."""
         wanted = list(dict.fromkeys(ids))
         found = {each: known for each in wanted if (known := self._known(each)) is not None}
         missing = [each for each in wanted if each not in found]
@@ -123,7 +124,7 @@ def _default_context() -> ssl.SSLContext:
 
 
 def _read(body: bytes) -> Known:
-    """The answer of a registry. Raises AvroProblem."""
+    """Parse the answer of a registry. Raises AvroProblem."""
     try:
         told: Any = parse_json(body)
     except ValueError:
@@ -137,3 +138,62 @@ def _read(body: bytes) -> Known:
     if kind != AVRO:
         raise AvroProblem(f"it is of the kind {str(kind)[:50]!r}, which is not decoded")
     return Known(parse_schema(text))
+
+
+MAGIC, FRAME_BYTES = 0, 5
+VALUE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_TEXT_MAX = 64 * 1024, 1024 * 1024, 1024 * 1024
+
+_decoding_threads = trio.CapacityLimiter(1)
+
+
+class Framed:
+    """Framed values of one page: the cells that show them, and their bytes. Filled in a thread."""
+
+    def __init__(self, cut: int) -> None:
+        self._cut = cut
+        self._found: list[tuple[dict[str, Any], int, bytes]] = []
+        self._bytes = 0
+
+    def note(self, shown: dict[str, Any] | None, value: Buffer | None) -> None:
+        """Keep the value of a cell if it is framed, and there is room."""
+        if shown is None or value is None or len(value) < FRAME_BYTES or value[0] != MAGIC:
+            return
+        schema_id = int.from_bytes(value[1:FRAME_BYTES], "big", signed=True)
+        if schema_id < 0:
+            return
+        if len(value) > VALUE_BYTES_MAX or self._bytes + len(value) > PAGE_BYTES_MAX:
+            shown["hint"] = f"It may be of schema {schema_id}, but is too long to be decoded here."
+            return
+        self._bytes += len(value)
+        self._found.append((shown, schema_id, bytes(value[FRAME_BYTES:])))
+
+    async def decode(self, registry: Registry) -> None:
+        """Ask for the schemas, and change the cells."""
+        if self._found:
+            known = await registry.schemas(schema_id for _, schema_id, _ in self._found)
+            await trio.to_thread.run_sync(self._take, known, limiter=_decoding_threads)
+
+    def _take(self, known: Mapping[int, Known]) -> None:
+        give_way, left = paced(), PAGE_TEXT_MAX
+        for shown, schema_id, data in self._found:
+            give_way()
+            # What cannot be read has taken as much as what can.
+            left -= self._show(shown, schema_id, Data(data, give_way, min(left, TEXT_MAX)), known[schema_id])
+
+    def _show(self, shown: dict[str, Any], schema_id: int, data: Data, known: Known) -> int:
+        """Change one cell; returns the number of characters made."""
+        if known.problem:
+            shown["hint"] = f"It may be of schema {schema_id}: {known.problem}."
+            return 0
+        if known.schema is None:
+            shown |= cell(data.rest, self._cut) or {}
+            shown["schema"] = {"id": schema_id, "name": "JSON"}
+            return len(shown["text"])
+        try:
+            text = known.schema.decode(data)
+        except AvroProblem as problem:
+            shown["hint"] = f"It may be of schema {schema_id}, but cannot be decoded, because {problem}."
+            return data.spent
+        shown |= {"form": "json", "text": text[: self._cut], "isCut": len(text) > self._cut}
+        shown["schema"] = {"id": schema_id, "name": known.schema.name[:200]}
+        return data.spent
