@@ -34,7 +34,6 @@ from ottla.server.client.formats import (
 )
 from ottla.server.client.output import SHOWN_BYTES_MAX, Progress, RequestFailed, UsageError, shown_bytes, shown_text
 from ottla.server.client.printing import RecordPrinter, batch_printer
-from ottla.wire.checksum import murmur2
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
@@ -238,23 +237,6 @@ def test_long_batches_and_long_values():
     values = [b"x" * (index % 300) for index in range(BATCH_RECORDS_MAX)] + [bytes(100_000)]
     for area in (values_area(values, b"\x01", b"\0"), pairs_area([(None, each) for each in values], b"\0")):
         assert [each.value for each in decode_records(batch_of(area, len(values), 0, Compression.NONE))] == values
-
-
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [
-        (b"", 275646681),
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_keys_are_hashed_as_by_kafkas_clients(key, hashed):
-    """What Kafka's own tests expect (UtilsTest)."""
-    assert murmur2(key) == hashed & 0xFFFFFFFF
 
 
 # --- reading

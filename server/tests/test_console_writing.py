@@ -15,7 +15,6 @@ from ottla.server.broker import Broker
 from ottla.server.console import writing
 from ottla.server.console.writing import partition_of_key
 from ottla.server.tests.console_client import ask, make_topic, running
-from ottla.wire.checksum import murmur2
 
 
 @pytest.fixture
@@ -150,10 +149,3 @@ async def test_what_the_broker_refuses_is_told_by_its_name(broker: Broker) -> No
 @given(key=st.binary(max_size=40), count=st.integers(1, 10_000))
 def test_any_key_has_a_partition(key: bytes, count: int) -> None:
     assert 0 <= partition_of_key(key, count) < count
-    assert 0 <= murmur2(key) < 1 << 32
-
-
-def test_the_hash_is_that_of_the_java_client() -> None:
-    """Values that Kafka's own tests have."""
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
-    assert {key: (murmur2(key) ^ 1 << 31) - (1 << 31) for key in known} == known

@@ -73,3 +73,20 @@ def test_where_the_native_module_has_it_no_package_is_loaded():
         pytest.skip("compiled for another processor, or not at all")
     script = "import ottla.wire.checksum, sys; print([each for each in sys.modules if 'crc32c' in each])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"", 275646681),
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_that_of_kafkas_clients(key, hashed):
+    """Values of Kafka's UtilsTest."""
+    assert checksum.murmur2(key) == hashed & 0xFFFFFFFF
