@@ -1,4 +1,4 @@
-"""The parts of a broker, as ports: whoever is given a broker names the parts that it uses. `Broker` has them all."""
+"""Parts of a broker, as protocols for the modules below `broker.py`; `Broker` has them all. Handlers name `Broker` itself."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
-    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.replication.fetcher.throttle import ReplicationThrottles
-    from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
     from ottla.replication.replica_manager.manager import ReplicaManager
-    from ottla.server.auth.scram_users import ScramUsers
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
-    from ottla.server.cluster.streams_topics import StreamsTopics
     from ottla.server.coordinators.coordinators import Coordinators
     from ottla.server.coordinators.transaction_questions import Verifier
     from ottla.server.environment import Environment
     from ottla.server.gate.access import Authorizer
     from ottla.server.net.deadlines import Deadlines
-    from ottla.server.net.long_answers import LongAnswers
     from ottla.server.net.readiness import Readiness
     from ottla.server.quotas.client_quotas import ClientQuotas
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.repository import ConfigRepository
-    from ottla.server.telemetry.receiver import Receiver
-    from ottla.server.telemetry.telemetry import Telemetry
 
 
 class HasAuthorizer(Protocol):
@@ -61,17 +54,9 @@ class HasGroups(Protocol):
     def groups(self) -> GroupCoordinator: ...
 
 
-class HasGuardedGroups(HasAuthorizer, HasGroups, Protocol):
-    """Groups, and what decides who may do what with them."""
-
-
 class HasShareCoordinator(Protocol):
     @property
     def share_coordinator(self) -> ShareCoordinator: ...
-
-
-class HasGuardedShareCoordinator(HasAuthorizer, HasShareCoordinator, Protocol):
-    """The share coordinator, and what decides who may ask it."""
 
 
 class HasTransactions(Protocol):
@@ -79,19 +64,10 @@ class HasTransactions(Protocol):
     def transactions(self) -> TransactionCoordinator: ...
 
 
-class HasGuardedTransactions(HasAuthorizer, HasTransactions, Protocol):
-    """Transactions, and what decides who may do what with them."""
-
-
 class HasCoordinators(Protocol):
     @property
     def coordinators(self) -> Coordinators:
         """All coordinators, by the internal topics that they live in."""
-
-
-class HasProducerIds(Protocol):
-    @property
-    def producer_ids(self) -> ProducerIdManager: ...
 
 
 class HasSettings(Protocol):
@@ -132,12 +108,6 @@ class HasAdministration(Protocol):
         """Return once an internal topic exists; raises KafkaError if it cannot be made."""
 
 
-class HasStreamsTopics(Protocol):
-    @property
-    def streams_topics(self) -> StreamsTopics:
-        """What creates the topics that streams applications need for themselves."""
-
-
 class HasMember(Protocol):
     @property
     def member(self) -> Member: ...
@@ -145,15 +115,6 @@ class HasMember(Protocol):
     @property
     def is_in_cluster(self) -> bool:
         """Whether there may be other brokers; else this one is alone."""
-
-
-class HasGuardedMember(HasAuthorizer, HasMember, Protocol):
-    """The cluster and the controller, and what decides who may ask them."""
-
-
-class HasFetchSessions(Protocol):
-    @property
-    def fetch_sessions(self) -> FetchSessionCache: ...
 
 
 class HasThrottles(Protocol):
@@ -171,30 +132,6 @@ class HasDeadlines(Protocol):
     @property
     def deadlines(self) -> Deadlines:
         """What is to be called when the time of a waiting request is over."""
-
-
-class HasLongAnswers(Protocol):
-    @property
-    def long_answers(self) -> LongAnswers:
-        """Answers about the whole cluster, kept until it changes."""
-
-
-class HasScramUsers(Protocol):
-    @property
-    def scram_users(self) -> ScramUsers:
-        """Who may log in by SCRAM."""
-
-
-class HasReceiver(Protocol):
-    @property
-    def receiver(self) -> Receiver | None:
-        """What takes metrics that clients push; None if nobody does."""
-
-
-class HasTelemetry(Protocol):
-    @property
-    def telemetry(self) -> Telemetry:
-        """Which clients are asked for which metrics. There has to be a receiver."""
 
 
 class HasEnvironment(Protocol):

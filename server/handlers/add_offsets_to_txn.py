@@ -6,19 +6,19 @@ Behaviour
 * The client has to have the rights to write with the transactional id and to read the group.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
 @handles(AddOffsetsToTxnRequest, prepare=load_groups)
 def add_offsets_to_txn(
-    request: AddOffsetsToTxnRequest, context: RequestContext[HasGuardedTransactions]
+    request: AddOffsetsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddOffsetsToTxnResponse]:
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

@@ -15,12 +15,12 @@ from collections.abc import Collection
 
 from ottla.groupcoord.transactions.service import BATCH_VERSION
 from ottla.replication.cluster.metadata_cache import is_internal_topic
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may, require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -28,7 +28,7 @@ from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest,
 
 @handles(AddPartitionsToTxnRequest)
 def add_partitions_to_txn(
-    request: AddPartitionsToTxnRequest, context: RequestContext[HasGuardedTransactions]
+    request: AddPartitionsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddPartitionsToTxnResponse]:
     version, transactions = context.api_version, context.broker.transactions
     if version >= BATCH_VERSION:

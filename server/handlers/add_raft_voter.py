@@ -8,13 +8,14 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.gate.no_quorum import Port, refused_voter
+from ottla.server.gate.no_quorum import refused_voter
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
 @handles(AddRaftVoterRequest, alone_only=True)
-def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Port]) -> AddRaftVoterResponse:
+def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]) -> AddRaftVoterResponse:
     error = refused_voter(context, request.cluster_id, "adding")
     return AddRaftVoterResponse(error_code=error.code, error_message=error.message)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
+from ottla.server.broker import Broker
 from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @handles(AllocateProducerIdsRequest, between_brokers=True)
 async def allocate_producer_ids(
-    request: AllocateProducerIdsRequest, context: RequestContext[HasGuardedMember]
+    request: AllocateProducerIdsRequest, context: RequestContext[Broker]
 ) -> AllocateProducerIdsResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     try:

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.broker import Broker
+from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAdministration
 from ottla.server.quotas.entities import IP, path_of
 from ottla.server.quotas.requests import changed, checked_changes, checked_entity, duplicate
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -45,13 +45,9 @@ _resolver = trio.CapacityLimiter(2)  # of its own: a resolver that hangs keeps t
 Name = tuple[tuple[str, str | None], ...]
 
 
-class Port(Guarded, HasAdministration, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(AlterClientQuotasRequest)
 async def alter_client_quotas(
-    request: AlterClientQuotasRequest, context: RequestContext[Port]
+    request: AlterClientQuotasRequest, context: RequestContext[Broker]
 ) -> AlterClientQuotasResponse:
     entities = context.broker.administration.settings.entities
     if not may_on_cluster(context, AclOperation.ALTER_CONFIGS):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, Port, alter_each, alter_resource
+from ottla.server.handlers.incremental_alter_configs import SETTINGS_AT_ONCE, alter_each, alter_resource
 from ottla.server.net.sliced_work import computed
 from ottla.server.settings.changes import check_names
 from ottla.server.settings.repository import MIN_INSYNC_REPLICAS
@@ -28,13 +29,13 @@ from ottla.wire.messages.alter_configs import (
 
 
 @handles(AlterConfigsRequest)
-async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Port]) -> AlterConfigsResponse:
+async def alter_configs(request: AlterConfigsRequest, context: RequestContext[Broker]) -> AlterConfigsResponse:
     replace = partial(_replace, context, validate_only=request.validate_only)
     altered = await alter_each(request.resources, replace)
     return AlterConfigsResponse(responses=[_response(resource, error) for resource, error in altered])
 
 
-async def _replace(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _replace(context: RequestContext[Broker], resource: AlterConfigsResource, *, validate_only: bool) -> None:
     is_long = len(resource.configs) > SETTINGS_AT_ONCE
     texts = await computed(partial(_texts, resource.configs), in_thread=is_long)
     await alter_resource(

@@ -6,19 +6,17 @@ CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTRO
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 @handles(AlterPartitionRequest, between_brokers=True)
-async def alter_partition(
-    request: AlterPartitionRequest, context: RequestContext[HasGuardedMember]
-) -> AlterPartitionResponse:
+async def alter_partition(request: AlterPartitionRequest, context: RequestContext[Broker]) -> AlterPartitionResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller
     if controller is None:

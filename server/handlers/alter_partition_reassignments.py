@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.replication.controller.single_broker import check_reassignment
+from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasAuthorizer, HasMember, HasPlanner
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
@@ -44,13 +44,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 
-class Port(HasAuthorizer, HasMember, HasPlanner, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(AlterPartitionReassignmentsRequest, answers_at_length=True, forwarded=True)
 async def alter_partition_reassignments(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext[Port]
+    request: AlterPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> AlterPartitionReassignmentsResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "AlterPartitionReassignments")
     if denied is not None:
@@ -87,7 +83,7 @@ async def alter_partition_reassignments(
 async def _reassign_alone(
     request: AlterPartitionReassignmentsRequest, planner: TopicPlanner
 ) -> AlterPartitionReassignmentsResponse:
-    """The answer of a broker that is alone. It names topics as often as the request does."""
+    """Answer of a broker without a cluster. It names topics as often as the request does."""
     is_late = request.timeout_ms <= 0 and bool(request.topics)
 
     def reassigned(topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:

@@ -11,13 +11,11 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasCluster, HasReplicas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -28,13 +26,9 @@ from ottla.wire.messages.alter_replica_log_dirs import (
 from ottla.wire.time_slice import TimeSlice
 
 
-class Port(HasAuthorizer, HasCluster, HasReplicas, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(AlterReplicaLogDirsRequest)
 async def alter_replica_log_dirs(
-    request: AlterReplicaLogDirsRequest, context: RequestContext[Port]
+    request: AlterReplicaLogDirsRequest, context: RequestContext[Broker]
 ) -> AlterReplicaLogDirsResponse:
     if not may_on_cluster(context, AclOperation.ALTER):
         return await _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -69,7 +63,7 @@ async def _refused(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> Alte
     return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-async def _move(topic: str, index: int, path: str, context: RequestContext[Port]) -> ErrorCode:
+async def _move(topic: str, index: int, path: str, context: RequestContext[Broker]) -> ErrorCode:
     broker = context.broker
     replicas, moves = broker.replicas, broker.replicas.moves
     try:

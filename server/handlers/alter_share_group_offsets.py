@@ -8,11 +8,11 @@ Behaviour
 """
 
 from functools import partial
-from typing import Protocol
 
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_alteration
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
@@ -20,7 +20,6 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasCluster, HasGuardedGroups
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -32,12 +31,8 @@ from ottla.wire.messages.alter_share_group_offsets import (
 from ottla.wire.schema import ZERO_UUID
 
 
-class Port(HasCluster, HasGuardedGroups, Protocol):
-    """What is needed of the broker here."""
-
-
 def _turned_off(
-    request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]
+    request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> AlterShareGroupOffsetsResponse:
     return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
 
@@ -46,7 +41,7 @@ def _turned_off(
     AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
 )
 async def alter_share_group_offsets(
-    request: AlterShareGroupOffsetsRequest, context: RequestContext[Port]
+    request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> AlterShareGroupOffsetsResponse:
     share = context.broker.groups.share
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
@@ -64,8 +59,8 @@ async def alter_share_group_offsets(
     return response
 
 
-def _refused(topic: AlterShareGroupOffsetsRequestTopic, broker: Port) -> AlterShareGroupOffsetsResponseTopic:
-    """Kafka tells the id of a topic all the same."""
+def _refused(topic: AlterShareGroupOffsetsRequestTopic, broker: Broker) -> AlterShareGroupOffsetsResponseTopic:
+    """Answer for a refused topic; Kafka includes its id."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = broker.cluster.topic(topic.topic_name)
     return AlterShareGroupOffsetsResponseTopic(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.server.auth.scram_credentials import (
     ITERATIONS_MAX,
@@ -24,11 +24,11 @@ from ottla.server.auth.scram_credentials import (
     encode_credential,
 )
 from ottla.server.auth.scram_users import user_entity
-from ottla.server.gate.access import Guarded, refusal_on_cluster
+from ottla.server.broker import Broker
+from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAdministration
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -47,13 +47,9 @@ USERS_MAX = 1_000
 Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
-class Port(Guarded, HasAdministration, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(AlterUserScramCredentialsRequest)
 async def alter_user_scram_credentials(
-    request: AlterUserScramCredentialsRequest, context: RequestContext[Port]
+    request: AlterUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> AlterUserScramCredentialsResponse:
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     named = Counter(each.name for each in alterations)

@@ -13,12 +13,11 @@ Behaviour
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import Features
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles, served_routes
-from ottla.server.ports import HasCluster, HasMember, HasReceiver, HasSettings
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import (
     ApiVersion,
@@ -35,12 +34,8 @@ ANYBODY = (None, -1)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class Port(HasCluster, HasMember, HasReceiver, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(ApiVersionsRequest)
-def api_versions(request: ApiVersionsRequest, context: RequestContext[Port]) -> ApiVersionsResponse:
+def api_versions(request: ApiVersionsRequest, context: RequestContext[Broker]) -> ApiVersionsResponse:
     versions = ApiVersionsRequest.versions
     if context.api_version not in versions:
         own = ApiVersion(api_key=ApiVersionsRequest.api_key, min_version=versions.first, max_version=versions.last)
@@ -78,7 +73,7 @@ def _tell_features(response: ApiVersionsResponse, version: int, features: Featur
 def served_api_versions(
     *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
 ) -> list[ApiVersion]:
-    """Every key that such a broker tells of on such a listener with its range, in key order."""
+    """Api keys of such a broker on such a listener with their version ranges, in key order."""
     routes = served_routes(
         is_in_cluster=is_in_cluster, is_between_brokers=is_between_brokers, has_receiver=has_receiver
     )
@@ -89,7 +84,7 @@ def served_api_versions(
     ]
 
 
-def _refusal(request: ApiVersionsRequest, version: int, broker: Port) -> ErrorCode:
+def _refusal(request: ApiVersionsRequest, version: int, broker: Broker) -> ErrorCode:
     if version >= 3 and not _is_named_properly(request):
         return ErrorCode.INVALID_REQUEST
     meant = request.cluster_id, request.node_id

@@ -12,6 +12,7 @@ from functools import partial
 
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.group_types import CONSUMER
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
@@ -19,7 +20,6 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided, hidden_topics
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_heartbeat import (
@@ -30,7 +30,7 @@ from ottla.wire.messages.consumer_group_heartbeat import (
 
 @handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION, prepare=partial(load_groups, CONSUMER))
 def consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     names = request.subscribed_topic_names or ()

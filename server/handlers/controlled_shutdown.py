@@ -11,11 +11,11 @@ Behaviour
 from __future__ import annotations
 
 from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH
+from ottla.server.broker import Broker
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -26,7 +26,7 @@ from ottla.wire.messages.controlled_shutdown import (
 
 @handles(ControlledShutdownRequest, between_brokers=True)
 async def controlled_shutdown(
-    request: ControlledShutdownRequest, context: RequestContext[HasGuardedMember]
+    request: ControlledShutdownRequest, context: RequestContext[Broker]
 ) -> ControlledShutdownResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller

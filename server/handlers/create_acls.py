@@ -14,15 +14,13 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.server.auth.acl_znodes import can_be_stored
 from ottla.server.auth.acls import Acl, Entry, Pattern, PatternType, Permission, coded, problem_with
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
-from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ottla.wire.time_slice import TimeSlice
@@ -30,12 +28,8 @@ from ottla.wire.time_slice import TimeSlice
 CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
 
-class Port(HasAuthorizer, HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(CreateAclsRequest, few_at_once=True)
-async def create_acls(request: CreateAclsRequest, context: RequestContext[Port]) -> CreateAclsResponse:
+async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker]) -> CreateAclsResponse:
     for each in request.creations:
         if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):
             raise CloseConnection("CreateAcls with elements of type UNKNOWN")
@@ -61,7 +55,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext[Port])
 
 
 def _checked(creation: AclCreation) -> Acl | str:
-    """The rule, or why there can be no such rule."""
+    """Check a rule; returns it, or the reason why it is impossible."""
     acl = Acl(
         Pattern(
             coded(ResourceType, creation.resource_type),

@@ -13,27 +13,21 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.server.auth.tokens.token import NO_TIME, USER, Principal, may_ask
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
 RENEWERS_MAX = 1_000
 
 
-class Port(HasGuardedMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(CreateDelegationTokenRequest)
 async def create_delegation_token(
-    request: CreateDelegationTokenRequest, context: RequestContext[Port]
+    request: CreateDelegationTokenRequest, context: RequestContext[Broker]
 ) -> CreateDelegationTokenResponse:
     requester = Principal.of(context.principal)
     owner = requester

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import trio
 
+from ottla.server.broker import Broker
 from ottla.server.cluster.administration import Administration
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -41,13 +40,9 @@ TOPICS_PER_SLICE = 100
 STRICT_SINCE = 3
 
 
-class Port(HasAdministration, HasAuthorizer, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(CreatePartitionsRequest, forwarded=True)
 async def create_partitions(
-    request: CreatePartitionsRequest, context: RequestContext[Port]
+    request: CreatePartitionsRequest, context: RequestContext[Broker]
 ) -> CreatePartitionsResponse:
     administration = context.broker.administration
     named = Counter(topic.name for topic in request.topics)

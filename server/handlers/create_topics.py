@@ -18,19 +18,19 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasAdministration, HasAuthorizer
 from ottla.server.settings.changes import creation_texts
 from ottla.server.settings.repository import ConfigRepository, effective_topic_value, topic_settings
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -52,12 +52,8 @@ TOPICS_PER_SLICE = 50
 STRICT_SINCE = 6
 
 
-class Port(HasAdministration, HasAuthorizer, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(CreateTopicsRequest, answers_at_length=True, forwarded=True)
-async def create_topics(request: CreateTopicsRequest, context: RequestContext[Port]) -> CreateTopicsResponse:
+async def create_topics(request: CreateTopicsRequest, context: RequestContext[Broker]) -> CreateTopicsResponse:
     administration = context.broker.administration
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -83,8 +79,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Po
     return CreateTopicsResponse(topics=results)
 
 
-async def _denied(context: RequestContext[Port], names: Iterable[str]) -> Collection[str]:
-    """Those of the names that the client may not create. One that nobody may create is no matter of rights."""
+async def _denied(context: RequestContext[Broker], names: Iterable[str]) -> Collection[str]:
+    """Names that the client may not create. A name that no topic can have is refused for itself, not for lack of rights."""
     if may_on_cluster(context, AclOperation.CREATE, quietly=True):
         return ()
     possible = (name for name in names if name != CLUSTER_METADATA_TOPIC)
@@ -121,7 +117,7 @@ async def _outcomes(
 
 
 def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
-    """What is wrong with the name, which Kafka looks at before the settings."""
+    """Find an error in the name, which Kafka checks before the settings."""
     try:
         administration.planner.check_name(name)
     except KafkaError as error:
@@ -139,7 +135,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext[Port]) -> CreatableTopicResult:
+def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext[Broker]) -> CreatableTopicResult:
     if isinstance(outcome, KafkaError):
         return _failure(topic.name, outcome)
     made = outcome.after

@@ -13,15 +13,13 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.server.auth.acls import Acl, AclFilter
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -34,12 +32,8 @@ from ottla.wire.messages.delete_acls import (
 REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
 
-class Port(HasAuthorizer, HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DeleteAclsRequest, answers_at_length=True, few_at_once=True)
-async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Port]) -> DeleteAclsResponse:
+async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker]) -> DeleteAclsResponse:
     for each in request.filters:
         if not (each.resource_type_filter and each.pattern_type_filter and each.operation and each.permission_type):
             raise CloseConnection("DeleteAcls with elements of type UNKNOWN")

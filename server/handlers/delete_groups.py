@@ -7,21 +7,19 @@ Behaviour
 
 from collections.abc import Collection
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import completed, decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @handles(DeleteGroupsRequest, prepare=load_groups)
-def delete_groups(
-    request: DeleteGroupsRequest, context: RequestContext[HasGuardedGroups]
-) -> Answer[DeleteGroupsResponse]:
+def delete_groups(request: DeleteGroupsRequest, context: RequestContext[Broker]) -> Answer[DeleteGroupsResponse]:
     def delete(denied: Collection[str]) -> Answer[DeleteGroupsResponse]:
         refused = [each for each in dict.fromkeys(request.groups_names) if each in denied]
         if refused:

@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.replication.cluster.metadata_cache import is_internal_topic
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
-from ottla.server.ports import HasAuthorizer, HasCluster, HasDeadlines, HasPartitions
 from ottla.wire.answers import Answer, Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_records import (
@@ -44,12 +44,8 @@ UNKNOWN_LOW_WATERMARK = -1
 Answered: TypeAlias = Given[DeleteRecordsResponse]
 
 
-class Port(HasAuthorizer, HasCluster, HasDeadlines, HasPartitions, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DeleteRecordsRequest)
-def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port]) -> Answer[DeleteRecordsResponse]:
+def delete_records(request: DeleteRecordsRequest, context: RequestContext[Broker]) -> Answer[DeleteRecordsResponse]:
     names = (topic.name for topic in request.topics)
     return decided(
         context,
@@ -61,7 +57,7 @@ def delete_records(request: DeleteRecordsRequest, context: RequestContext[Port])
 
 
 def _delete_allowed(
-    request: DeleteRecordsRequest, context: RequestContext[Port], denied: Collection[str]
+    request: DeleteRecordsRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[Answered]:
     different = _Different()
     if len(request.topics) > PARTITIONS_PER_SLICE:
@@ -72,7 +68,7 @@ def _delete_allowed(
 
 
 async def _delete_in_slices(
-    request: DeleteRecordsRequest, different: _Different, context: RequestContext[Port], denied: Collection[str]
+    request: DeleteRecordsRequest, different: _Different, context: RequestContext[Broker], denied: Collection[str]
 ) -> Answered:
     await each_in_slices(request.topics, different.add)
     topics = await each_in_slices(different.asked.items(), different.topic)
@@ -81,7 +77,7 @@ async def _delete_in_slices(
 
 
 def _delete(
-    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Port], denied: Collection[str]
+    topics: list[DeleteRecordsTopic], timeout_ms: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[Answered]:
     deletion = Deletion(context.broker, denied)
 
@@ -100,9 +96,9 @@ def _delete(
 
 
 class Deletion(PendingAnswer[DeleteRecordsResponse]):
-    """What one request deletes, and the wait for the followers."""
+    """Deletion of one request, which waits for the followers."""
 
-    def __init__(self, broker: Port, denied: Collection[str]) -> None:
+    def __init__(self, broker: Broker, denied: Collection[str]) -> None:
         """`denied`: topics from which nothing may be deleted."""
         super().__init__()
         self._broker = broker
@@ -137,7 +133,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
         return broker in self._broker.cluster.brokers
 
     def answer(self, response: DeleteRecordsResponse, timeout_ms: int) -> Answered:
-        """The response, or this, which will have it when the followers have come."""
+        """Return the response, or this object, which becomes ready when the followers have followed."""
         if not self._awaited:
             return response
         self._response = response
@@ -178,7 +174,7 @@ class Deletion(PendingAnswer[DeleteRecordsResponse]):
 
 
 class _Different:
-    """What a request asks for, each partition once."""
+    """Partitions of a request, each once."""
 
     def __init__(self) -> None:
         self.asked: dict[str, dict[int, DeleteRecordsPartition]] = {}

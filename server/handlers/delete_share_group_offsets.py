@@ -13,6 +13,7 @@ from functools import partial
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_deletion
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
@@ -20,7 +21,6 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -31,7 +31,7 @@ from ottla.wire.schema import ZERO_UUID
 
 
 def _turned_off(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
     return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
 
@@ -40,7 +40,7 @@ def _turned_off(
     DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
 )
 async def delete_share_group_offsets(
-    request: DeleteShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
     share = context.broker.groups.share
     if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):

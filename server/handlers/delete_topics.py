@@ -20,16 +20,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.replication.cluster.metadata_cache import MetadataCache
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext, mutations_of
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -44,10 +44,6 @@ DISABLED_CODE_SINCE = 3
 STRICT_SINCE = 5
 
 
-class Port(HasAdministration, HasAuthorizer, HasCluster, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 class _Asked(NamedTuple):
     """A topic to delete, as the request names it, and the topic that was found."""
 
@@ -56,14 +52,14 @@ class _Asked(NamedTuple):
 
 
 class _Denied(NamedTuple):
-    """Names of which the client may not hear, and those of topics that it may not delete."""
+    """Names of topics that the client may not describe, and of those that it may not delete."""
 
     to_describe: Collection[str]
     to_delete: Collection[str]
 
 
 @handles(DeleteTopicsRequest, forwarded=True)
-async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Port]) -> DeleteTopicsResponse:
+async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Broker]) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
     named = await each_in_slices(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))
     named += request.topics
@@ -97,7 +93,7 @@ async def _all_refused(named: Sequence[DeleteTopicState], code: ErrorCode) -> De
 async def _sorted_out(
     named: Sequence[DeleteTopicState],
 ) -> tuple[list[DeleteTopicState], list[DeletableTopicResult]]:
-    """What is named rightly and only once, and the answers for everything else."""
+    """Separate topics that are named rightly and only once from the answers for everything else."""
     counts: Counter[tuple[str | None, bytes]] = Counter()
     responses: list[DeletableTopicResult] = []
     time_slice = TimeSlice()
@@ -120,7 +116,7 @@ async def _sorted_out(
     return once, responses
 
 
-async def _denied(context: RequestContext[Port], names: Sequence[str]) -> _Denied:
+async def _denied(context: RequestContext[Broker], names: Sequence[str]) -> _Denied:
     if may_on_cluster(context, AclOperation.DELETE, quietly=True):
         return _Denied((), ())
     return _Denied(
@@ -130,9 +126,9 @@ async def _denied(context: RequestContext[Port], names: Sequence[str]) -> _Denie
 
 
 async def _found(
-    context: RequestContext[Port], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
+    context: RequestContext[Broker], asked: Sequence[DeleteTopicState], given_ids: Collection[bytes]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
-    """The topics to delete, and the answers for those that are denied, not there or named in both ways."""
+    """Topics to delete, and answers for those that are denied, missing or named in both ways."""
     cluster = context.broker.cluster
     # Ids are looked up once: the client was not asked for rights to a topic that comes meanwhile.
     names = await each_in_slices(asked, lambda state: _name(cluster, state))
@@ -173,7 +169,7 @@ def _is_denied(state: DeleteTopicState, name: str, denied: _Denied, *, is_there:
 
 
 def _within_quota(
-    cluster: MetadataCache, to_delete: Sequence[_Asked], context: RequestContext[Port]
+    cluster: MetadataCache, to_delete: Sequence[_Asked], context: RequestContext[Broker]
 ) -> tuple[list[_Asked], list[DeletableTopicResult]]:
     take = mutations_of(context, strict_since=STRICT_SINCE)
     allowed, refused = [], []

@@ -9,14 +9,14 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.server.auth.acls import AclFilter
+from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import CloseConnection, handles
-from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_acls import (
     AclDescription,
@@ -30,12 +30,8 @@ if TYPE_CHECKING:
     from ottla.server.auth.acls import Entry, Pattern
 
 
-class Port(HasAuthorizer, HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeAclsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
-async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Port]) -> DescribeAclsResponse:
+async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Broker]) -> DescribeAclsResponse:
     if not (
         request.pattern_type_filter and request.resource_type_filter and request.permission_type and request.operation
     ):

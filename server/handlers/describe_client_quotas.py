@@ -10,15 +10,15 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.groupcoord.java_hashing import hash_map_slot
-from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.broker import Broker
+from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasQuotas
 from ottla.server.quotas.requests import Component, Filter
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_client_quotas import (
@@ -33,13 +33,9 @@ if TYPE_CHECKING:
     from ottla.server.quotas.entities import Entity
 
 
-class Port(Guarded, HasQuotas, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeClientQuotasRequest, answers_at_length=True, reads_only=True)
 async def describe_client_quotas(
-    request: DescribeClientQuotasRequest, context: RequestContext[Port]
+    request: DescribeClientQuotasRequest, context: RequestContext[Broker]
 ) -> DescribeClientQuotasResponse:
     if not may_on_cluster(context, AclOperation.DESCRIBE_CONFIGS):
         return DescribeClientQuotasResponse(

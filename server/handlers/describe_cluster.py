@@ -10,14 +10,12 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
+from ottla.server.broker import Broker
 from ottla.server.gate.access import CLUSTER_NAME, authorized_operations, may_on_cluster
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasCluster
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -29,12 +27,8 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-class Port(HasAuthorizer, HasCluster, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeClusterRequest)
-def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Port]) -> DescribeClusterResponse:
+def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Broker]) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _refused(request.endpoint_type)
     cluster = context.broker.cluster
@@ -52,7 +46,7 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext[Po
     )
 
 
-def _operations(request: DescribeClusterRequest, context: RequestContext[Port]) -> int:
+def _operations(request: DescribeClusterRequest, context: RequestContext[Broker]) -> int:
     if not request.include_cluster_authorized_operations:
         return OPERATIONS_NOT_ASKED
     if not may_on_cluster(context, AclOperation.DESCRIBE):

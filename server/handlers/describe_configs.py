@@ -23,18 +23,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.groupcoord.group_settings import broker_synonym, group_settings
 from ottla.replication.cluster.metadata_cache import topic_name_problem
 from ottla.replication.reminders import Reminder
+from ottla.server.broker import Broker
 from ottla.server.gate.access import CLUSTER_NAME, REFUSALS, may
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.authorized_operations import ResourceType as Guarded
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_each, each_in_slices
-from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasMember, HasSettings
 from ottla.server.settings.client_metrics import client_metrics_settings
 from ottla.server.settings.loggers import logger_levels
 from ottla.server.settings.overrides import NO_OVERRIDES
@@ -79,12 +79,8 @@ GROUPS_WITHOUT_SETTINGS_MAX = 1_000
 RESOURCES_REPEATED_MAX = 20  # a request that names more has each of them described once
 
 
-class Port(HasAdministration, HasAuthorizer, HasCluster, HasMember, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 class ResourceType(IntEnum):
-    """What settings can belong to."""
+    """Types of resources with settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -97,12 +93,9 @@ _OF_BROKERS = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 
 
 def forbidden(
-    context: RequestContext[HasAuthorizer], operation: AclOperation, resource_type: int, name: str
+    context: RequestContext[Broker], operation: AclOperation, resource_type: int, name: str
 ) -> KafkaError | None:
-    """What Kafka answers to a client that may not do this to the settings of a resource; None if it may.
-
-    It has no text for who may not change the settings of brokers and their loggers.
-    """
+    """Kafka's error for a client without this right to the settings of a resource; None if it has the right."""
     if resource_type == ResourceType.TOPIC:
         guarded = Guarded.TOPIC
     elif resource_type == ResourceType.GROUP:
@@ -117,7 +110,9 @@ def forbidden(
 
 
 @handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
-def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Port]) -> Answer[DescribeConfigsResponse]:
+def describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext[Broker]
+) -> Answer[DescribeConfigsResponse]:
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
@@ -136,9 +131,9 @@ def describe_configs(request: DescribeConfigsRequest, context: RequestContext[Po
 
 
 async def _describe_allowed(
-    describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Port]
+    describer: _Describer, resources: Sequence[DescribeConfigsResource], context: RequestContext[Broker]
 ) -> DescribeConfigsResponse:
-    """Describe those of the resources that the client may see, and refuse the others."""
+    """Describe the resources that the client may see, and refuse the others."""
     allowed: list[DescribeConfigsResource] = []
     refused: list[DescribeConfigsResult] = []
     time_slice = TimeSlice()
@@ -158,7 +153,7 @@ async def _describe_allowed(
 
 
 def _identity(resource: DescribeConfigsResource) -> tuple[int, str | int]:
-    """What a resource is, however it is spelled: 1, 01 and +1 are the same broker."""
+    """Normalize a resource's name: 1, 01 and +1 are the same broker."""
     kind, name = resource.resource_type, resource.resource_name
     number = parse_integer(name) if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else None
     return kind, name if number is None else number
@@ -169,7 +164,7 @@ def _response(results: list[DescribeConfigsResult]) -> DescribeConfigsResponse:
 
 
 async def _read_and_describe(
-    describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Port
+    describer: _Describer, resources: Sequence[DescribeConfigsResource], broker: Broker
 ) -> DescribeConfigsResponse:
     """Describe the settings that ZooKeeper holds, which another broker may have changed just now.
 
@@ -193,9 +188,9 @@ async def _describe_in_slices(
 
 
 class _Describer:
-    """Describes resources as one request wants them."""
+    """Describes resources with the options of one request."""
 
-    def __init__(self, broker: Port, request: DescribeConfigsRequest) -> None:
+    def __init__(self, broker: Broker, request: DescribeConfigsRequest) -> None:
         self._broker = broker
         self._configs: ConfigRepository = broker.configs
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
@@ -310,7 +305,7 @@ class _Describer:
         return self._entry(name, value, declared, chain, is_read_only=False)
 
     def _group_value(self, declared: Setting, texts: Texts) -> str | None:
-        """As it is set, be it beyond the broker's bounds."""
+        """Value as it is set, even if it is beyond the broker's bounds."""
         if declared.name not in texts:
             return format_value(declared.kind, getattr(self._configs.groups.of_broker, field_name(declared.name)))
         return _as_kept(declared, texts)
@@ -343,7 +338,7 @@ class _Describer:
         return entries
 
     def _is_fixed(self, name: str) -> bool:
-        """Kafka shows what it does not know by its full name, such as a listener's own settings, as read-only."""
+        """Kafka shows settings that it does not know by their full name, such as a listener's own, as read-only."""
         declared = self._configs.known.get(name)
         return declared is None or declared.is_read_only
 
@@ -408,7 +403,7 @@ class _Describer:
 
 
 def _as_kept(declared: Setting, texts: Texts) -> str | None:
-    """A value that is set, in Kafka's spelling where it has one."""
+    """Kafka's spelling of a stored value, where it has one."""
     try:
         return format_value(declared.kind, parse_value(declared, texts[declared.name]))
     except InvalidSetting:

@@ -14,14 +14,14 @@ Behaviour
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.server.auth.tokens.token import Principal, may_ask
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
@@ -37,13 +37,9 @@ if TYPE_CHECKING:
     from ottla.server.auth.tokens.token import DelegationToken
 
 
-class Port(HasGuardedMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeDelegationTokenRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 async def describe_delegation_token(
-    request: DescribeDelegationTokenRequest, context: RequestContext[Port]
+    request: DescribeDelegationTokenRequest, context: RequestContext[Broker]
 ) -> DescribeDelegationTokenResponse:
     if not may_ask(context):
         return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -67,7 +63,7 @@ async def describe_delegation_token(
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
 
 
-def _is_told(context: RequestContext[Port], token: DelegationToken, owners: Collection[str] | None) -> bool:
+def _is_told(context: RequestContext[Broker], token: DelegationToken, owners: Collection[str] | None) -> bool:
     if owners is not None and not token.concerns(owners):
         return False
     if token.concerns((context.principal,)):

@@ -12,13 +12,13 @@ from collections.abc import Collection
 import trio
 
 from ottla.groupcoord.classic.part import undescribed
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -27,9 +27,7 @@ GROUPS_PER_TURN = 4
 
 
 @handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, prepare=load_groups, reads_only=True)
-def describe_groups(
-    request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups]
-) -> Answer[DescribeGroupsResponse]:
+def describe_groups(request: DescribeGroupsRequest, context: RequestContext[Broker]) -> Answer[DescribeGroupsResponse]:
     return decided(
         context,
         AclOperation.DESCRIBE,
@@ -40,7 +38,7 @@ def describe_groups(
 
 
 def _describe_allowed(
-    request: DescribeGroupsRequest, context: RequestContext[HasGuardedGroups], denied: Collection[str]
+    request: DescribeGroupsRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[DescribeGroupsResponse]:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     response = DescribeGroupsResponse(
@@ -57,7 +55,7 @@ async def _describe_in_slices(
     names: list[str],
     response: DescribeGroupsResponse,
     request: DescribeGroupsRequest,
-    context: RequestContext[HasGuardedGroups],
+    context: RequestContext[Broker],
 ) -> DescribeGroupsResponse:
     for start in range(0, len(names), GROUPS_PER_TURN):
         _describe(names[start : start + GROUPS_PER_TURN], response, request, context)
@@ -69,9 +67,9 @@ def _describe(
     names: list[str],
     response: DescribeGroupsResponse,
     request: DescribeGroupsRequest,
-    context: RequestContext[HasGuardedGroups],
+    context: RequestContext[Broker],
 ) -> None:
-    """Add the descriptions of these."""
+    """Add the descriptions of these groups."""
     request.groups = names
     described = context.broker.groups.classic.describe_groups(request, api_version=context.api_version).groups
     if request.include_authorized_operations:

@@ -12,15 +12,15 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasReplicas
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_log_dirs import (
@@ -42,13 +42,9 @@ PARTITIONS_PER_SLICE = 1_000
 Wanted = dict[str, set[int]] | None
 
 
-class Port(HasAuthorizer, HasReplicas, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeLogDirsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_log_dirs(
-    request: DescribeLogDirsRequest, context: RequestContext[Port]
+    request: DescribeLogDirsRequest, context: RequestContext[Broker]
 ) -> Worked[DescribeLogDirsResponse]:
     if not may_on_cluster(context, AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Protocol
 
 from ottla.replication.cluster.metadata_cache import topic_name_problem
 from ottla.replication.log.producers import ProducerEntry
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasAuthorizer, HasCluster, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_producers import (
@@ -36,15 +35,11 @@ PRODUCERS_AT_ONCE = 1000
 PRODUCERS_PER_TURN = 200
 
 
-class Port(HasAuthorizer, HasCluster, HasPartitions, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeProducersRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_producers(
-    request: DescribeProducersRequest, context: RequestContext[Port]
+    request: DescribeProducersRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeProducersResponse]:
-    """A partition that a long request names again is described once."""
+    """Describe producers. A partition that a long request names again is described once."""
     names = (topic.name for topic in request.topics if topic_name_problem(topic.name) is None)
     return decided(
         context,
@@ -56,7 +51,7 @@ def describe_producers(
 
 
 def _describe_allowed(
-    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+    request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[DescribeProducersResponse]:
     if _partition_count(request) > PARTITIONS_AT_ONCE:
         return _describe_each_once(request, context, denied)
@@ -77,7 +72,7 @@ def _respond(request: DescribeProducersRequest, answers: list[list[PartitionResp
     return DescribeProducersResponse(topics=[TopicResponse(name=topic.name, partitions=each) for topic, each in topics])
 
 
-def _producer_count(request: DescribeProducersRequest, context: RequestContext[Port]) -> int:
+def _producer_count(request: DescribeProducersRequest, context: RequestContext[Broker]) -> int:
     count = 0
     for topic in request.topics:
         for index in topic.partition_indexes:
@@ -87,9 +82,9 @@ def _producer_count(request: DescribeProducersRequest, context: RequestContext[P
 
 
 async def _describe_at_length(
-    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+    request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> DescribeProducersResponse:
-    """Many partitions or producers are described with others served in between."""
+    """Describe many partitions or producers, and serve other requests in between."""
     time_slice = TimeSlice()
     answers: list[list[PartitionResponse]] = []
     for topic in request.topics:
@@ -105,7 +100,7 @@ async def _describe_at_length(
 
 
 async def _describe_each_once(
-    request: DescribeProducersRequest, context: RequestContext[Port], denied: Collection[str]
+    request: DescribeProducersRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> DescribeProducersResponse:
     named: dict[str, dict[int, None]] = {}
     time_slice = TimeSlice()
@@ -118,16 +113,16 @@ async def _describe_each_once(
     return await _describe_at_length(request, context, denied)
 
 
-def _describe(topic: str, index: int, context: RequestContext[Port], denied: Collection[str]) -> PartitionResponse:
+def _describe(topic: str, index: int, context: RequestContext[Broker], denied: Collection[str]) -> PartitionResponse:
     answer, entries = _begin(topic, index, context, denied)
     answer.active_producers += map(_state, entries)
     return answer
 
 
 def _begin(
-    topic: str, index: int, context: RequestContext[Port], denied: Collection[str]
+    topic: str, index: int, context: RequestContext[Broker], denied: Collection[str]
 ) -> tuple[PartitionResponse, list[ProducerEntry]]:
-    """An answer, and the producers that are missing in it."""
+    """Begin an answer; returns it, and the producers that it still lacks."""
     answer = PartitionResponse(partition_index=index, error_code=ErrorCode.NONE, active_producers=[])
     try:
         if topic in denied:

@@ -9,11 +9,11 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.no_quorum import denied_by_broker
-from ottla.server.ports import HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
@@ -21,6 +21,6 @@ NO_QUORUM = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is alone, and
 
 
 @handles(DescribeQuorumRequest, alone_only=True)
-def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[HasAuthorizer]) -> DescribeQuorumResponse:
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Broker]) -> DescribeQuorumResponse:
     error = denied_by_broker(context, AclOperation.DESCRIBE) or NO_QUORUM
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])

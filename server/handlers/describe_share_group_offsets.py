@@ -11,13 +11,13 @@ Behaviour
 from functools import partial
 
 from ottla.groupcoord.group_types import SHARE
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
 from ottla.server.net.sliced_work import answer_each
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_share_group_offsets import (
@@ -28,7 +28,7 @@ from ottla.wire.messages.describe_share_group_offsets import (
 
 
 def _turned_off(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeShareGroupOffsetsResponse]:
     return answer_each(
         request.groups,
@@ -49,6 +49,6 @@ def _turned_off(
     turned_off=_turned_off,
 )
 async def describe_share_group_offsets(
-    request: DescribeShareGroupOffsetsRequest, context: RequestContext[HasGuardedGroups]
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DescribeShareGroupOffsetsResponse:
     return await context.broker.groups.share.offsets.describe(request, rights_of(context))

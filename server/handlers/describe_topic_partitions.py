@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.replication.cluster.metadata_cache import (
     NO_LEADER,
@@ -27,12 +27,12 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
+from ottla.server.broker import Broker
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices, sorted_in_slices
-from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_topic_partitions import (
@@ -52,13 +52,9 @@ if TYPE_CHECKING:
 NAMES_AT_ONCE = 1_000
 
 
-class Port(HasAuthorizer, HasCluster, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeTopicPartitionsRequest, alone_only=True, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
+    request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTopicPartitionsResponse]:
     # Each topic of a page is asked about several times, if there is somebody to ask.
     if len(request.topics) > NAMES_AT_ONCE or context.broker.authorizer is not None:
@@ -75,7 +71,7 @@ def describe_topic_partitions(
 
 
 async def _describe_in_slices(
-    request: DescribeTopicPartitionsRequest, context: RequestContext[Port]
+    request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]
 ) -> DescribeTopicPartitionsResponse:
     names: Sequence[str] = context.broker.cluster.topic_names()
     if request.topics:
@@ -104,7 +100,7 @@ async def _describe_in_slices(
 def _names_to_tell(
     request: DescribeTopicPartitionsRequest, names: Sequence[str], denied: Collection[str] = ()
 ) -> Sequence[str] | ErrorCode:
-    """Those of the sorted names that the answer describes, or the error with which all of them are refused."""
+    """Sorted names that the answer describes, or the error that refuses all of them."""
     found = _names_from_cursor(request, names)
     if found is None:
         return ErrorCode.INVALID_REQUEST
@@ -112,7 +108,7 @@ def _names_to_tell(
 
 
 def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[str]) -> Sequence[str] | None:
-    """The topics to tell, in order and from the cursor on; None if the request contradicts itself."""
+    """Topics of the answer, in order and from the cursor on; None if the request contradicts itself."""
     cursor = request.cursor
     if cursor is None:
         return names
@@ -124,7 +120,7 @@ def _names_from_cursor(request: DescribeTopicPartitionsRequest, names: Sequence[
 class _Page:
     """One answer, filled up to a number of partitions."""
 
-    def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Port]) -> None:
+    def __init__(self, request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]) -> None:
         self._request = request
         self._context = context
         self._cluster = context.broker.cluster
@@ -138,7 +134,7 @@ class _Page:
         return DescribeTopicPartitionsResponse(topics=self._topics, next_cursor=self._next_cursor)
 
     def add(self, name: str) -> bool:
-        """Tell one more topic; False if there is no room for another one."""
+        """Add one more topic; False if there is no room for another one."""
         cursor = self._request.cursor
         topic = self._cluster.topics.get(name)
         if topic is None and not self._request.topics:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 
 from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, undescribed
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -23,7 +23,7 @@ from ottla.wire.messages.describe_transactions import DescribeTransactionsReques
 
 @handles(DescribeTransactionsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_transactions(
-    request: DescribeTransactionsRequest, context: RequestContext[HasGuardedTransactions]
+    request: DescribeTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTransactionsResponse]:
     if context.broker.authorizer is None:
         return context.broker.transactions.describe_transactions(request)
@@ -31,7 +31,7 @@ def describe_transactions(
 
 
 async def _describe_allowed(
-    request: DescribeTransactionsRequest, context: RequestContext[HasGuardedTransactions]
+    request: DescribeTransactionsRequest, context: RequestContext[Broker]
 ) -> DescribeTransactionsResponse:
     asked = request.transactional_ids
     denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)

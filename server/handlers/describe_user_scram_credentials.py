@@ -10,15 +10,15 @@ Behaviour
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.server.auth.scram_credentials import TYPES
-from ottla.server.gate.access import Guarded, may_on_cluster
+from ottla.server.broker import Broker
+from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.ports import HasScramUsers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -34,13 +34,9 @@ TWICE = "Cannot describe SCRAM credentials for the same user twice in a single r
 UNKNOWN = "Attempt to describe a user credential that does not exist: "
 
 
-class Port(Guarded, HasScramUsers, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(DescribeUserScramCredentialsRequest, answers_at_length=True, reads_only=True)
 async def describe_user_scram_credentials(
-    request: DescribeUserScramCredentialsRequest, context: RequestContext[Port]
+    request: DescribeUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> DescribeUserScramCredentialsResponse:
     if not may_on_cluster(context, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -17,20 +17,20 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.single_broker import election
+from ottla.server.broker import Broker
 from ottla.server.cluster.waiting import until_shown
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasAuthorizer, HasCluster, HasMember
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
@@ -51,12 +51,8 @@ if TYPE_CHECKING:
 Results = dict["TopicPartition", KafkaError | None]
 
 
-class Port(HasAuthorizer, HasCluster, HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(ElectLeadersRequest, answers_at_length=True, forwarded=True)
-async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Port]) -> ElectLeadersResponse:
+async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Broker]) -> ElectLeadersResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "ElectLeaders")
     if denied is not None:
         refusal = _denied(request, denied)
@@ -101,7 +97,7 @@ def _denied(request: ElectLeadersRequest, error: KafkaError) -> Worked[ElectLead
 
 
 async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> ElectLeadersResponse:
-    """The answer of a broker that is alone. It names topics as often as the request does."""
+    """Answer of a broker without a cluster. It names topics as often as the request does."""
     if request.topic_partitions is not None:
         asked: list[tuple[str, Sequence[int]]] = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     else:
@@ -133,7 +129,7 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> 
 
 
 async def _elect(
-    asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Port]
+    asked: Collection[TopicPartition], request: ElectLeadersRequest, context: RequestContext[Broker]
 ) -> Results:
     cluster, controller = context.broker.cluster, context.broker.member.controller
     if controller is None:
@@ -159,7 +155,7 @@ async def _elect(
 
 
 def _is_led(cluster: MetadataCache, partition: TopicPartition, epoch: int) -> bool:
-    """Whether the cluster shows a leader of this leader epoch, or of a later one."""
+    """Tell whether the metadata shows a leader of this leader epoch, or of a later one."""
     state = cluster.partition(*partition)
     return state is not None and state.leader != NO_LEADER and state.leader_epoch >= epoch
 

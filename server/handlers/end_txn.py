@@ -8,16 +8,16 @@ Behaviour
 * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
 @handles(EndTxnRequest)
-def end_txn(request: EndTxnRequest, context: RequestContext[HasGuardedTransactions]) -> Answer[EndTxnResponse]:
+def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[EndTxnResponse]:
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     return context.broker.transactions.end_txn(request, api_version=context.api_version)

@@ -17,9 +17,10 @@ import socket
 import struct
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.server.broker import Broker
 from ottla.server.cluster.forwarding import carried_out
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
@@ -35,7 +36,6 @@ from ottla.server.net.large_requests import (
 )
 from ottla.server.net.sliced_work import QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.ports import HasAuthorizer, HasEnvironment, HasMember, HasQuotas
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import (
     decode_request_header,
@@ -51,12 +51,8 @@ if TYPE_CHECKING:
 _head = struct.Struct(">hh").unpack_from  # api key, api version
 
 
-class Port(HasAuthorizer, HasMember, HasQuotas, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(EnvelopeRequest, between_brokers=True, long_bytes=True, unadvertised=True)
-async def envelope(request: EnvelopeRequest, context: RequestContext[Port]) -> EnvelopeResponse:
+async def envelope(request: EnvelopeRequest, context: RequestContext[Broker]) -> EnvelopeResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     if context.broker.member.controller is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -84,8 +80,8 @@ async def envelope(request: EnvelopeRequest, context: RequestContext[Port]) -> E
     return EnvelopeResponse(response_data=b"".join([head, *await _encoded(call, response)]), error_code=ErrorCode.NONE)
 
 
-def _client(request: EnvelopeRequest, context: RequestContext[Port]) -> RequestContext[Port]:
-    """The client's context, as it is at the broker that it has asked."""
+def _client(request: EnvelopeRequest, context: RequestContext[Broker]) -> RequestContext[Broker]:
+    """Context of the client, as it is at the broker that forwards its request."""
     try:
         principal = decode_principal(request.request_principal or b"")
     except ProtocolViolation:
@@ -95,7 +91,7 @@ def _client(request: EnvelopeRequest, context: RequestContext[Port]) -> RequestC
         host = socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST) from None
-    client: RequestContext[Port] = RequestContext(
+    client: RequestContext[Broker] = RequestContext(
         context.broker,
         client_host=f"/{host}",
         principal=f"{principal.type}:{principal.name}",
@@ -108,7 +104,7 @@ def _client(request: EnvelopeRequest, context: RequestContext[Port]) -> RequestC
 
 
 async def _call(data: bytes) -> Call:
-    """What serves the request that begins with these bytes."""
+    """Find the handler of the request that begins with these bytes."""
     if len(data) < 4:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     api_key, version = _head(data)
@@ -120,8 +116,8 @@ async def _call(data: bytes) -> Call:
     return await made_call(route, version)
 
 
-async def _answered(call: Call, data: bytes, start: int, client: RequestContext[Port]) -> Any:
-    """The response, charged to the client; None: this broker is not the controller any more. Raises ProtocolViolation."""
+async def _answered(call: Call, data: bytes, start: int, client: RequestContext[Broker]) -> Any:
+    """Serve the request and charge the client for it; None: this broker is not the controller any more. Raises ProtocolViolation."""
     quotas, began = client.broker.quotas, time.monotonic()
     throttling = Throttling(quotas)
     charge = throttling.begin(call, client, len(data)) if quotas.is_on else None
@@ -132,7 +128,7 @@ async def _answered(call: Call, data: bytes, start: int, client: RequestContext[
     return response if charge is None or response is None else throttling.settle(call, response, charge)
 
 
-def _begun(call: Call, data: bytes, start: int, client: RequestContext[Port]) -> Answer[Any]:
+def _begun(call: Call, data: bytes, start: int, client: RequestContext[Broker]) -> Answer[Any]:
     if len(data) - start > LARGE_FRAME_BYTES:
         check_large(call, len(data) - start)
         return handle_large(call, data[start:], client, lambda: False, lambda: None)
@@ -141,7 +137,7 @@ def _begun(call: Call, data: bytes, start: int, client: RequestContext[Port]) ->
     return _handled(call, call.decode(data, start, len(data)), client)
 
 
-async def _handled(call: Call, request: Any, client: RequestContext[Port]) -> Any:
+async def _handled(call: Call, request: Any, client: RequestContext[Broker]) -> Any:
     try:
         return await finished(call.handler(request, client))
     except KafkaError as error:

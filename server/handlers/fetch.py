@@ -33,22 +33,20 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Protocol
 
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.fetch_session import NamedPartitions
+from ottla.server.broker import Broker
 from ottla.server.fetch.answering import response_to
 from ottla.server.fetch.idling import confirm_idle
 from ottla.server.fetch.old_fetches import converted
 from ottla.server.fetch.partition_answers import not_understood
 from ottla.server.fetch.partition_reader import DOWN_CONVERTED_BELOW, READ_COMMITTED
-from ottla.server.fetch.partition_reader import Port as ReadingPort
 from ottla.server.fetch.reading import Reading
 from ottla.server.fetch.waiting import WaitingFetch, answer_in_slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, each_in_slices
-from ottla.server.ports import HasFetchSessions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -57,12 +55,8 @@ READ_UNCOMMITTED = 0
 Answered = FetchResponse | WaitingFetch
 
 
-class Port(HasFetchSessions, ReadingPort, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(FetchRequest, abandonable=True, answers_at_length=True)
-def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answer[FetchResponse]:
+def fetch(request: FetchRequest, context: RequestContext[Broker]) -> Answer[FetchResponse]:
     # Only a request that names very many partitions is read in steps: steps would cost an ordinary fetch two
     # microseconds.
     count = sum([len(topic.partitions) for topic in request.topics])
@@ -71,7 +65,7 @@ def fetch(request: FetchRequest, context: RequestContext[Port]) -> Answer[FetchR
     return _fetch(request, context) if count <= PARTITIONS_PER_SLICE else _fetch_in_slices(request, context)
 
 
-async def _fetch_in_slices(request: FetchRequest, context: RequestContext[Port]) -> Answered:
+async def _fetch_in_slices(request: FetchRequest, context: RequestContext[Broker]) -> Answered:
     # The session is changed in one step, without giving way. So the long reading of names comes before.
     named = NamedPartitions(request, context.api_version, context.broker.cluster)
     await each_in_slices(named.steps(), lambda step: step)
@@ -80,7 +74,7 @@ async def _fetch_in_slices(request: FetchRequest, context: RequestContext[Port])
 
 
 def _fetch(
-    request: FetchRequest, context: RequestContext[Port], named: NamedPartitions | None = None
+    request: FetchRequest, context: RequestContext[Broker], named: NamedPartitions | None = None
 ) -> Worked[Answered]:
     broker = context.broker
     opened = broker.fetch_sessions.open(

@@ -11,7 +11,7 @@ Behaviour
 """
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.groupcoord.share.coordinator.keys import parse_coordinator_key
 from ottla.replication.cluster.metadata_cache import (
@@ -19,6 +19,7 @@ from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import REFUSALS, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -26,14 +27,6 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_each
-from ottla.server.ports import (
-    HasAdministration,
-    HasAuthorizer,
-    HasCluster,
-    HasGroups,
-    HasShareCoordinator,
-    HasTransactions,
-)
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -46,18 +39,14 @@ RESOURCE_TYPES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTI
 KEYS_AT_ONCE = 4  # they may be very long
 
 
-class Port(HasAdministration, HasAuthorizer, HasCluster, HasGroups, HasShareCoordinator, HasTransactions, Protocol):
-    """What is needed of the broker here."""
-
-
 class Place(NamedTuple):
-    """Where coordinators of one type live: their topic, and which partition of it a key falls to (None: no such key)."""
+    """Home of the coordinators of one type: their internal topic, and the partition for a key (None: there is no such key)."""
 
     topic: str
-    partition_for: Callable[[Port, str], int | None]
+    partition_for: Callable[[Broker, str], int | None]
 
 
-def _share_partition_for(broker: Port, key: str) -> int | None:
+def _share_partition_for(broker: Broker, key: str) -> int | None:
     share_partition = parse_coordinator_key(key)
     return None if share_partition is None else broker.share_coordinator.partition_for(share_partition)
 
@@ -74,7 +63,9 @@ Refused = Callable[[str], Coordinator | None]
 
 
 @handles(FindCoordinatorRequest, prepare=load_groups)
-def find_coordinator(request: FindCoordinatorRequest, context: RequestContext[Port]) -> Answer[FindCoordinatorResponse]:
+def find_coordinator(
+    request: FindCoordinatorRequest, context: RequestContext[Broker]
+) -> Answer[FindCoordinatorResponse]:
     place = PLACES.get(request.key_type)
     if place is None or (request.key_type == SHARE and context.api_version < SHARE_VERSION):
         refusal = _refusal(request.key_type)
@@ -97,7 +88,7 @@ def find_coordinator(request: FindCoordinatorRequest, context: RequestContext[Po
 
 def _find_allowed(
     request: FindCoordinatorRequest,
-    context: RequestContext[Port],
+    context: RequestContext[Broker],
     place: Place,
     denied: Collection[str],
     refusal: ErrorCode = ErrorCode.NONE,
@@ -113,12 +104,12 @@ def _find_allowed(
 
 
 def _refusal(key_type: int) -> KafkaError:
-    """There are no coordinators of this type, or not in this version."""
+    """Error if there are no coordinators of this type, or not in this version."""
     return KafkaError(ErrorCode.INVALID_REQUEST, None if key_type == SHARE else ErrorCode.INVALID_REQUEST.message)
 
 
 async def _find_in_new_topic(
-    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place, refused: Refused
+    request: FindCoordinatorRequest, context: RequestContext[Broker], place: Place, refused: Refused
 ) -> FindCoordinatorResponse:
     try:
         await context.broker.ensure_internal_topic(place.topic)
@@ -131,9 +122,9 @@ async def _find_in_new_topic(
 
 
 def _find(
-    request: FindCoordinatorRequest, context: RequestContext[Port], place: Place, refused: Refused
+    request: FindCoordinatorRequest, context: RequestContext[Broker], place: Place, refused: Refused
 ) -> Worked[FindCoordinatorResponse]:
-    """A key that is named again is not looked up again."""
+    """Find the coordinators of keys; a key that is named again is not looked up again."""
     found: dict[str, Coordinator] = {}
 
     def find(key: str) -> Coordinator:
@@ -143,7 +134,7 @@ def _find(
 
 
 def _answer(
-    request: FindCoordinatorRequest, context: RequestContext[Port], answer: Callable[[str], Coordinator]
+    request: FindCoordinatorRequest, context: RequestContext[Broker], answer: Callable[[str], Coordinator]
 ) -> Worked[FindCoordinatorResponse]:
     def respond(found: list[Coordinator]) -> FindCoordinatorResponse:
         return _response(request, context, found)
@@ -151,11 +142,11 @@ def _answer(
     return answer_each(_keys(request, context), answer, respond, at_once=KEYS_AT_ONCE)
 
 
-def _keys(request: FindCoordinatorRequest, context: RequestContext[Port]) -> list[str]:
+def _keys(request: FindCoordinatorRequest, context: RequestContext[Broker]) -> list[str]:
     return request.coordinator_keys if context.api_version >= BATCH_VERSION else [request.key]
 
 
-def _coordinator(key: str, context: RequestContext[Port], place: Place) -> Coordinator:
+def _coordinator(key: str, context: RequestContext[Broker], place: Place) -> Coordinator:
     broker = context.broker
     index = place.partition_for(broker, key)
     if index is None:
@@ -174,8 +165,8 @@ def _coordinator(key: str, context: RequestContext[Port], place: Place) -> Coord
     )
 
 
-def _refused(key: str, error: KafkaError, context: RequestContext[Port]) -> Coordinator:
-    """Before version 4 every error explains itself."""
+def _refused(key: str, error: KafkaError, context: RequestContext[Broker]) -> Coordinator:
+    """Answer for a key in error; before version 4 every error has a message."""
     text = "" if context.api_version >= BATCH_VERSION else error.code.message
     return Coordinator(
         key=key,
@@ -188,9 +179,9 @@ def _refused(key: str, error: KafkaError, context: RequestContext[Port]) -> Coor
 
 
 def _response(
-    request: FindCoordinatorRequest, context: RequestContext[Port], coordinators: list[Coordinator]
+    request: FindCoordinatorRequest, context: RequestContext[Broker], coordinators: list[Coordinator]
 ) -> FindCoordinatorResponse:
-    """Before version 4 there is one key, and its coordinator is the whole answer; success has the text "NONE" then."""
+    """Make the response; before version 4 it has one key and its coordinator at the top level, with the message "NONE" on success."""
     if context.api_version >= BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=coordinators)
     (coordinator,) = coordinators

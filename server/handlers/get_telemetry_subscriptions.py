@@ -11,11 +11,9 @@ Clients that take long to match wait for each other, and not in the line of requ
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasTelemetry
 from ottla.wire.answers import Worked
 from ottla.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -23,12 +21,8 @@ from ottla.wire.messages.get_telemetry_subscriptions import (
 )
 
 
-class Port(HasTelemetry, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(GetTelemetrySubscriptionsRequest, with_receiver_only=True)
 def get_telemetry_subscriptions(
-    request: GetTelemetrySubscriptionsRequest, context: RequestContext[Port]
+    request: GetTelemetrySubscriptionsRequest, context: RequestContext[Broker]
 ) -> Worked[GetTelemetrySubscriptionsResponse]:
     return context.broker.telemetry.get(request, context)

@@ -4,16 +4,16 @@ Behaviour
 * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handles(HeartbeatRequest, prepare=load_groups)
-def heartbeat(request: HeartbeatRequest, context: RequestContext[HasGuardedGroups]) -> HeartbeatResponse:
+def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> HeartbeatResponse:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.heartbeat(request)

@@ -23,13 +23,13 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from ottla.replication.cluster.metadata_cache import topic_name_problem
+from ottla.server.broker import Broker
 from ottla.server.cluster.settings_administration import SettingsChange
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType, forbidden
 from ottla.server.net.sliced_work import computed
-from ottla.server.ports import HasAdministration, HasAuthorizer, HasSettings
 from ottla.server.settings.changes import (
     changed_broker,
     changed_texts,
@@ -53,12 +53,8 @@ from ottla.wire.time_slice import TimeSlice
 SETTINGS_AT_ONCE = 1_000  # more changes of one resource are worked out in a thread
 
 
-class Port(HasAdministration, HasAuthorizer, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 class Resource(Protocol):
-    """What a request to alter settings names."""
+    """Resource of a request to alter settings."""
 
     resource_type: int
     resource_name: str
@@ -69,7 +65,7 @@ ResourceT = TypeVar("ResourceT", bound=Resource)
 
 @handles(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, context: RequestContext[Port]
+    request: IncrementalAlterConfigsRequest, context: RequestContext[Broker]
 ) -> IncrementalAlterConfigsResponse:
     alter = partial(_alter, context, validate_only=request.validate_only)
     altered = await alter_each(request.resources, alter)
@@ -79,7 +75,7 @@ async def incremental_alter_configs(
 async def alter_each(
     resources: Sequence[ResourceT], alter: Callable[[ResourceT], Awaitable[None]]
 ) -> list[tuple[ResourceT, KafkaError | None]]:
-    """Alter one resource after the other. With each comes the error that it is answered with; AlterConfigs goes this way, too."""
+    """Alter resources one after the other; each result has the error of its answer. AlterConfigs uses it, too."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     altered: list[tuple[ResourceT, KafkaError | None]] = []
     time_slice = TimeSlice()
@@ -96,7 +92,7 @@ async def alter_each(
     return altered
 
 
-async def _alter(context: RequestContext[Port], resource: AlterConfigsResource, *, validate_only: bool) -> None:
+async def _alter(context: RequestContext[Broker], resource: AlterConfigsResource, *, validate_only: bool) -> None:
     is_long = len(resource.configs) > SETTINGS_AT_ONCE
     changes = await computed(partial(_changes, resource.configs), in_thread=is_long)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
@@ -129,14 +125,14 @@ def _changes(configs: Sequence[AlterableConfig]) -> list[ConfigChange]:
     return changes
 
 
-def _check_right(context: RequestContext[Port], resource_type: int, name: str) -> None:
+def _check_right(context: RequestContext[Broker], resource_type: int, name: str) -> None:
     error = forbidden(context, AclOperation.ALTER_CONFIGS, resource_type, name)
     if error is not None:
         raise error
 
 
 async def alter_resource(
-    context: RequestContext[Port],
+    context: RequestContext[Broker],
     resource_type: int,
     name: str,
     *,
@@ -148,7 +144,7 @@ async def alter_resource(
     validate_only: bool,
     in_thread: bool = False,
 ) -> None:
-    """Change the settings of a topic, group, broker or subscription, whichever is named; also AlterConfigs goes this way."""
+    """Change the settings of a topic, group, broker or subscription. AlterConfigs uses it, too."""
     settings = context.broker.administration.settings
     if resource_type == ResourceType.BROKER:
         check_broker_name(name, context.broker.config.node_id)
@@ -178,7 +174,7 @@ async def alter_resource(
 
 
 def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
-    """Kafka looks at the operations before the topic's name, and at the values after it."""
+    """Check the topic's name after the operations and before the values, as Kafka does."""
 
     def change(texts: Mapping[str, str]) -> Mapping[str, str]:
         changed = change_topic(texts)
@@ -192,7 +188,7 @@ def _then_check_name(name: str, change_topic: SettingsChange) -> SettingsChange:
 
 
 def check_broker_name(name: str, own: int) -> None:
-    """A broker changes its own settings, or under the empty name those of all."""
+    """Check that a broker changes its own settings, or under the empty name those of all."""
     if not name:
         return
     broker_id = parse_integer(name)

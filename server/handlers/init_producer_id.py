@@ -10,13 +10,11 @@ Behaviour
 * Before version 4 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
 """
 
-from typing import Protocol
-
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may, may_on_any, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasProducerIds, HasTransactions
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -25,12 +23,8 @@ NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
 FIRST_EPOCH = 0
 
 
-class Port(HasAuthorizer, HasProducerIds, HasTransactions, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(InitProducerIdRequest)
-def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Port]) -> Answer[InitProducerIdResponse]:
+def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Broker]) -> Answer[InitProducerIdResponse]:
     if (refusal := _refusal(request.transactional_id, context)) is not None:
         return _refused(refusal)
     half_known = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
@@ -42,7 +36,7 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Por
     return _fresh(producer_id) if producer_id is not None else _next(context)
 
 
-def _refusal(transactional_id: str | None, context: RequestContext[Port]) -> ErrorCode | None:
+def _refusal(transactional_id: str | None, context: RequestContext[Broker]) -> ErrorCode | None:
     if transactional_id is not None:
         is_allowed = may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -52,7 +46,7 @@ def _refusal(transactional_id: str | None, context: RequestContext[Port]) -> Err
     return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def _next(context: RequestContext[Port]) -> InitProducerIdResponse:
+async def _next(context: RequestContext[Broker]) -> InitProducerIdResponse:
     try:
         return _fresh(await context.broker.producer_ids.next())
     except KafkaError as error:

@@ -7,11 +7,11 @@ Behaviour
 * Each share partition has an error of its own. A request without a group gets no results.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedShareCoordinator
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.initialize_share_group_state import (
@@ -22,7 +22,7 @@ from ottla.wire.messages.initialize_share_group_state import (
 
 @handles(InitializeShareGroupStateRequest, answers_at_length=True)
 def initialize_share_group_state(
-    request: InitializeShareGroupStateRequest, context: RequestContext[HasGuardedShareCoordinator]
+    request: InitializeShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[InitializeShareGroupStateResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

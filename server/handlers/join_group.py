@@ -6,20 +6,20 @@ Behaviour
 """
 
 from ottla.groupcoord.classic.group import refused_join
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import hidden_topics
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @handles(JoinGroupRequest, abandonable=True, prepare=load_groups)
-def join_group(request: JoinGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[JoinGroupResponse]:
+def join_group(request: JoinGroupRequest, context: RequestContext[Broker]) -> Answer[JoinGroupResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)
     return context.broker.groups.classic.join_group(

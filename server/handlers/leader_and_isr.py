@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (
@@ -26,9 +26,7 @@ from ottla.wire.messages.leader_and_isr import (
 
 
 @handles(LeaderAndIsrRequest, versions="5-7", between_brokers=True)
-def leader_and_isr(
-    request: LeaderAndIsrRequest, context: RequestContext[HasGuardedMember]
-) -> Answer[LeaderAndIsrResponse]:
+def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return context.broker.member.control.lead_and_follow(request)

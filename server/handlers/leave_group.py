@@ -4,17 +4,17 @@ Behaviour
 * Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @handles(LeaveGroupRequest, prepare=load_groups)
-def leave_group(request: LeaveGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[LeaveGroupResponse]:
+def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     return context.broker.groups.classic.leave_group(request, api_version=context.api_version)

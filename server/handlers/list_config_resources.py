@@ -12,15 +12,14 @@ Behaviour
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.handlers.describe_configs import ResourceType
 from ottla.server.net.sliced_work import answer_each
-from ottla.server.ports import HasAuthorizer, HasCluster, HasSettings
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_config_resources import (
@@ -33,13 +32,9 @@ _TYPES = frozenset(ResourceType)
 _TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
 
 
-class Port(HasAuthorizer, HasCluster, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(ListConfigResourcesRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_config_resources(
-    request: ListConfigResourcesRequest, context: RequestContext[Port]
+    request: ListConfigResourcesRequest, context: RequestContext[Broker]
 ) -> Worked[ListConfigResourcesResponse]:
     require_on_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     known = _TYPES if context.api_version > 0 else _TYPES_OF_V0
@@ -58,7 +53,7 @@ def list_config_resources(
     )
 
 
-def _names(kind: int, broker: Port, listener: str) -> Iterable[str]:
+def _names(kind: int, broker: Broker, listener: str) -> Iterable[str]:
     if kind == ResourceType.GROUP:
         return broker.configs.groups
     if kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):

@@ -8,26 +8,26 @@ Behaviour
 from typing import Any
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, prepare=load_groups, reads_only=True)
-def list_groups(request: ListGroupsRequest, context: RequestContext[HasGuardedGroups]) -> Answer[ListGroupsResponse]:
+def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> Answer[ListGroupsResponse]:
     answer = context.broker.groups.administration.list_groups(request)
     if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):
         return answer
     return _allowed(answer, context)
 
 
-async def _allowed(answer: Any, context: RequestContext[HasGuardedGroups]) -> ListGroupsResponse:
+async def _allowed(answer: Any, context: RequestContext[Broker]) -> ListGroupsResponse:
     response: ListGroupsResponse = await finished(answer)
     names = (group.group_id for group in response.groups)
     denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.GROUP, names, quietly=True)

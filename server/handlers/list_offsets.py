@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import trio
 
@@ -33,12 +33,12 @@ from ottla.replication.partition.offset_lookup import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
 )
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE, answer_partitions, each_in_slices
-from ottla.server.ports import HasAuthorizer, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import (
@@ -72,30 +72,26 @@ _SINCE = {
 }
 
 
-class PartitionAsked(NamedTuple):
-    """What is asked of a partition, and whether it is asked more than once."""
+class RequestedPartition(NamedTuple):
+    """Request for a partition; it may be named more than once."""
 
     wish: ListOffsetsPartition
     is_repeated: bool
 
 
-class TopicAsked(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic with all partitions that the request names anywhere."""
 
     name: str
-    partitions: list[PartitionAsked]
+    partitions: list[RequestedPartition]
 
 
 _searches_in_threads = trio.CapacityLimiter(2)
 """Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
 
 
-class Port(HasAuthorizer, HasPartitions, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(ListOffsetsRequest, reads_only=True)
-def list_offsets(request: ListOffsetsRequest, context: RequestContext[Port]) -> Answer[ListOffsetsResponse]:
+def list_offsets(request: ListOffsetsRequest, context: RequestContext[Broker]) -> Answer[ListOffsetsResponse]:
     names = (topic.name for topic in request.topics)
     return decided(
         context,
@@ -107,7 +103,7 @@ def list_offsets(request: ListOffsetsRequest, context: RequestContext[Port]) -> 
 
 
 def _list_allowed(
-    request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str]
+    request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[ListOffsetsResponse]:
     # Kafka notices an unknown level only when it looks for offsets.
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and (
@@ -120,7 +116,7 @@ def _list_allowed(
 
 
 async def _list_in_slices(
-    request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str]
+    request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> ListOffsetsResponse:
     # What is repeated has to be known before the first answer, because Kafka refuses the first mention, too.
     wishes = _Wishes()
@@ -130,15 +126,15 @@ async def _list_in_slices(
 
 
 def _list(
-    request: ListOffsetsRequest, context: RequestContext[Port], wishes: _Wishes, denied: Collection[str]
+    request: ListOffsetsRequest, context: RequestContext[Broker], wishes: _Wishes, denied: Collection[str]
 ) -> Worked[ListOffsetsResponse]:
-    topics, asking = wishes.by_topic(), Asking(request, context, denied)
+    topics, lookup = wishes.by_topic(), OffsetLookup(request, context, denied)
     if denied:
         topics.sort(key=lambda topic: topic.name in denied)
-    response = answer_partitions(topics, attrgetter("partitions"), asking.answer, partial(_response, topics))
+    response = answer_partitions(topics, attrgetter("partitions"), lookup.answer, partial(_response, topics))
     # For very many partitions `response` is a coroutine that has not begun yet. Then `is_waiting` says nothing so
     # far, and `finish` looks again.
-    return asking.finish(response) if asking.is_waiting or not isinstance(response, ListOffsetsResponse) else response
+    return lookup.finish(response) if lookup.is_waiting or not isinstance(response, ListOffsetsResponse) else response
 
 
 class _Unanswered(NamedTuple):
@@ -150,13 +146,13 @@ class _Unanswered(NamedTuple):
     search: TimestampSearch | None
 
 
-class Asking:
-    """The look-ups of one request."""
+class OffsetLookup:
+    """Look-ups of one request."""
 
     def __init__(
-        self, request: ListOffsetsRequest, context: RequestContext[Port], denied: Collection[str] = ()
+        self, request: ListOffsetsRequest, context: RequestContext[Broker], denied: Collection[str] = ()
     ) -> None:
-        """`denied`: topics of which nothing may be told."""
+        """`denied`: topics that the client may not describe."""
         self._request = request
         self._denied = denied
         self._broker = context.broker
@@ -166,10 +162,10 @@ class Asking:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some answers are not there yet."""
+        """True while some answers are not there yet."""
         return bool(self._unanswered)
 
-    def answer(self, topic: TopicAsked, asked: PartitionAsked) -> ListOffsetsPartitionResponse:
+    def answer(self, topic: RequestedTopic, asked: RequestedPartition) -> ListOffsetsPartitionResponse:
         """Answer for one partition, later if that takes long."""
         wish = asked.wish
         answer = ListOffsetsPartitionResponse(partition_index=wish.partition_index, error_code=ErrorCode.NONE)
@@ -212,7 +208,7 @@ class Asking:
             await time_slice.yield_if_over()
 
     def _ask(self, asked: _Unanswered) -> TimestampSearch | None:
-        """Fill the answer in, unless there is something to search first."""
+        """Fill in the answer, unless the log has to be searched first."""
         wish, answer = asked.wish, asked.answer
         try:
             found = self._look_up(asked.topic, wish, asked.search)
@@ -246,10 +242,10 @@ def _each(topics: list[ListOffsetsTopic]) -> Iterator[tuple[str, ListOffsetsPart
 
 
 class _Wishes:
-    """What is asked: every topic and partition once, in the order of their first mention."""
+    """Topics and partitions of a request, each once, in the order of their first mention."""
 
     def __init__(self, wishes: Iterable[tuple[str, ListOffsetsPartition]] = ()) -> None:
-        self._by_topic: dict[str, dict[int, PartitionAsked]] = {}
+        self._by_topic: dict[str, dict[int, RequestedPartition]] = {}
         for each in wishes:
             self.add(each)
 
@@ -257,10 +253,10 @@ class _Wishes:
         topic, asked = wish
         of_topic = self._by_topic.setdefault(topic, {})
         # A dict keeps the place of the first mention, and only one entry: Kafka tells INVALID_REQUEST once.
-        of_topic[asked.partition_index] = PartitionAsked(asked, asked.partition_index in of_topic)
+        of_topic[asked.partition_index] = RequestedPartition(asked, asked.partition_index in of_topic)
 
-    def by_topic(self) -> list[TopicAsked]:
-        return [TopicAsked(name, list(partitions.values())) for name, partitions in self._by_topic.items()]
+    def by_topic(self) -> list[RequestedTopic]:
+        return [RequestedTopic(name, list(partitions.values())) for name, partitions in self._by_topic.items()]
 
 
 def _not_understood(
@@ -274,7 +270,7 @@ def _not_understood(
 
 
 def _response(
-    topics: Sequence[ListOffsetsTopic | TopicAsked], answers: list[list[ListOffsetsPartitionResponse]]
+    topics: Sequence[ListOffsetsTopic | RequestedTopic], answers: list[list[ListOffsetsPartitionResponse]]
 ) -> ListOffsetsResponse:
     answered = zip(topics, answers, strict=True)
     return ListOffsetsResponse(

@@ -14,12 +14,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_partition_reassignments import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @handles(ListPartitionReassignmentsRequest, answers_at_length=True, forwarded=True, reads_only=True)
 async def list_partition_reassignments(
-    request: ListPartitionReassignmentsRequest, context: RequestContext[HasGuardedMember]
+    request: ListPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> ListPartitionReassignmentsResponse:
     denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "ListPartitionReassignments")
     if denied is not None:
@@ -85,7 +85,7 @@ def _nothing_of(index: int) -> OngoingPartitionReassignment:
 def _asked_for(
     topics: Iterable[ListPartitionReassignmentsTopics], ongoing: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, PartitionState]:
-    """Goes through what is being reassigned, which is little, and not through all that a request may name."""
+    """Filter the ongoing reassignments, which are few, by the request, which may name very many partitions."""
     asked: dict[str, set[int]] = {name: set() for name, _ in ongoing}
     for topic in topics:
         if topic.name in asked:

@@ -15,11 +15,11 @@ import trio
 
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.transactions import listing
+from ottla.server.broker import Broker
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import denied_of
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedTransactions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -34,7 +34,7 @@ _matching = trio.CapacityLimiter(1)
 
 @handles(ListTransactionsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_transactions(
-    request: ListTransactionsRequest, context: RequestContext[HasGuardedTransactions]
+    request: ListTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[ListTransactionsResponse]:
     listed = listing.list_transactions(context.broker.transactions, request)
     if context.broker.authorizer is not None:
@@ -46,7 +46,7 @@ def list_transactions(
 
 
 async def _allowed(
-    listed: Worked[ListTransactionsResponse], context: RequestContext[HasGuardedTransactions]
+    listed: Worked[ListTransactionsResponse], context: RequestContext[Broker]
 ) -> ListTransactionsResponse:
     response: ListTransactionsResponse = await listed if isinstance(listed, Coroutine) else listed
     names = (each.transactional_id for each in response.transaction_states)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
@@ -31,6 +31,7 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
+from ottla.server.broker import Broker
 from ottla.server.gate.access import (
     CLUSTER_NAME,
     allowed_names,
@@ -41,7 +42,6 @@ from ottla.server.gate.access import (
 from ottla.server.gate.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAdministration, HasAuthorizer, HasCluster, HasLongAnswers, HasSettings
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.metadata import (
@@ -61,16 +61,12 @@ ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 
-class Port(HasAdministration, HasAuthorizer, HasCluster, HasLongAnswers, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
-def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer[MetadataResponse]:
+def metadata(request: MetadataRequest, context: RequestContext[Broker]) -> Answer[MetadataResponse]:
     view = TopicView(context, with_operations=request.include_topic_authorized_operations)
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return _about_all_topics(view, request, context)
-    asked = Asked()
+    asked = RequestedTopics()
     if len(request.topics) > NAMES_PER_SLICE:
         return _look_up_in_slices(view, request, asked, context)
     asked.add(request.topics)
@@ -84,8 +80,8 @@ def metadata(request: MetadataRequest, context: RequestContext[Port]) -> Answer[
     return _answer(view, request, topics)
 
 
-class Asked:
-    """What a request asks for, each name and each id once."""
+class RequestedTopics:
+    """Names and ids of a request, each once."""
 
     def __init__(self) -> None:
         self.ids: dict[bytes, None] = {}
@@ -103,14 +99,14 @@ class Asked:
                 self.ids[topic.topic_id] = None
 
     def refusal(self, api_version: int) -> ErrorCode | None:
-        """Why the request is refused: for ids or null names before they were introduced, later for neither id nor name."""
+        """Reason to refuse the request: ids or null names before their version, later neither id nor name."""
         if api_version < ASK_BY_ID_SINCE:
             return ErrorCode.INVALID_REQUEST if self.ids or self._has_nameless else None
         return ErrorCode.UNKNOWN_SERVER_ERROR if self._has_nameless and not self.ids else None  # Kafka fails over it
 
 
 def _about_all_topics(
-    view: TopicView, request: MetadataRequest, context: RequestContext[Port]
+    view: TopicView, request: MetadataRequest, context: RequestContext[Broker]
 ) -> Answer[MetadataResponse]:
     broker, authorizer = context.broker, context.broker.authorizer
     key = (
@@ -146,9 +142,9 @@ async def _encoded(view: TopicView, request: MetadataRequest, version: int) -> b
 
 
 async def _look_up_in_slices(
-    view: TopicView, request: MetadataRequest, asked: Asked, context: RequestContext[Port]
+    view: TopicView, request: MetadataRequest, asked: RequestedTopics, context: RequestContext[Broker]
 ) -> MetadataResponse:
-    """The same for very many ids or names."""
+    """Look up very many ids or names in slices."""
     assert request.topics is not None
     for piece in _slices(request.topics):
         asked.add(piece)
@@ -172,9 +168,9 @@ def _slices(names: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class TopicView:
-    """How topics look to one client, by its listener, its version and its rights."""
+    """Topics as one client sees them, by its listener, its version and its rights."""
 
-    def __init__(self, context: RequestContext[Port], *, with_operations: bool) -> None:
+    def __init__(self, context: RequestContext[Broker], *, with_operations: bool) -> None:
         self.context = context
         self.cluster = context.broker.cluster
         self._listener, version = context.listener_name, context.api_version
@@ -186,7 +182,7 @@ class TopicView:
         )
 
     def see_brokers(self) -> None:
-        """Note which brokers there are now."""
+        """Note the live brokers."""
         self.endpoints = list(self.cluster.endpoints(self._listener))
         self._reachable = {endpoint.node_id for endpoint in self.endpoints}
 
@@ -196,7 +192,7 @@ class TopicView:
         return authorized_operations(self.context, ResourceType.TOPIC, name)
 
     def cluster_operations(self) -> int:
-        """What the client may do to the cluster; nothing if it may not even see that."""
+        """Operations that the client may do to the cluster; none if it may not describe it."""
         if not may_on_cluster(self.context, AclOperation.DESCRIBE):
             return 0
         return authorized_operations(self.context, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -234,7 +230,7 @@ class TopicView:
         return self._impaired_partition(index, state)
 
     def _impaired_partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
-        """A partition some of whose brokers cannot be reached through this listener, or have lost their replica."""
+        """Describe a partition with brokers that lack this listener, or with lost replicas."""
         replicas, isr = list(state.replicas), list(state.isr)
         offline = [each for each in replicas if each not in self._reachable or each in state.offline_replicas]
         if self._without_unreachable:
@@ -259,7 +255,7 @@ class TopicView:
 
 
 class Topics:
-    """The topics of an answer, in the order in which Kafka tells them."""
+    """Topics of an answer, in Kafka's order."""
 
     def __init__(self) -> None:
         self.unknown_ids: list[MetadataResponseTopic] = []
@@ -273,7 +269,7 @@ class Topics:
         return self.missing + self.not_created + self.not_described
 
     def take_allowed(self, view: TopicView, names: Collection[str]) -> None:
-        """Of topics that exist take those that the client may describe, and say nothing about the others."""
+        """Take the existing topics that the client may describe, and hide the others."""
         topics = view.cluster.topics
         allowed = allowed_names(view.context, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         self.found += [topics[name] for name in allowed if name in topics]
@@ -294,7 +290,7 @@ class Topics:
                 self.found.append(topic)
 
     def look_up_names(self, view: TopicView, names: Collection[str], *, may_create: bool) -> None:
-        """Missing topics are created, if that is wanted and allowed."""
+        """Look up names. Missing topics are created, if that is wanted and allowed."""
         unknown = []
         denied = _denied(view, AclOperation.DESCRIBE, names)
         for name in names:

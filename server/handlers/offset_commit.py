@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import Protocol
 
 from ottla.groupcoord.offsets.topics import TOPIC_ID_VERSION, names_of
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -22,7 +22,6 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasCluster, HasGuardedGroups
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.offset_commit import (
@@ -33,12 +32,8 @@ from ottla.wire.messages.offset_commit import (
 )
 
 
-class Port(HasCluster, HasGuardedGroups, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(OffsetCommitRequest, prepare=load_groups)
-def offset_commit(request: OffsetCommitRequest, context: RequestContext[Port]) -> Answer[OffsetCommitResponse]:
+def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker]) -> Answer[OffsetCommitResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     version, broker = context.api_version, context.broker

@@ -9,21 +9,19 @@ Behaviour
 
 from collections.abc import Collection
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @handles(OffsetDeleteRequest, prepare=load_groups)
-def offset_delete(
-    request: OffsetDeleteRequest, context: RequestContext[HasGuardedGroups]
-) -> Answer[OffsetDeleteResponse]:
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker]) -> Answer[OffsetDeleteResponse]:
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 
     def delete(denied: Collection[str]) -> Answer[OffsetDeleteResponse]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import trio
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer, EncodedAnswer
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -26,7 +26,7 @@ _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousa
 
 
 @handles(OffsetFetchRequest, prepare=load_groups, reads_only=True)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGuardedGroups]) -> Answer[OffsetFetchResponse]:
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
     answer = context.broker.groups.offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)
     )
@@ -34,10 +34,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext[HasGuarded
 
 
 async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
-    """A long answer, encoded in a thread: a few bytes may ask for all offsets of many groups.
-
-    It has a limit of its own, because offsets that must be stable may take long.
-    """
+    """Encode a long answer in a thread: a few bytes may ask for all offsets of many groups."""
     async with _long_answers:
         response = await answer
         return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoder))

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import Protocol
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasAuthorizer, HasPartitions
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_for_leader_epoch import (
@@ -33,13 +32,9 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 )
 
 
-class Port(HasAuthorizer, HasPartitions, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(OffsetForLeaderEpochRequest, reads_only=True)
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, context: RequestContext[Port]
+    request: OffsetForLeaderEpochRequest, context: RequestContext[Broker]
 ) -> Answer[OffsetForLeaderEpochResponse]:
     # Brokers ask, too. What they may follow they may ask about.
     if may_on_cluster(context, AclOperation.CLUSTER_ACTION, quietly=True):
@@ -51,7 +46,7 @@ def offset_for_leader_epoch(
 
 
 def _answer_all(
-    request: OffsetForLeaderEpochRequest, context: RequestContext[Port], denied: Collection[str]
+    request: OffsetForLeaderEpochRequest, context: RequestContext[Broker], denied: Collection[str]
 ) -> Worked[OffsetForLeaderEpochResponse]:
     asked = request.topics
     if denied:
@@ -71,7 +66,7 @@ def _answer_all(
     return answer_partitions(asked, attrgetter("partitions"), answer, respond)
 
 
-def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext[Port]) -> EpochEndOffset:
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext[Broker]) -> EpochEndOffset:
     try:
         epoch, end_offset = context.broker.partition(topic, asked.partition).end_offset_for_epoch(
             asked.leader_epoch, current_leader_epoch=asked.current_leader_epoch

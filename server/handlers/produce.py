@@ -34,9 +34,10 @@ next request of the connection is not looked at before all of these are appended
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.produce.appending import Appending, Port
+from ottla.server.produce.appending import Appending
 from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.produce.requests import has_a_buffer
 from ottla.wire.answers import Answer
@@ -47,7 +48,7 @@ PARTITIONS_AT_ONCE = 500
 
 
 @handles(ProduceRequest, pipelined=True, at_once=AT_ONCE)
-def produce(request: ProduceRequest, context: RequestContext[Port]) -> Answer[ProduceResponse]:
+def produce(request: ProduceRequest, context: RequestContext[Broker]) -> Answer[ProduceResponse]:
     appending = Appending(request, context)
     # A list, because a generator costs more than these few steps. Nearly every request takes this way.
     count = sum([len(topic.partition_data) for topic in request.topic_data])

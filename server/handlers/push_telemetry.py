@@ -8,20 +8,16 @@ in the line of requests with long answers (`few_at_once`), or those would wait f
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasTelemetry
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-
-
-class Port(HasTelemetry, Protocol):
-    """What is needed of the broker here."""
 
 
 @handles(PushTelemetryRequest, long_bytes=True, with_receiver_only=True)
 def push_telemetry(
-    request: PushTelemetryRequest, context: RequestContext[Port]
+    request: PushTelemetryRequest, context: RequestContext[Broker]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:
     return context.broker.telemetry.push(request, context)

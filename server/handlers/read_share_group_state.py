@@ -8,11 +8,11 @@ Behaviour
   results.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedShareCoordinator
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
@@ -20,7 +20,7 @@ from ottla.wire.messages.read_share_group_state import ReadShareGroupStateReques
 
 @handles(ReadShareGroupStateRequest, answers_at_length=True)
 def read_share_group_state(
-    request: ReadShareGroupStateRequest, context: RequestContext[HasGuardedShareCoordinator]
+    request: ReadShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

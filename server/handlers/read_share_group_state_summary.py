@@ -7,11 +7,11 @@ Behaviour
   results.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedShareCoordinator
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.read_share_group_state_summary import (
@@ -22,7 +22,7 @@ from ottla.wire.messages.read_share_group_state_summary import (
 
 @handles(ReadShareGroupStateSummaryRequest, answers_at_length=True)
 def read_share_group_state_summary(
-    request: ReadShareGroupStateSummaryRequest, context: RequestContext[HasGuardedShareCoordinator]
+    request: ReadShareGroupStateSummaryRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateSummaryResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -8,13 +8,14 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.gate.no_quorum import Port, refused_voter
+from ottla.server.gate.no_quorum import refused_voter
 from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
 @handles(RemoveRaftVoterRequest, alone_only=True)
-def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Port]) -> RemoveRaftVoterResponse:
+def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
     error = refused_voter(context, request.cluster_id, "removing")
     return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)

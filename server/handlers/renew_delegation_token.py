@@ -11,23 +11,17 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.server.auth.tokens.token import NO_TIME, may_ask
+from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 
-class Port(HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(RenewDelegationTokenRequest)
 async def renew_delegation_token(
-    request: RenewDelegationTokenRequest, context: RequestContext[Port]
+    request: RenewDelegationTokenRequest, context: RequestContext[Broker]
 ) -> RenewDelegationTokenResponse:
     if not may_ask(context):
         code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED

@@ -18,13 +18,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.groupcoord.share.partition.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
 from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import acknowledge_response
-from ottla.server.share.requests import Port, WhenReady, named, rights_of, session_key
+from ottla.server.share.requests import WhenReady, named, rights_of, session_key
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_acknowledge import (
@@ -43,7 +44,7 @@ RENEWAL_SINCE = 2
 
 @handles(ShareAcknowledgeRequest, feature=SHARE_VERSION)
 def share_acknowledge(
-    request: ShareAcknowledgeRequest, context: RequestContext[Port]
+    request: ShareAcknowledgeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareAcknowledgeResponse]:
     groups = context.broker.share_groups
     epoch = request.share_session_epoch
@@ -69,7 +70,7 @@ def share_acknowledge(
 
 
 async def _in_slices(
-    request: ShareAcknowledgeRequest, broker: Port, acknowledged: Acknowledged, key: SessionKey, listener_name: str
+    request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledged, key: SessionKey, listener_name: str
 ) -> Given[ShareAcknowledgeResponse]:
     time_slice = TimeSlice()
     for _ in _steps(request, broker, acknowledged):
@@ -81,7 +82,7 @@ def _size(request: ShareAcknowledgeRequest) -> int:
     return sum([1 + len(each.acknowledgement_batches) for topic in request.topics for each in topic.partitions])
 
 
-def _steps(request: ShareAcknowledgeRequest, broker: Port, acknowledged: Acknowledged) -> Iterator[None]:
+def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledged) -> Iterator[None]:
     for topic in request.topics:
         for partition in topic.partitions:
             (found,) = named(broker.cluster, topic.topic_id, [partition.partition_index])
@@ -90,7 +91,7 @@ def _steps(request: ShareAcknowledgeRequest, broker: Port, acknowledged: Acknowl
 
 
 def _answer(
-    broker: Port, acknowledged: Acknowledged, key: SessionKey, epoch: int, listener_name: str
+    broker: Broker, acknowledged: Acknowledged, key: SessionKey, epoch: int, listener_name: str
 ) -> Given[ShareAcknowledgeResponse]:
     acknowledged.end()
 

@@ -31,6 +31,7 @@ from ottla.groupcoord.share.partition.sessions import (
     ShareSession,
     TopicPartition,
 )
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -39,7 +40,7 @@ from ottla.server.share.acknowledging import Acknowledged, Member
 from ottla.server.share.answering import fetch_response
 from ottla.server.share.fetching import Found, ShareFetching, Target, limits_of
 from ottla.server.share.log_reading import ShareReader
-from ottla.server.share.requests import AtLast, Port, WhenReady, named, rights_of, session_key
+from ottla.server.share.requests import AtLast, WhenReady, named, rights_of, session_key
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
@@ -53,19 +54,19 @@ INT_MAX = (1 << 31) - 1
 
 
 @handles(ShareFetchRequest, abandonable=True, answers_at_length=True, feature=SHARE_VERSION)
-def share_fetch(request: ShareFetchRequest, context: RequestContext[Port]) -> Answer[ShareFetchResponse]:
+def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> Answer[ShareFetchResponse]:
     try:
-        asking = Asking(request, context)
+        work = FetchWork(request, context)
     except KafkaError as error:
         refusal = _refusal(error.code)
         if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
             return AtLast(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
         return refusal
-    if asking.size <= PARTITIONS_PER_SLICE:
-        for _ in asking.steps():
+    if work.size <= PARTITIONS_PER_SLICE:
+        for _ in work.steps():
             pass
-        return asking.answer()
-    return _in_slices(asking)
+        return work.answer()
+    return _in_slices(work)
 
 
 _NO_SESSION = ErrorCode.SHARE_SESSION_LIMIT_REACHED, ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -75,30 +76,30 @@ def _refusal(code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
 
 
-async def _in_slices(asking: Asking) -> Given[ShareFetchResponse]:
+async def _in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
     time_slice = TimeSlice()
-    for _ in asking.steps():
+    for _ in work.steps():
         await time_slice.yield_if_over()
-    return asking.answer()
+    return work.answer()
 
 
 def _has_gone_on(session: ShareSession, epoch: int) -> bool:
-    """Whether a request came after the one with this epoch, which is not the first."""
+    """Tell whether a request came after the one with this epoch, which is not the first."""
     return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
 
 
 def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
-    """Whether nobody would get what the request of this epoch acquires now: it began a session, or is a later one of it."""
+    """Tell whether the session is over or has a later request, so that nobody would get the records that this request acquires."""
     if begun is not None:
         return begun.is_over
     return session is not None and (session.is_over or _has_gone_on(session, epoch))
 
 
-class Asking:
-    """One request on its way to its answer."""
+class FetchWork:
+    """Work of one request until its answer."""
 
-    def __init__(self, request: ShareFetchRequest, context: RequestContext[Port]) -> None:
-        """KafkaError: the whole request is refused."""
+    def __init__(self, request: ShareFetchRequest, context: RequestContext[Broker]) -> None:
+        """Raises KafkaError if the whole request is refused."""
         self._broker = broker = context.broker
         self._groups = groups = broker.share_groups
         self._request = request
@@ -122,7 +123,7 @@ class Asking:
         self._refused: dict[TopicPartition, Found] = {}
         self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
 
-    def _open(self, key: SessionKey, context: RequestContext[Port]) -> list[TopicPartition]:
+    def _open(self, key: SessionKey, context: RequestContext[Broker]) -> list[TopicPartition]:
         """Begin a session or go on with it; returns its partitions."""
         request, sessions, cluster = self._request, self._groups.sessions, self._broker.cluster
         epoch = request.share_session_epoch
@@ -151,12 +152,12 @@ class Asking:
 
     @property
     def size(self) -> int:
-        """How much there is to do."""
+        """Number of partitions to fetch and batches to acknowledge."""
         batches = [len(each.acknowledgement_batches) for topic in self._request.topics for each in topic.partitions]
         return len(self._wanted) + sum(batches)
 
     def steps(self) -> Iterator[None]:
-        """Acknowledge, then look up what is to be fetched; each step is short."""
+        """Acknowledge, then look up the partitions to fetch; each step is short."""
         if self._acknowledges:
             for topic in self._request.topics:
                 for partition in topic.partitions:
@@ -170,7 +171,7 @@ class Asking:
                 yield
 
     def _resolved(self, wanted: TopicPartition) -> TopicPartition:
-        """With the topic's name. The session may have begun before this broker heard of the topic, and names it only once."""
+        """Add the topic's name. The session may have begun before this broker heard of the topic, and names it only once."""
         if wanted.topic is not None:
             return wanted
         return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]

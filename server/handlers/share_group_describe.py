@@ -11,13 +11,13 @@ from functools import partial
 
 from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.describing import undescribed
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_each
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_describe import (
@@ -28,7 +28,7 @@ from ottla.wire.messages.share_group_describe import (
 
 
 def _turned_off(
-    request: ShareGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
+    request: ShareGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupDescribeResponse]:
     return answer_each(
         list(dict.fromkeys(request.group_ids)),
@@ -47,7 +47,7 @@ def _turned_off(
     turned_off=_turned_off,
 )
 def share_group_describe(
-    request: ShareGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
+    request: ShareGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupDescribeResponse]:
     return describe_groups(Kind(context.broker.groups.share.describe, undescribed, _topics_of), request, context)
 

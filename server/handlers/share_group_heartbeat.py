@@ -13,6 +13,7 @@ from functools import partial
 from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_heartbeat
 from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
@@ -20,7 +21,6 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
@@ -28,7 +28,7 @@ from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 @handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE))
 def share_group_heartbeat(
-    request: ShareGroupHeartbeatRequest, context: RequestContext[HasGuardedGroups]
+    request: ShareGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupHeartbeatResponse]:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     # Of an id that cannot be one Kafka says no more than that.

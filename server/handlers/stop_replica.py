@@ -10,19 +10,19 @@ from __future__ import annotations
 from itertools import chain
 from operator import attrgetter
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 
 
 @handles(StopReplicaRequest, versions="3-4", between_brokers=True)
-def stop_replica(request: StopReplicaRequest, context: RequestContext[HasGuardedMember]) -> Answer[StopReplicaResponse]:
+def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return context.broker.member.control.stop(request)

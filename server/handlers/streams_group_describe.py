@@ -12,13 +12,13 @@ from functools import partial
 
 from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.streams.describing import undescribed
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_each
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.streams_group_describe import (
@@ -29,7 +29,7 @@ from ottla.wire.messages.streams_group_describe import (
 
 
 def _turned_off(
-    request: StreamsGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
+    request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:
     return answer_each(
         list(dict.fromkeys(request.group_ids)),
@@ -48,7 +48,7 @@ def _turned_off(
     turned_off=_turned_off,
 )
 def streams_group_describe(
-    request: StreamsGroupDescribeRequest, context: RequestContext[HasGuardedGroups]
+    request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:
     kind = Kind(
         context.broker.groups.streams.describe,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.runtime.answers import then
@@ -22,6 +21,7 @@ from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
 from ottla.groupcoord.streams.status import Status
 from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import denied_names, may_on_cluster, require
@@ -29,7 +29,6 @@ from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups, HasStreamsTopics
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group_heartbeat as wire
@@ -42,13 +41,9 @@ from ottla.wire.messages.streams_group_heartbeat import (
 FAILURES_TOLD_MAX = 3
 
 
-class Port(HasGuardedGroups, HasStreamsTopics, Protocol):
-    """What this handler needs of a broker."""
-
-
 @handles(StreamsGroupHeartbeatRequest, feature=STREAMS_VERSION, prepare=partial(load_groups, STREAMS))
 def streams_group_heartbeat(
-    request: StreamsGroupHeartbeatRequest, context: RequestContext[Port]
+    request: StreamsGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupHeartbeatResponse]:
     try:
         check_size(request)
@@ -75,7 +70,7 @@ def streams_group_heartbeat(
 
 
 def _problem(topology: Topology) -> str | None:
-    """What is wrong with the names of a topology."""
+    """Find an error in the names of a topology."""
     names = list(dict.fromkeys(_topic_names(topology)))
     internal = [name for name in names if is_internal_topic(name)]
     if internal:
@@ -94,8 +89,8 @@ def _topic_names(topology: Topology) -> Iterator[str]:
             yield topic.name
 
 
-def _with_topics(answered: Answered, context: RequestContext[Port]) -> StreamsGroupHeartbeatResponse:
-    """Have missing topics created; the answer then tells what kept them from being created before."""
+def _with_topics(answered: Answered, context: RequestContext[Broker]) -> StreamsGroupHeartbeatResponse:
+    """Have missing topics created; the answer reports an earlier failure to create them."""
     response, missing = answered.response, answered.missing_topics
     if not missing:
         return response
@@ -109,7 +104,7 @@ def _with_topics(answered: Answered, context: RequestContext[Port]) -> StreamsGr
     return response
 
 
-def _forbidden(context: RequestContext[Port], names: Collection[str]) -> Collection[str]:
+def _forbidden(context: RequestContext[Broker], names: Collection[str]) -> Collection[str]:
     if may_on_cluster(context, AclOperation.CREATE, quietly=True):
         return ()
     return denied_names(context, AclOperation.CREATE, ResourceType.TOPIC, names)
@@ -129,7 +124,7 @@ def _missing_topics(response: StreamsGroupHeartbeatResponse) -> wire.Status | No
 
 
 def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
-    """Say more about the topics that are missing."""
+    """Add details about missing topics to the status."""
     status = _missing_topics(response)
     if status is not None:
         status.status_detail += f"; {detail}"

@@ -5,12 +5,12 @@ Behaviour
   asks for them (`topology_description_required` in the heartbeat's answer), so clients do not send them.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
@@ -20,7 +20,7 @@ from ottla.wire.messages.streams_group_topology_description_update import (
 
 @handles(StreamsGroupTopologyDescriptionUpdateRequest, feature=STREAMS_VERSION)
 def streams_group_topology_description_update(
-    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[HasAuthorizer]
+    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext[Broker]
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     try:
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

@@ -4,12 +4,12 @@ Behaviour
 * Members wait until their leader has handed in the assignment and it is safely in the log.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedGroups
 from ottla.wire.answers import Answer
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -17,7 +17,7 @@ NAMES_SINCE = 5
 
 
 @handles(SyncGroupRequest, abandonable=True, prepare=load_groups)
-def sync_group(request: SyncGroupRequest, context: RequestContext[HasGuardedGroups]) -> Answer[SyncGroupResponse]:
+def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import Protocol
 
 from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION
 from ottla.groupcoord.offsets.topics import names_of
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -28,7 +28,6 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import decided
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasCluster, HasGuardedGroups
 from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.txn_offset_commit import (
@@ -39,13 +38,9 @@ from ottla.wire.messages.txn_offset_commit import (
 )
 
 
-class Port(HasCluster, HasGuardedGroups, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(TxnOffsetCommitRequest, prepare=load_groups)
 def txn_offset_commit(
-    request: TxnOffsetCommitRequest, context: RequestContext[Port]
+    request: TxnOffsetCommitRequest, context: RequestContext[Broker]
 ) -> Answer[TxnOffsetCommitResponse]:
     if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

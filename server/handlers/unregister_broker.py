@@ -8,28 +8,22 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-class Port(HasAuthorizer, HasSettings, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(UnregisterBrokerRequest, alone_only=True)
-def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Port]) -> UnregisterBrokerResponse:
+def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Broker]) -> UnregisterBrokerResponse:
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterBroker") or _answer(request.broker_id, context)
     return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
 
 
-def _answer(broker_id: int, context: RequestContext[Port]) -> KafkaError:
+def _answer(broker_id: int, context: RequestContext[Broker]) -> KafkaError:
     if broker_id == context.broker.node_id:
         return KafkaError(
             ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is the only one, and it answers this request."

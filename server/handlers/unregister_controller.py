@@ -7,18 +7,18 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 
 
 @handles(UnregisterControllerRequest, alone_only=True)
 def unregister_controller(
-    request: UnregisterControllerRequest, context: RequestContext[HasAuthorizer]
+    request: UnregisterControllerRequest, context: RequestContext[Broker]
 ) -> UnregisterControllerResponse:
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterController") or KafkaError(
         ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {request.controller_id} is not currently registered."

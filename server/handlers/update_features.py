@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import trio
 
 from ottla.groupcoord.java_hashing import hash_map_slot
+from ottla.server.broker import Broker
 from ottla.server.cluster.features import UPGRADE, UPGRADE_TYPES, Update
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasAuthorizer, HasMember
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -41,12 +40,8 @@ ORDERED_CHARACTERS_MAX = 4096
 """Of names. Nobody has features of so many, and a hash of each costs what it is long."""
 
 
-class Port(HasAuthorizer, HasMember, Protocol):
-    """What is needed of the broker here."""
-
-
 @handles(UpdateFeaturesRequest, forwarded=True)
-async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Port]) -> UpdateFeaturesResponse:
+async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Broker]) -> UpdateFeaturesResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:
         raise denied
@@ -77,7 +72,7 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
 
 
 def _in_order(updates: Mapping[str, Update]) -> list[Update]:
-    """Of several that are refused the first one is told, and Kafka has them in a hash map."""
+    """Order updates as Kafka's hash map does: of several refused ones the answer names the first."""
     if sum(map(len, updates)) > ORDERED_CHARACTERS_MAX:
         return list(updates.values())
     return sorted(updates.values(), key=lambda each: hash_map_slot(each.name, len(updates)))

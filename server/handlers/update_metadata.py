@@ -7,18 +7,16 @@ Behaviour
 
 from __future__ import annotations
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import require_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedMember
 from ottla.wire.answers import Answer
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 @handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
-def update_metadata(
-    request: UpdateMetadataRequest, context: RequestContext[HasGuardedMember]
-) -> Answer[UpdateMetadataResponse]:
+def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     return context.broker.member.control.update_metadata(request)

@@ -9,11 +9,11 @@ Behaviour
   results.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.ports import HasGuardedShareCoordinator
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
@@ -21,7 +21,7 @@ from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequ
 
 @handles(WriteShareGroupStateRequest, answers_at_length=True)
 def write_share_group_state(
-    request: WriteShareGroupStateRequest, context: RequestContext[HasGuardedShareCoordinator]
+    request: WriteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[WriteShareGroupStateResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

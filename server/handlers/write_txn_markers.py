@@ -5,12 +5,13 @@ Behaviour
   partition is CLUSTER_AUTHORIZATION_FAILED.
 """
 
+from ottla.server.broker import Broker
 from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.produce.markers import Port, write_markers
+from ottla.server.produce.markers import write_markers
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -18,7 +19,7 @@ from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteT
 
 @handles(WriteTxnMarkersRequest, prepare=load_groups, unmetered=True)
 def write_txn_markers(
-    request: WriteTxnMarkersRequest, context: RequestContext[Port]
+    request: WriteTxnMarkersRequest, context: RequestContext[Broker]
 ) -> Answer[WriteTxnMarkersResponse]:
     if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
         context, AclOperation.CLUSTER_ACTION
