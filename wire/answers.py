@@ -1,12 +1,12 @@
-"""The answer to a request, in the forms in which handlers and coordinators give it.
+"""Forms in which handlers and coordinators answer a request.
 
-| form                | is                                                                                       |
+| form                | meaning                                                                                  |
 |---------------------|------------------------------------------------------------------------------------------|
-| a response          | there                                                                                    |
-| `EncodedAnswer`     | there as bytes, which others who asked the same may share                                |
-| None                | that none is to be sent (Produce with acks=0)                                            |
+| a response          | the answer                                                                               |
+| `EncodedAnswer`     | the answer as bytes, which others who asked the same may share                           |
+| None                | no answer is sent (Produce with acks=0)                                                  |
 | `PendingAnswer`     | one of the above, later: an object that others wake, and for which no task has to wait   |
-| a coroutine         | one of the above, after work that gives way now and then, or that waits for disks        |
+| a coroutine         | one of the above, after work in time slices, or after waiting for disks                  |
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ ResponseT = TypeVar("ResponseT")
 
 
 class EncodedAnswer(NamedTuple):
-    """The body of a response as it goes out."""
+    """Encoded body of a response."""
 
     body: bytes
 
     @property
     def is_ready(self) -> bool:
-        """As of a `PendingAnswer`, so that who keeps both need not tell them apart."""
+        """True, as for a `PendingAnswer`, so that a list of both need not tell them apart."""
         return True
 
 
 class PendingAnswer(Generic[ResponseT]):
-    """The answer to one request: not ready, then ready, then taken by `response()`; or abandoned.
+    """Answer to one request: not ready, then ready, then taken by `response()`; or abandoned.
 
-    Either of the two has to come, and has to undo all circles of references: they would never be collected. It is no `ABC`,
-    because every answer is asked whether it is one of these, and `isinstance` of an `ABC` is four times as slow.
+    One of the two calls has to come, and has to break all reference cycles: they would never be collected. It is no `ABC`,
+    because every answer is tested with `isinstance`, which is four times as slow for an `ABC`.
     """
 
     __slots__ = ("is_ready", "on_ready")
@@ -44,7 +44,7 @@ class PendingAnswer(Generic[ResponseT]):
         self.on_ready: Callable[[], None] | None = None
 
     def become_ready(self) -> None:
-        """The answer may be taken now."""
+        """Let the answer be taken."""
         # A deadline and a partition may both end the same wait.
         if not self.is_ready:
             self.is_ready = True
@@ -53,23 +53,23 @@ class PendingAnswer(Generic[ResponseT]):
 
     @property
     def is_abandonable(self) -> bool:
-        """Whether nobody needs it any more when the peer has left."""
+        """True if nobody needs the answer once the peer has left."""
         return False
 
     @abstractmethod
     def response(self) -> ResponseT | None:
-        """The response, once it is ready; None if none is to be sent. Called at most once, and then not abandoned."""
+        """Return the ready response; None if none is to be sent. Called at most once, and not after `abandon`."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Nobody waits any more: let go of everything."""
+        """Release everything, as nobody waits any more."""
 
 
 Given: TypeAlias = ResponseT | PendingAnswer[ResponseT]
-"""A response now, or when others have done what it waits for."""
+"""A response now, or when its condition is met."""
 
 Worked: TypeAlias = ResponseT | Coroutine[Any, Any, ResponseT]
 """A response now, or after work."""
 
 Answer: TypeAlias = Worked[ResponseT | PendingAnswer[ResponseT] | EncodedAnswer | None]
-"""What a handler may return; see the module's docstring."""
+"""Return type of handlers."""

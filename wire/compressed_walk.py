@@ -8,6 +8,7 @@ installed. Both say yes or nothing, and where they say nothing all is done piece
 from collections.abc import Callable
 from typing import Any
 
+from ottla.wire.buffers import KEPT_BYTES, Scratch, lent
 from ottla.wire.compression import Buffer, Compression
 from ottla.wire.decompression import (
     NotInOnePass,
@@ -18,7 +19,6 @@ from ottla.wire.decompression import (
 )
 from ottla.wire.native import native
 from ottla.wire.record_walk import NOTHING_WALKED, walk_records, walk_whole_records
-from ottla.wire.scratch import KEPT_BYTES, Scratch, lent
 from ottla.wire.threads import let_others_run
 
 Found = tuple[int, int, int, bool, bool]

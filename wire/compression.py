@@ -19,7 +19,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.wire.pages import COPIED_BYTES_MAX
+from ottla.wire.buffers import COPIED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ class Compressing:
 
 class _Stream(Protocol):
     def compress(self, data: Buffer, /) -> bytes:
-        """What comes out for more data."""
+        """Compress more data; returns the output so far."""
 
     def flush(self) -> bytes:
         """The rest."""

@@ -1,4 +1,4 @@
-"""Control batches: the markers that say how a transaction has ended.
+"""Control batches: markers that end a transaction in a partition.
 
 A control batch has one record. Its key is a version and a type, its value a version and the epoch of the coordinator that
 has decided.
@@ -56,7 +56,7 @@ def encode_end_txn_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytes:
-    """The control batch that ends a transaction in one partition."""
+    """Encode the control batch that ends a transaction in one partition."""
     area = _PLAIN_MARKER.pack(_PLAIN_MARKER_FRONT, 0, marker.control_type, 12, 0, marker.coordinator_epoch, 0)
     header = BatchHeader(
         base_offset, 0, leader_epoch, MAGIC_V2, 0, TRANSACTIONAL_FLAG | CONTROL_FLAG, 0, timestamp_ms, timestamp_ms,
@@ -66,7 +66,7 @@ def encode_end_txn_marker(
 
 
 def control_type_id(key: bytes | None) -> int:
-    """The type in a control record's key; types this broker does not know are for the caller to pass over."""
+    """Read the type in a control record's key; the caller has to skip unknown types."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise invalid("Control record key has less than 4 bytes")
     version, type_id = _CONTROL_KEY.unpack_from(key)
@@ -76,7 +76,7 @@ def control_type_id(key: bytes | None) -> int:
 
 
 def end_txn_marker_in(batch: Buffer) -> EndTxnMarker | None:
-    """The marker in a control batch; None if it has none, or one that cannot be understood."""
+    """Find the marker in a control batch; None if it has none, or an unreadable one."""
     # As Ottla and Kafka write it, where all is in its place. A transaction has as many of them as partitions.
     if len(batch) == RECORDS_OFFSET + _PLAIN_MARKER.size:
         front, key_version, type_id, value_size, version, coordinator_epoch, headers = _PLAIN_MARKER.unpack_from(

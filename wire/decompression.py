@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ottla.wire.buffers import COPIED_BYTES_MAX, KEPT_BYTES, Scratch, free_unused, lent, pages
 from ottla.wire.compression import (
     LZ4_MAGIC,
     XERIAL_BLOCK_BYTES,
@@ -26,8 +27,6 @@ from ottla.wire.compression import (
     lz4_header_checksum,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.pages import COPIED_BYTES_MAX, pages
-from ottla.wire.scratch import KEPT_BYTES, Scratch, free_unused, lent
 from ottla.wire.threads import let_others_run, paced
 
 if TYPE_CHECKING:

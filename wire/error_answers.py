@@ -1,14 +1,15 @@
-"""Answers that say nothing but an error, derived from the declarations (Kafka's AbstractRequest.getErrorResponse).
+"""Error answers to any request, derived from the declarations (Kafka's AbstractRequest.getErrorResponse).
 
-An answer whose version has an error code at its top level has it there. Others have one in each element of an array, for what the
+A response with an error code at its top level has it there. Others have one in each element of an array, for the things that the
 request names:
 
     Produce          topic_data[].partition_data[].index           ->  responses[].partition_responses[].index, error_code
     DescribeGroups   groups[] (strings)                            ->  groups[].group_id, error_code, error_message
 
-An array of the answer is filled from the array of the request that has its name, or else from the only one that there is. Of an
-element its keys are copied (`_KEYS`), offsets and the like are -1, and all else has its default. What is below an element that
-has an error stays empty. A few answers have the error at both places (`_IN_BOTH`). `_NAMED` has the requests that name things in more than one array.
+An array of the answer is filled from the array of the request that has its name, or else from its only one. Keys of an
+element are copied (`_KEYS`), offsets and the like are -1, and all else has its default. Arrays below an element with
+an error stay empty. A few answers have the error at both places (`_IN_BOTH`). `_NAMED` has the requests that name things in more
+than one array.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _KEYS = {
     "topic_name": ("topic_name", "name"),
     "user": ("name",),
 }
-"""Fields of the answer that say what it is about, and what the request may call them."""
+"""Key fields of the answer, and their names in the request."""
 _UNKNOWN = frozenset(
     {
         "base_offset",
@@ -72,7 +73,7 @@ _NAMED: dict[str, Callable[[Any], Iterable[Any]]] = {
 def error_answer(
     request: Message, response_class: type[Message], version: int, code: ErrorCode, message: str | None
 ) -> Message:
-    """The response to `request` that says only that it failed."""
+    """Make the response to `request` that says only that it failed."""
     answer: Message = _with_unknown(response_class)
     if _puts_error(answer, version, code, message) and version > _IN_BOTH.get(response_class.__name__, -1):
         return answer
@@ -84,7 +85,7 @@ def error_answer(
 
 
 def _element(cls: type[Struct], named: Any, version: int, code: ErrorCode, message: str | None) -> Struct:
-    """The element of the answer for one of the request, which is a struct or a name."""
+    """Make the element of the answer for one of the request, which is a struct or a name."""
     element: Struct = _with_unknown(cls)
     if isinstance(named, Struct):
         for field_name in cls.wire_fields:
@@ -140,7 +141,7 @@ def _tells_errors(cls: type[Struct], version: int) -> bool:
 
 
 def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
-    """The elements of the request that an array of the answer is about; null stands for all, and for none here."""
+    """Elements of the request that an array of the answer is about; null stands for all, and for none here."""
     arrays = [
         each
         for each, field in request.wire_fields.items()
@@ -150,7 +151,7 @@ def _counterpart(request: Any, name: str, version: int) -> Iterable[Any]:
 
 
 def _key_of_type(cls: type[Struct], kind: type) -> str:
-    """The field that says what an element is about, where the request has but a name or a number for it."""
+    """Find the key of an element, where the request has only a name or a number for it."""
     for name, field in cls.wire_fields.items():
         is_key = isinstance(field.type, Primitive) and field.type is not Text and name not in _ERROR_CODES
         if is_key and isinstance(field.type.zero, kind):  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What can go wrong in the protocol, in three kinds.
+"""Errors of the protocol, in three kinds.
 
 `ErrorCode` is Kafka's error table: a value that travels in a response. `KafkaError` carries such a code up to where the
 response is made. `ProtocolViolation` means bytes that are not the protocol: there is nobody to answer, so the
@@ -372,7 +372,7 @@ def bare(error: E) -> E:
 
 
 def result_of(work: Callable[[], R]) -> R | KafkaError:
-    """What `work` comes to, or its KafkaError as a value: raised across threads it would be part of a circle."""
+    """Return the result of `work`, or its KafkaError as a value: raised across threads it would be part of a reference cycle."""
     try:
         return work()
     except KafkaError as error:

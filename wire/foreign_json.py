@@ -1,8 +1,8 @@
-"""JSON that strangers have written, read within limits.
+"""JSON of untrusted peers, parsed within limits.
 
 A MiB may be a third of a million empty lists, which take tens of milliseconds, and nobody else can run meanwhile. And Python's
-parser calls itself for each list in a list until the limit of the interpreter stops it: what the garbage collector calls there
-has no room left to run, and CPython 3.11 may end the process ("Cannot recover from stack overflow").
+parser calls itself for each nested list until the limit of the interpreter stops it: the garbage collector has no stack left then,
+and CPython 3.11 may end the process ("Cannot recover from stack overflow").
 
 So brackets and commas outside of strings are counted first. That takes some milliseconds a MiB, whatever is in it.
 """
@@ -27,7 +27,7 @@ _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def parse_json(data: str | bytes, **options: Any) -> Any:
-    """As json.loads, with its `options`. ValueError if it is none, or beyond the limits."""
+    """Parse like json.loads, with its `options`. Raises ValueError for invalid JSON, or beyond the limits."""
     text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
     # Nearly all there is has less than that, strings included.
     if _opened(text) > DEPTH_MAX or text.count(",") > ELEMENTS_MAX:

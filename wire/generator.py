@@ -40,12 +40,12 @@ def generate(cls: type[Struct], version: int, kind: str) -> str:
 
 
 def fixed_format(subcon: construct.Construct) -> str | None:
-    """The struct module's letter of a type whose size is fixed."""
+    """Return the struct module's letter of a type of fixed size."""
     return _FORMATS.get(id(subcon))
 
 
 def fixed_struct_format(subcon: construct.Construct) -> str | None:
-    """The format of a struct in which everything is fixed, as long as it has no tagged fields but room for them."""
+    """Return the format of a struct with fixed fields only; it may have room for tagged fields, but none."""
     if not isinstance(subcon, StructType):
         return None
     letters = []
@@ -59,12 +59,12 @@ def fixed_struct_format(subcon: construct.Construct) -> str | None:
 
 
 def parts_of(subcon: StructType) -> list[tuple[str, construct.Construct]]:
-    """The fields of a struct, and its tagged fields, in the order of the wire."""
+    """Fields of a struct, and its tagged fields, in the order of the wire."""
     return [(renamed.name, renamed.subcon) for renamed in subcon.subcon.subcons]
 
 
 def size_min(subcon: construct.Construct) -> int:
-    """The fewest bytes that a value can take."""
+    """Return the fewest bytes that a value can take."""
     letter = fixed_format(subcon)
     if letter is not None:
         return calcsize(">" + letter)
@@ -88,7 +88,7 @@ class Source:
         self._lines.append("    " * self._indent + text)
 
     def mark(self) -> tuple[int, int]:
-        """This place, for a line of which it turns out later that it is needed here."""
+        """Remember this position so that a line can be inserted here later."""
         return len(self._lines), self._indent
 
     def line_at(self, mark: tuple[int, int], text: str) -> None:
@@ -107,16 +107,16 @@ class Source:
         self._indent -= 1
 
     def variable(self, hint: str) -> str:
-        """A local name that was not used yet."""
+        """Make an unused local name."""
         self._count += 1
         return f"{hint}_{self._count}"
 
     def struct(self, letters: str, method: str) -> str:
-        """The global name of a method of the compiled struct format."""
+        """Name the global with this method of a compiled struct format."""
         return self._global(f"Struct({'>' + letters!r}).{method}", method)
 
     def default(self, cls: type[Struct], field_name: str, value: Any) -> str:
-        """An expression for the default of a field."""
+        """Write an expression for the default of a field."""
         if type(value) in _LITERALS:
             return repr(value)
         if value == []:

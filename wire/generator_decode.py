@@ -194,7 +194,7 @@ class _Decoder:
             self._elements(subcon.item, count, bias, target, path)
 
     def _spend(self, count: str, path: str) -> None:
-        """Where the size of the frame alone does not bound enough how many elements it holds."""
+        """Count elements where the frame's size alone does not bound them well enough."""
         if self._budget is None:
             return
         self.line(f"budget -= {count}")

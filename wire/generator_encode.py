@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 import construct
 
 from ottla.wire.generator import Source, fixed_format, parts_of
+from ottla.wire.runtime import encode_varint
 from ottla.wire.types import (
     ArrayType,
     BytesType,
@@ -22,7 +23,6 @@ from ottla.wire.types import (
     TaggedFields,
     TextType,
 )
-from ottla.wire.varint import encode_varint
 
 
 def encoder_source(tree: StructType) -> str:

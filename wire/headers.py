@@ -1,4 +1,4 @@
-"""What precedes the body of every request and response.
+"""Headers of requests and responses.
 
 Request header:  v0 api key, api version, correlation id   v1 client id   v2 tagged fields
 Response header: v0 correlation id                         v1 tagged fields
@@ -6,7 +6,7 @@ Response header: v0 correlation id                         v1 tagged fields
 A flexible request has header v2 and its response v1, with these exceptions:
 - the client id stays a classic nullable string even in v2, so that a broker can read the header of any request;
 - ControlledShutdown v0 came before client ids and has request header v0;
-- ApiVersions always has response header v0, because the client reads it before it knows what the broker speaks.
+- ApiVersions always has response header v0, because the client reads it before it knows the broker's versions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import struct
 from typing import NamedTuple
 
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.runtime import skip_tagged_fields
 from ottla.wire.schema import Message
 from ottla.wire.text import JAVA_REPLACE
-from ottla.wire.varint import skip_tagged_fields
 
 __all__ = [
     "RequestHeader",
@@ -58,7 +58,7 @@ def response_header_version(response_class: type[Message], version: int) -> int:
 def decode_request_header(
     buffer: bytes | bytearray, start: int, end: int, header_version: int
 ) -> tuple[RequestHeader, int]:
-    """The header in `buffer[start:end]` and the position of the body."""
+    """Decode the header in `buffer[start:end]`; returns it and the position of the body."""
     position = start + _FIXED_PART.size
     # Asked of the frame's end, for the buffer may go on with other frames.
     if position > end:
@@ -97,7 +97,7 @@ def encode_request_header(header: RequestHeader, header_version: int) -> bytes:
 
 
 def decode_response_header(buffer: bytes | bytearray, start: int, end: int, header_version: int) -> tuple[int, int]:
-    """The correlation id of the response in `buffer[start:end]` and the position of the body."""
+    """Decode the header in `buffer[start:end]`; returns the correlation id and the position of the body."""
     position = start + _CORRELATION_ID.size
     if position > end:
         raise ProtocolViolation(f"{end - start} bytes are too few for a response header")

@@ -20,10 +20,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.compression import Compressing, Compression
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.record_walk import Buffer
 from ottla.wire.records import (
     COMPRESSION_MASK,

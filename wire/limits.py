@@ -1,8 +1,8 @@
-"""How much the bytes of a stranger may count, and so cost: in memory, in time, in the size of an answer.
+"""Limits of counts in the bytes of a peer, and so of memory, time and the size of answers.
 
-What one frame costs is bounded by its size, except where a few bytes stand for much. A tagged field takes two bytes and
+A frame's size bounds its cost, except where a few bytes stand for much. A tagged field takes two bytes and
 a nameless element one, while each of them takes a tenth of a microsecond or more to read and up to a hundred bytes to
-hold. No client that is in use comes near any of these numbers.
+hold. No client in use comes near any of these numbers.
 """
 
 from __future__ import annotations

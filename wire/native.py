@@ -1,7 +1,7 @@
-"""The choice between what is compiled (`_native.c`) and its twin in Python.
+"""Choice between compiled functions (`_native.c`) and their twins in Python.
 
-`ottla.wire._native` is there where a compiler was at hand when Ottla was installed. OTTLA_PURE_PYTHON=1 asks for the twins, and
-a module that an older release has left behind may lack some of what is asked for. Tests hold both to the same answers.
+`ottla.wire._native` exists if a compiler was at hand when Ottla was installed. OTTLA_PURE_PYTHON=1 asks for the twins, and
+a module left behind by an older release may lack some functions. Tests hold both to the same answers.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ _module = _compiled()
 
 
 def native(name: str, twin: Function) -> Function:
-    """The compiled function of this name, or its twin, which is None where there is none."""
+    """Return the compiled function of this name, or its twin, which is None where there is none."""
     found: Function = getattr(_module, name, twin)
     return found

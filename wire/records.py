@@ -23,11 +23,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compressing, Compression, compress
 from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.record_walk import Buffer, RawHeaders, read_varint, read_varlong, walk_records
 
 WritableBuffer = bytearray | memoryview
@@ -225,7 +225,7 @@ def invalid(message: str) -> KafkaError:
 
 
 class RecordsSummary(NamedTuple):
-    """What validation asks of the records of a batch, learned in one walk. Deltas are as stored, unchecked."""
+    """Summary of a batch's records for validation, made in one walk. Deltas are as stored, unchecked."""
 
     min_timestamp_delta: int
     max_timestamp_delta: int
@@ -260,7 +260,7 @@ class Record(NamedTuple):
 
 
 def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The records of the batch at start, decompressed if need be (never beyond limit)."""
+    """Return the records of the batch at `start`, decompressed if need be, up to `limit` bytes."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
     # An uncompressed area stays a view; nothing is copied.
     return decompress(_codec_of(header), area, limit) if header.attributes & COMPRESSION_MASK else area
@@ -270,7 +270,7 @@ def records_area(buffer: Buffer, header: BatchHeader, start: int = 0, limit: int
 def lent_records_area(
     buffer: Buffer, header: BatchHeader, start: int = 0, limit: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[memoryview]:
-    """The same for the `with` block and no longer: what is decompressed lies in memory that is used again."""
+    """Lend the records of a batch for a `with` block, decompressed into scratch memory if need be."""
     area = memoryview(buffer)[start + RECORDS_OFFSET : start + header.size_in_bytes]
     if header.attributes & COMPRESSION_MASK:
         with decompressed(_codec_of(header), area, limit) as lent:
@@ -321,7 +321,7 @@ def decode_area(
     headers_max: int = HEADERS_MAX,
     raw_headers: bool = False,
 ) -> Iterator[Record]:
-    """The same for an uncompressed area."""
+    """Decode the records of an uncompressed area."""
     # A batch of many megabytes is not copied in one step, which would keep other threads waiting.
     area = memoryview(area) if in_place and len(area) > COPIED_BYTES_MAX else bytes(area)
     if header.records_count == 0:  # compaction removed the records, and the header still matters
@@ -457,7 +457,7 @@ def iter_records(
 
 
 def wrap_int64(value: int) -> int:
-    """As a Java long would hold it: a foreign base and delta may add up to more."""
+    """Wrap to a Java long: a foreign base and delta may add up to more."""
     return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
 
 

@@ -1,20 +1,96 @@
-"""What generated codecs refer to. Every public name here is a global of the generated code."""
+"""Functions of generated codecs, first of all unsigned varints and tagged fields. Each name of `__all__` is a global of generated code.
+
+A varint has seven bits a byte, lowest first, and at most five bytes. A value that does not fit into Java's int wraps as it does
+there, so a length can turn out negative.
+
+The readers take no end of input: reading beyond a frame that ends inside a longer buffer moves the position beyond the
+frame's end, which the caller checks, and reading beyond the buffer raises IndexError.
+"""
 
 from __future__ import annotations
 
 from struct import Struct, error, pack, unpack_from
 
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.limits import ELEMENTS_BESIDE_RECORDS_MAX, REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX
+from ottla.wire.limits import ELEMENTS_BESIDE_RECORDS_MAX, REQUEST_ELEMENTS_MAX, STRING_BYTES_MAX, TAGS_PER_SECTION_MAX
 from ottla.wire.text import JAVA_REPLACE, text_bytes
-from ottla.wire.varint import (
-    encode_varint,
-    read_length,
-    read_tag_count,
-    read_varint,
-    skip_tagged_field,
-    skip_tags,
-)
+
+VARINT_BYTES_MAX = 5
+
+
+def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Read the varint at `position`; returns it and the position behind it."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
+    second = buffer[position + 1]
+    value = byte & 0x7F | (second & 0x7F) << 7
+    if second < 0x80:
+        return value, position + 2
+    for index in range(2, VARINT_BYTES_MAX):
+        byte = buffer[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            value &= 0xFFFFFFFF
+            return value - (1 << 32) if value >> 31 else value, position + index + 1
+    raise ProtocolViolation("a varint of more than five bytes")
+
+
+def read_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Read a length or count + 1, where Java takes the one off again: its lowest int becomes its highest."""
+    value, position = read_varint(buffer, position)
+    return (1 << 31 if value == -1 << 31 else value), position
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a number from 0 to 2^32 - 1 in as few bytes as possible."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def skip_tagged_field(position: int, end: int, size: int) -> int:
+    """Return the position behind an unknown tagged field of `size` bytes."""
+    if not 0 <= size <= end - position:
+        raise ProtocolViolation(f"a tagged field of {size} bytes goes beyond the end")
+    return position + size
+
+
+def read_tag_count(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Read the number of tagged fields of a section; returns it and the position of the first. A negative number is none, as in Java."""
+    count, position = read_varint(buffer, position)
+    if count > TAGS_PER_SECTION_MAX:
+        raise ProtocolViolation(f"{count} tagged fields in one section")
+    return max(count, 0), position
+
+
+def skip_tags(buffer: bytes | bytearray, position: int, end: int, count: int) -> int:
+    """Return the position behind `count` tagged fields, none of which is wanted."""
+    for _ in range(count):
+        _tag, position = read_varint(buffer, position)
+        size, position = read_varint(buffer, position)
+        position = skip_tagged_field(position, end, size)
+    return position
+
+
+def skip_tagged_fields(buffer: bytes | bytearray, position: int, end: int) -> int:
+    """Return the position behind a section of tagged fields, none of which is wanted."""
+    try:
+        count, position = read_tag_count(buffer, position)
+        position = skip_tags(buffer, position, end, count)
+    except IndexError:
+        position = end + 1
+    if position > end:
+        raise ProtocolViolation("tagged fields go beyond the end")
+    return position
+
 
 new = object.__new__
 
@@ -28,7 +104,7 @@ PACK_INT32S = [Struct(f">{count}i").pack for count in range(FEW)]
 
 
 def read_string_length(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """The length + 1 of a compact string that takes more than one byte to say it."""
+    """Read the length + 1 of a compact string that takes more than one byte for it."""
     length, position = read_length(buffer, position)
     if length > STRING_BYTES_MAX + 1:
         raise ProtocolViolation(f"a string of {length - 1} bytes")

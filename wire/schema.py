@@ -217,7 +217,7 @@ class Struct(metaclass=StructMeta):
     def decode_prefix(
         cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None
     ) -> tuple[Self, int]:
-        """The same, with the position where it ended."""
+        """Decode a struct at the beginning; returns it with the position of its end."""
         decoded: tuple[Self, int] = codecs.codec(cls, version, "decode_prefix")(
             buffer, start, len(buffer) if end is None else end
         )
@@ -239,7 +239,7 @@ class Struct(metaclass=StructMeta):
 
     @classmethod
     def bounded_decoder(cls, version: int) -> Decoder:
-        """The same for a large frame, whose bytes alone do not bound enough how many elements it holds."""
+        """Return the decoder for a large frame, whose size alone does not bound its elements well enough."""
         return codecs.codec(cls, version, "decode_bounded")
 
     @classmethod
@@ -305,7 +305,7 @@ class Message(Struct):
 
 
 def holds_records(cls: type[Struct]) -> bool:
-    """Whether a records field is anywhere in a message, so that its encoding may hold more than plain bytes."""
+    """Tell whether a message has a records field anywhere, so that its encoding may hold more than plain bytes."""
     for each in cls.wire_fields.values():
         item = each.type.item if isinstance(each.type, Array) else each.type
         if item is Records or (isinstance(item, type) and holds_records(item)):

@@ -1,15 +1,4 @@
-"""How a setting is declared, read from text and written back: Kafka's types, ranges and error sentences.
-
-A configuration is a frozen dataclass whose field names are Kafka's setting names with '.' written as '_'. Each field is
-made by `setting()`, which keeps what `DescribeConfigs` and the start-up check need beside the default:
-
-    class LogConfig:
-        retention_ms: int = setting(604_800_000, kind=LONG, minimum=-1, doc="...", synonyms=(...))
-
-Nothing else lists settings: names, defaults, ranges, documentation and the broker-wide synonyms of a topic setting are
-all read from these declarations. The dataclass constructor itself does not validate, so that tests can use values
-that an operator could not set.
-"""
+"""Declarations of settings, read from text and written back: Kafka's types, ranges and error sentences."""
 
 import math
 import re
@@ -170,7 +159,7 @@ def parse_value(declared: Setting, text: str | None) -> Any:
 
 
 def parse_integer(text: str, bits: int = 32) -> int | None:
-    """What Java's Integer.parseInt makes of a text: an optional sign and digits, within the range; None: no number."""
+    """Parse like Java's Integer.parseInt: an optional sign and digits, within the range; None: no number."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Python's int() takes long for very many digits and refuses thousands of them.
     if not digits.isdecimal() or len(digits) >= 100:
@@ -230,7 +219,7 @@ def synonym_setting(declared: Setting, synonym: Synonym) -> Setting:
 
 
 def allowed_text(declared: Setting) -> str:
-    """What a setting allows, for people."""
+    """Describe the allowed values of a setting for people."""
     kind = {BOOLEAN: "true or false", LIST: "a comma-separated list"}.get(declared.kind, declared.kind.name.lower())
     if declared.choices:
         chosen = ", ".join(declared.choices)
@@ -314,7 +303,7 @@ def _validate_choice(declared: Setting, value: str) -> None:
 
 
 def _as_java(value: object) -> str:
-    """How Java prints a value inside a sentence."""
+    """Format a value as Java prints it inside a sentence."""
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
     if isinstance(value, bool):

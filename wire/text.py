@@ -1,4 +1,4 @@
-"""Text as Java reads it.
+"""Text decoded as Java decodes it.
 
 Bytes that are not UTF-8 become replacement characters, as many as Java's decoder makes of them. Python's "replace" makes
 the same except of an encoded surrogate (ED A0..BF and one more byte): one there, up to three here. The error handler
@@ -31,7 +31,7 @@ def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
 
 
 def text_bytes(text: str) -> bytes:
-    """A text for people as it is encoded; it may be cut, between two characters."""
+    """Encode a text for people; a long one is cut, between two characters."""
     return shortened(text).encode()
 
 

@@ -1,4 +1,4 @@
-"""What work in threads owes the event loop."""
+"""Yielding of the interpreter lock by work in threads, so that the event loop goes on."""
 
 import time
 from collections.abc import Callable
@@ -7,19 +7,19 @@ PIECE_S = 0.001
 
 
 def let_others_run() -> None:
-    """Let go of the interpreter lock for long enough that a thread that waits for it has it next.
+    """Release the interpreter lock for long enough that a waiting thread gets it next.
 
-    A busy thread keeps the lock for milliseconds at a time. One that lets go of it often, but each time for less than
-    the other takes to wake up, may keep it for as long as it works: CPython asks for the lock only when it was not let
-    go of for a while.
+    A busy thread keeps the lock for milliseconds at a time. One that releases it often, but each time for less than
+    the other takes to wake up, may keep it for as long as it works: CPython asks for the lock only when it was not
+    released for a while.
     """
     time.sleep(0)
 
 
 def paced(give_way: Callable[[], None] = let_others_run) -> Callable[[], None]:
-    """To be called after each little piece of work: gives way once a millisecond.
+    """Make a function to call after each little piece of work: it yields once a millisecond.
 
-    To let go of the lock costs little while nobody waits for it. When the event loop is busy each time is a change of
+    Releasing the lock costs little while nobody waits for it. When the event loop is busy each time is a change of
     threads, which takes longer than many a piece.
     """
     until = 0.0

@@ -45,7 +45,7 @@ FIXED: dict[str, construct.Construct] = {
 
 
 def bytes_left(stream: IO[bytes]) -> int:
-    """How much of a seekable stream is still to be read."""
+    """Count the bytes of a seekable stream that are still to be read."""
     position = stream.tell()
     end = stream.seek(0, io.SEEK_END)
     stream.seek(position)
@@ -53,7 +53,7 @@ def bytes_left(stream: IO[bytes]) -> int:
 
 
 def wrap(value: int) -> int:
-    """What Java's int makes of a number."""
+    """Wrap a number to Java's int."""
     return (value + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
 
 
@@ -83,7 +83,7 @@ VARINT = UnsignedVarint()
 
 
 class _Prefixed(construct.Construct):  # type: ignore[misc]
-    """What starts with its length or count; null is a negative one."""
+    """A type that starts with its length or count; a negative one is null."""
 
     classic_prefix: construct.Construct = construct.Int32sb
 

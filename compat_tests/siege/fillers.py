@@ -13,8 +13,8 @@ from compat_tests.siege.subjects import FIXED, Subject
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import request_header_version
 from ottla.wire.limits import REQUEST_WITHOUT_RECORDS_BYTES_MAX
+from ottla.wire.runtime import encode_varint
 from ottla.wire.schema import Array, Field, Float64, Message, Primitive, Records, Struct, VersionRange
-from ottla.wire.varint import encode_varint
 
 SHAPES = ("wide", "deep", "square")
 CLIENT_ID = b"siege"

@@ -20,9 +20,9 @@ from ottla.replication.log.names import LOG_SUFFIX, parse_segment_file, path_in
 from ottla.replication.log.storage import Storage
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
+from ottla.wire.runtime import read_varint
 from ottla.wire.schema import Array, Int8, Int32, Int64, String, Struct, Uuid
 from ottla.wire.schema import field as wire
-from ottla.wire.varint import read_varint
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 # Kafka's numbers of its ConfigResource types.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.wire.pages import COPIED_BYTES_MAX
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.records import Record
 
 BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself

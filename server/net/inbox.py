@@ -4,7 +4,7 @@ All connections of the event loop receive into one shared buffer: a read is answ
 idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
 belong to no complete frame yet into a buffer of this connection's own. That buffer grows with the bytes that really
 arrived, never to what a length field claims, and comes from a small pool because large frames come in series. A large one
-is pages of its own (`wire/pages.py`): these grow without being copied, and nothing is left of them in the heap.
+is pages of its own (`wire/buffers.py`): these grow without being copied, and nothing is left of them in the heap.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ottla.server.net.errands import BYTES_MIN
 from ottla.server.net.foreign_speech import HTTP, ForeignSpeech, what_is_spoken
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S, MemoryBudget
+from ottla.wire.buffers import writable
 from ottla.wire.errors import ProtocolViolation
-from ottla.wire.pages import writable
 
 if TYPE_CHECKING:
     from ottla.server.net.errands import Errands

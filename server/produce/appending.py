@@ -51,6 +51,7 @@ from ottla.server.produce.requests import (
 )
 from ottla.server.produce.thread_checks import checked_in_thread
 from ottla.wire.answers import PendingAnswer
+from ottla.wire.buffers import copied
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -63,7 +64,6 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.wire.pages import copied
 from ottla.wire.records import BatchHeader, batch_size
 from ottla.wire.schema import ZERO_UUID
 

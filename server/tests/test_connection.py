@@ -25,8 +25,8 @@ from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.runtime import encode_varint
 from ottla.wire.tests.turns import counted_turns
-from ottla.wire.varint import encode_varint
 
 Exchange = Callable[[bytes], "Peer"]
 

@@ -21,6 +21,7 @@ from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.runtime import encode_varint
 from ottla.wire.schema import (
     Array,
     Bool,
@@ -39,7 +40,6 @@ from ottla.wire.schema import (
     field,
 )
 from ottla.wire.tests.message_values import messages, values
-from ottla.wire.varint import encode_varint
 
 VERDICTS = (Path(__file__).parent / "golden_verdicts.txt").read_text().splitlines()
 

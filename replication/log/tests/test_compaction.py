@@ -34,8 +34,8 @@ from ottla.replication.log.tests.logs import (
 )
 from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.control_batches import ControlType
-from ottla.wire.pages import COPIED_BYTES_MAX
 from ottla.wire.records import Compression, Record, decode_records, encode_batch
 
 DAY_MS = 86_400_000

@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.wire.errors import ProtocolViolation
+from ottla.wire.runtime import encode_varint, read_length, read_varint, skip_tagged_fields
 from ottla.wire.types import VARINT
-from ottla.wire.varint import encode_varint, read_length, read_varint, skip_tagged_fields
 
 
 @given(st.integers(0, (1 << 31) - 1))

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from ottla.wire import scratch
+from ottla.wire import buffers
+from ottla.wire.buffers import IDLE_MAX, KEPT_BYTES, SCRATCH_BYTES, free_unused, lent
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress, decompressed
-from ottla.wire.scratch import IDLE_MAX, KEPT_BYTES, SCRATCH_BYTES, free_unused, lent
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def _none_idle() -> None:
 
 
 def idle() -> int:
-    return len(scratch._idle)
+    return len(buffers._idle)
 
 
 def test_memory_is_used_again() -> None:
@@ -77,14 +77,14 @@ def test_a_slice_of_decompressed_data_outlives_the_block_unharmed() -> None:
 
 
 def test_where_nobody_can_tell_who_looks_at_it_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_holders_of", None)
-    scratch._idle.clear()
+    monkeypatch.setattr(buffers, "_holders_of", None)
+    buffers._idle.clear()
     with lent() as memory:
         memory.view[:4] = b"mine"
         kept = memory.view[:4]
     with lent() as memory:
         memory.view[:4] = b"your"
-    assert bytes(kept) == b"mine" and not scratch._idle
+    assert bytes(kept) == b"mine" and not buffers._idle
 
 
 def test_an_export_that_cannot_be_released_keeps_its_memory() -> None:
