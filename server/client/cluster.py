@@ -219,7 +219,7 @@ class Cluster:
     def patiently(self, question: Callable[[], T], timeout_s: float = ANSWER_TIMEOUT_S) -> T:
         """Ask until no TemporaryFailure is raised. Raises RequestFailed, with the last reason, after `timeout_s`."""
         began_s = time.monotonic()
-        is_told = False
+        is_said = False
         while True:
             try:
                 return question()
@@ -227,8 +227,8 @@ class Cluster:
                 waited_s = time.monotonic() - began_s
                 if waited_s > timeout_s:
                     raise RequestFailed(f"{error}; given up after {timeout_s:g} s") from None
-                if waited_s > PATIENCE_S and not is_told:
-                    is_told = True
+                if waited_s > PATIENCE_S and not is_said:
+                    is_said = True
                     say(f"still trying, {error}")
                 time.sleep(RETRY_S)
 
@@ -310,13 +310,13 @@ def _offsets_from(
 ) -> dict[Partition, int]:
     """Ask one leader for the offsets of its partitions."""
     answer = cluster.broker(leader).ask(_request(places, timestamp, isolation), at_most=_MAX_VERSION)
-    told = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
+    answered = {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
     found = {}
     for place in ((topic, number) for topic, numbers in places.items() for number in numbers):
-        if place not in told:
+        if place not in answered:
             raise TemporaryFailure(f"broker {leader} does not tell the offsets of {place[0]}-{place[1]}")
-        cluster.check(f"the offsets of {place[0]}-{place[1]}", told[place].error_code)
-        found[place] = told[place].offset
+        cluster.check(f"the offsets of {place[0]}-{place[1]}", answered[place].error_code)
+        found[place] = answered[place].offset
     return found
 
 

@@ -86,10 +86,10 @@ def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
         answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
         found = answer.groups[0] if answer.groups else answer
         cluster.check(f"the offsets of group {group}", found.error_code)
-        told = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
-        for (topic_name, number), each in told.items():
+        answered = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
+        for (topic_name, number), each in answered.items():
             cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code)
-        return {place: each.committed_offset for place, each in told.items() if each.committed_offset >= 0}
+        return {place: each.committed_offset for place, each in answered.items() if each.committed_offset >= 0}
 
     return cluster.patiently(ask)
 
@@ -102,10 +102,12 @@ def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
         answer = cluster.coordinator(group).ask(DescribeShareGroupOffsetsRequest(groups=[wanted]))
         found = only(answer.groups, f"the offsets of group {group}")
         cluster.check(f"the offsets of group {group}", found.error_code, found.error_message)
-        told = {(topic.topic_name, each.partition_index): each for topic in found.topics for each in topic.partitions}
-        for (topic_name, number), each in told.items():
+        answered = {
+            (topic.topic_name, each.partition_index): each for topic in found.topics for each in topic.partitions
+        }
+        for (topic_name, number), each in answered.items():
             cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code, each.error_message)
-        return {place: each.start_offset for place, each in told.items() if each.start_offset >= 0}
+        return {place: each.start_offset for place, each in answered.items() if each.start_offset >= 0}
 
     return cluster.patiently(ask)
 
@@ -143,16 +145,16 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
 
     def ask() -> None:
         answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
-        told = {
+        answered = {
             (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
         }
         for place in offsets:
             what = f"{place[0]}-{place[1]} of group {group}"
-            if place not in told:
+            if place not in answered:
                 raise RequestFailed(f"{what}: the broker does not say what became of its offset; is it a Kafka broker?")
-            if told[place] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
+            if answered[place] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
                 raise RequestFailed(f"group {group} has members: stop them first")
-            cluster.check(what, told[place])
+            cluster.check(what, answered[place])
 
     cluster.patiently(ask)
 

@@ -67,10 +67,10 @@ def producer_sequences(cluster: Cluster, texts: Mapping[str, str], acks: int) ->
         raise UsageError(f"{SETTING}=true needs --acks all")
     if wanted == "false" or acks != ALL:
         return None
-    return cluster.patiently(lambda: cluster.ask_any(lambda broker: _asked(cluster, broker, is_demanded)))
+    return cluster.patiently(lambda: cluster.ask_any(lambda broker: _ask(cluster, broker, is_demanded)))
 
 
-def _asked(cluster: Cluster, broker: BrokerConnection, is_demanded: bool) -> Sequences | None:
+def _ask(cluster: Cluster, broker: BrokerConnection, is_demanded: bool) -> Sequences | None:
     if not is_demanded and InitProducerIdRequest.api_key not in broker.versions:
         return None  # it is older than Kafka 0.11
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NEVER_MS)
@@ -231,15 +231,15 @@ class Producer:
         self._under_way.popleft()
         if self._on_answer is not None:
             self._on_answer(time.monotonic() - sent.since_s)
-        told = {each.index: each for topic in answer.responses for each in topic.partition_responses}
+        answers = {each.index: each for topic in answer.responses for each in topic.partition_responses}
         again = {}
         for partition, batch in sent.batches.items():
-            if partition not in told:
+            if partition not in answers:
                 reason = ConnectionLost(
                     f"{sent.connection.address} does not say what became of records for {self.topic}-{partition}"
                 )
                 raise self._lost(reason, batch[1])
-            if self._has_to_be_sent_again(partition, told[partition].error_code, told[partition].error_message):
+            if self._has_to_be_sent_again(partition, answers[partition].error_code, answers[partition].error_message):
                 again[partition] = batch
                 self._waits_again.add(partition)
             else:
@@ -259,7 +259,7 @@ class Producer:
         if is_lost or not ErrorCode.of(code).retriable:
             hint = "; max.message.bytes of the topic is the limit" if code == ErrorCode.MESSAGE_TOO_LARGE else ""
             what = f"records for {self.topic}-{partition} are refused"
-            raise RequestFailed(f"{failed(what, code, message)}{hint}; {self._told()}")
+            raise RequestFailed(f"{failed(what, code, message)}{hint}; {self._delivery_state()}")
         return True
 
     def _write_anew(self, partition: int, batch: tuple[bytes, int]) -> None:
@@ -272,7 +272,7 @@ class Producer:
                 if self.sequences is None:
                     raise self._lost(error, batch[1]) from None
                 self._hang_up(self._leaders.get(partition, -1))
-                raise TemporaryFailure(f"{error}; {self._told(batch[1])}") from None
+                raise TemporaryFailure(f"{error}; {self._delivery_state(batch[1])}") from None
 
         self._cluster.patiently(write, ANSWER_TIMEOUT_S if self.sequences is None else DELIVERY_S)
 
@@ -287,15 +287,17 @@ class Producer:
         if self._acks and self._answered():
             # Of a known producer the answer may be what was lost.
             unknown = 0 if self.sequences is None else batch[1]
-            raise TemporaryFailure(f"{self.topic}-{partition} has no leader that takes records; {self._told(unknown)}")
+            raise TemporaryFailure(
+                f"{self.topic}-{partition} has no leader that takes records; {self._delivery_state(unknown)}"
+            )
 
-    def _told(self, more: int = 0) -> str:
+    def _delivery_state(self, more: int = 0) -> str:
         unknown = more + sum(_records(sent.batches) for sent in self._under_way)
         known = f"{self.acknowledged:,} records are acknowledged"
         return f"{known}, and {unknown:,} may or may not be written" if unknown else known
 
     def _lost(self, error: ConnectionLost, more: int = 0) -> RequestFailed:
-        return RequestFailed(f"{error}; {self._told(more)}")
+        return RequestFailed(f"{error}; {self._delivery_state(more)}")
 
 
 def _records(batches: Mapping[int, tuple[bytes, int]]) -> int:

@@ -183,20 +183,20 @@ def _lines(examined: Examined, rehearsal: Rehearsal) -> list[str]:
     from ottla.server.inspection.rows import escaped
 
     changed = {each.path: each for each in rehearsal.changes}
-    told = []
+    shown = []
     for each in examined.findings:
         place = "" if each.position is None else f" at position {each.position}"
-        told.append(f"{'damaged' if each.is_damage else 'note'}: {each.path}: {each.reason}{place}")
+        shown.append(f"{'damaged' if each.is_damage else 'note'}: {each.path}: {each.reason}{place}")
         if each.is_damage and rehearsal.refusal is None:
-            told.append(f"  a start {_fate(each, changed, rehearsal)}")
+            shown.append(f"  a start {_fate(each, changed, rehearsal)}")
     if examined.findings_count > len(examined.findings):
-        told.append(f"... and {examined.findings_count - len(examined.findings)} more")
-    told += _start_lines(rehearsal)
-    told.append(
+        shown.append(f"... and {examined.findings_count - len(examined.findings)} more")
+    shown += _start_lines(rehearsal)
+    shown.append(
         f"{examined.partitions} partitions, {examined.segments} segments, {examined.batches} batches,"
         f" {examined.bytes:,} bytes: {examined.damage_count or 'nothing'} damaged"
     )
-    return [escaped(each) for each in told]
+    return [escaped(each) for each in shown]
 
 
 def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
@@ -204,13 +204,13 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
         yield f"a start is refused: {rehearsal.refusal}"
         return
     given_up = [each for each in rehearsal.changes if each.kind == "removed" and each.path.endswith(".deleted")]
-    told = [
+    shown = [
         each
         for each in rehearsal.changes
         if each not in given_up and os.path.basename(each.path) not in _ROUTINE and _is_of_log(each)
     ]
     ends = {each.directory: each for each in rehearsal.logs}
-    for each in told:
+    for each in shown:
         log = ends.get(os.path.dirname(each.path))
         behind = (
             f"; the log ends at offset {log.log_end_offset}" if log is not None and each.path.endswith(".log") else ""
@@ -220,7 +220,7 @@ def _start_lines(rehearsal: Rehearsal) -> Iterator[str]:
         yield f"a start removes {len(given_up)} files that were given up before"
     for said in rehearsal.said:
         yield f"a start says: {said}"
-    if not told and not rehearsal.said:
+    if not shown and not rehearsal.said:
         yield "a start takes everything as it is"
 
 

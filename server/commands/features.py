@@ -89,11 +89,11 @@ def _as_json(levels: FeatureLevels) -> dict[str, Any]:
 def _features_of(cluster: Cluster) -> list[FeatureLevels]:
     request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
 
-    def told_by(node_id: int) -> ApiVersionsResponse:
+    def ask(node_id: int) -> ApiVersionsResponse:
         answer: ApiVersionsResponse = cluster.broker(node_id).ask(request)
         return answer
 
-    answers = [cluster.patiently(partial(told_by, node_id)) for node_id in cluster.brokers()]
+    answers = [cluster.patiently(partial(ask, node_id)) for node_id in cluster.brokers()]
     # Brokers hear of a change one after the other; who has heard of the most is right.
     newest = max(answers, key=lambda answer: answer.finalized_features_epoch, default=None)
     finalized = {} if newest is None else {each.name: each.max_version_level for each in newest.finalized_features}

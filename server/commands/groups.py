@@ -130,7 +130,7 @@ def _described(cluster: Cluster, name: str) -> dict[str, Any]:
         "group": name,
         "kind": listed.kind,
         "state": listed.state or None,
-        "members": [_told(each) for each in members.all],
+        "members": [_member_row(each) for each in members.all],
         "offsets": offsets,
         "lag": sum(each["lag"] or 0 for each in offsets),
     }
@@ -141,11 +141,11 @@ def _reader(readers: Sequence[str]) -> str | None:
     return f"{len(readers)} members" if len(readers) > 1 else next(iter(readers), None)
 
 
-def _told(member: Member) -> dict[str, Any]:
-    told = {"member": member.member_id, "client_id": member.client_id, "host": member.host}
+def _member_row(member: Member) -> dict[str, Any]:
+    row = {"member": member.member_id, "client_id": member.client_id, "host": member.host}
     if member.tasks:
-        return told | {"partitions": None, "tasks": sorted(map(str, member.tasks))}
-    return told | {"partitions": len(member.partitions)}
+        return row | {"partitions": None, "tasks": sorted(map(str, member.tasks))}
+    return row | {"partitions": len(member.partitions)}
 
 
 def _lag(committed: int | None, end: int | None) -> int | None:
@@ -196,11 +196,11 @@ def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     planned = target(cluster, places)
     if options.execute:
         commit(cluster, name, planned)
-    _tell(name, committed, planned, options)
+    _print_result(name, committed, planned, options)
     return EXIT_OK
 
 
-def _tell(
+def _print_result(
     name: str, committed: dict[Partition, int], planned: dict[Partition, int], options: argparse.Namespace
 ) -> None:
     rows = [

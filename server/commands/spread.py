@@ -84,7 +84,7 @@ def _spread(cluster: Cluster, options: argparse.Namespace) -> int:
         raise RequestFailed(str(problem)) from None
     if not options.dry_run:
         _carry_out(cluster, moves, options)
-    _tell(before, moves, brokers, options)
+    _print_result(before, moves, brokers, options)
     return EXIT_OK
 
 
@@ -138,16 +138,16 @@ def _carry_out(cluster: Cluster, moves: Sequence[Placed], options: argparse.Name
         print(file=sys.stderr)
 
 
-def _tell(
+def _print_result(
     before: Sequence[Placed], moves: Sequence[Placed], brokers: Sequence[int], options: argparse.Namespace
 ) -> None:
     were = {(each.topic, each.partition): each.replicas for each in before}
     if wants_json(options):
-        told = [
+        moved = [
             {"topic": each.topic, "partition": each.partition, "from": list(were[each[:2]]), "to": list(each.replicas)}
             for each in moves
         ]
-        print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": told})
+        print_json({"brokers": list(brokers), "dry_run": options.dry_run, "moved": moved})
         return
     if not moves:
         print_line(f"{len(before)} partitions are even over the brokers {ids(brokers)} already")

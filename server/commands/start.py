@@ -215,12 +215,14 @@ def _announce(broker: Broker) -> None:
     config = broker.config
     ports = {listener.name: listener.port for listener in broker.listeners}
     bound = [replace(each, port=ports[each.listener]) for each in config.listeners]
-    told = {each.listener: config.advertised_endpoint(each.listener, each.port) for each in bound}
+    advertised = {each.listener: config.advertised_endpoint(each.listener, each.port) for each in bound}
     listeners = [
-        str(each) if str(each) == str(told[each.listener]) else f"{each} (advertised as {told[each.listener]})"
+        str(each)
+        if str(each) == str(advertised[each.listener])
+        else f"{each} (advertised as {advertised[each.listener]})"
         for each in bound
     ]
-    first = told[bound[0].listener]
+    first = advertised[bound[0].listener]
     lines = [
         f"ottla {__version__}",
         f"  cluster id      {broker.cluster.cluster_id}",

@@ -177,7 +177,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "brokers": cluster.brokers,
         "topics": cluster.topics,
         "topic": cluster.topic,
-        "load": learning.told,
+        "load": learning.state,
         "log": tail.lines,
         "loop": tail.loop,
     }

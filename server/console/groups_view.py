@@ -144,9 +144,9 @@ class GroupsView:
             raise refusal(described.error_code, described.error_message)
         time_slice, members, text_left = PacedTimeSlice(self._pace), [], ASSIGNED_TEXT_MAX
         for each in described.members[:MEMBERS_SHOWN_MAX]:
-            told = _member(each, text_left, is_classic=kind == "classic" and described.protocol_type == CONSUMER)
-            text_left -= sum([len(topic) for topic, _ in told["assigned"]])
-            members.append(told)
+            shown = _member(each, text_left, is_classic=kind == "classic" and described.protocol_type == CONSUMER)
+            text_left -= sum([len(topic) for topic, _ in shown["assigned"]])
+            members.append(shown)
             await time_slice.yield_if_over()
         rebalance = self._broker.groups.administration.last_rebalance(group_id)
         return {
@@ -183,8 +183,8 @@ class GroupsView:
 
     async def _offsets(self, group_id: str) -> dict[str, Any]:
         """Committed offsets, topic by topic, and their lag."""
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-        fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=OFFSETS_VERSION))
+        query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        fetched = await finished(self._broker.groups.offsets.offset_fetch(query, api_version=OFFSETS_VERSION))
         time_slice, count, lag = PacedTimeSlice(self._pace), 0, 0
         offsets: list[dict[str, Any]] = []
         for topic in fetched.groups[0].topics:
@@ -213,15 +213,15 @@ class GroupsView:
 
 def _member(member: Any, text_left: int, *, is_classic: bool) -> dict[str, Any]:
     texts = {"id": member.member_id, "client": member.client_id, "host": member.client_host}
-    told: dict[str, Any] = {name: text[:TEXT_SHOWN_MAX] for name, text in texts.items()}
+    shown: dict[str, Any] = {name: text[:TEXT_SHOWN_MAX] for name, text in texts.items()}
     if is_classic:
         assigned = _classic_assignment(member.member_assignment)
     else:
         assignment = getattr(member, "assignment", None)
         assigned = [(each.topic_name, each.partitions) for each in getattr(assignment, "topic_partitions", ())]
-    told["assigned"] = _shown(assigned, text_left)
-    told["assignedCount"] = sum([len(partitions) for _, partitions in assigned])
-    return told
+    shown["assigned"] = _shown(assigned, text_left)
+    shown["assignedCount"] = sum([len(partitions) for _, partitions in assigned])
+    return shown
 
 
 def _shown(assigned: Iterable[tuple[str, Sequence[int]]], text_left: int) -> list[list[Any]]:

@@ -133,8 +133,8 @@ class Reader:
     async def _take_up(self, assignment: bytes) -> None:
         """Go on at the group's committed offsets, or at the beginning."""
         wanted = self._assigned(assignment)
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
-        fetched = await finished(self._broker.groups.offsets.offset_fetch(asked, api_version=FETCH_VERSION))
+        query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
+        fetched = await finished(self._broker.groups.offsets.offset_fetch(query, api_version=FETCH_VERSION))
         committed = {
             each.partition_index: each.committed_offset
             for topic in fetched.groups[0].topics
@@ -256,7 +256,7 @@ class Learning:
 
     # ------------------------------------------------------------------ what the page asks
 
-    async def told(self, request: Request) -> dict[str, Any]:
+    async def state(self, request: Request) -> dict[str, Any]:
         """State of the load."""
         left = max(0.0, self._ends_at - trio.current_time()) if self._started.is_set() else 0.0
         return {
@@ -286,7 +286,7 @@ class Learning:
             self._change(self._nursery, action)
         else:
             raise Refused(400, "action must be start, stop, add-reader, remove-reader or lose-reader.")
-        return await self.told(request)
+        return await self.state(request)
 
     def _change(self, nursery: trio.Nursery, action: str) -> None:
         if action == "stop":

@@ -77,10 +77,10 @@ class Records:
             until = min(requests.number(request, "until", partition.high_watermark), partition.high_watermark)
             page = Page(start, until, limit, cut, form, self._framed(cut), contains)
             bytes_read = await self._shown(topic, index, page)
-            told = self._told(topic, index, page, start, bytes_read)
-            return await trio.to_thread.run_sync(_encoded, told, limiter=_threads)
+            result = self._result(topic, index, page, start, bytes_read)
+            return await trio.to_thread.run_sync(_encoded, result, limiter=_threads)
 
-    def _told(self, topic: str, index: int, page: Page, start: int, bytes_read: int) -> dict[str, Any]:
+    def _result(self, topic: str, index: int, page: Page, start: int, bytes_read: int) -> dict[str, Any]:
         partition = self._broker.partition(topic, index)
         return {
             "from": start,
@@ -220,8 +220,8 @@ class Records:
         page = Page(start, end, LIVE_RECORDS_MAX, CUT_DEFAULT, framed=self._framed(CUT_DEFAULT))
         await self._shown(topic, index, page)
         skipped, positions[index] = start - positions[index], max(page.position, start)
-        told = {"partition": index, "records": page.records, "skipped": skipped}
-        return b"data: " + await trio.to_thread.run_sync(_encoded, told, limiter=_threads) + b"\n\n"
+        result = {"partition": index, "records": page.records, "skipped": skipped}
+        return b"data: " + await trio.to_thread.run_sync(_encoded, result, limiter=_threads) + b"\n\n"
 
 
 def _registry(broker: Broker) -> Registry | None:
@@ -242,16 +242,16 @@ def _take(page: Page, records: FileRegion | bytes) -> None:
     page.take(records.read() if isinstance(records, FileRegion) else records)
 
 
-def _encoded(told: Mapping[str, Any]) -> bytes:
+def _encoded(result: Mapping[str, Any]) -> bytes:
     """Encode as JSON, record by record: no other thread runs while json makes text, and a page may become 9 MB."""
     give_way, records = paced(), []
-    for each in told.get("records", ()):
+    for each in result.get("records", ()):
         records.append(_json(each))
         give_way()
-    rest = _json({name: value for name, value in told.items() if name != "records"})
-    return b"".join([rest[:-1], b',"records":[', b",".join(records), b"]}"]) if "records" in told else rest
+    rest = _json({name: value for name, value in result.items() if name != "records"})
+    return b"".join([rest[:-1], b',"records":[', b",".join(records), b"]}"]) if "records" in result else rest
 
 
-def _json(told: Any) -> bytes:
+def _json(result: Any) -> bytes:
     # A lone surrogate cannot come out of UTF-8, and everything beyond ASCII is escaped.
-    return json.dumps(told, separators=(",", ":")).encode()
+    return json.dumps(result, separators=(",", ":")).encode()

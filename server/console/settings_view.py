@@ -45,18 +45,18 @@ class SettingsView:
         if kind not in KINDS:
             raise Refused(400, f"The parameter kind must be one of {', '.join(KINDS)}.")
         name = str(self._broker.node_id) if kind == "broker" else requests.text(request, "name")
-        asked = DescribeConfigsRequest(
+        query = DescribeConfigsRequest(
             resources=[DescribeConfigsResource(resource_type=KINDS[kind], resource_name=name, configuration_keys=None)],
             include_synonyms=False,
             include_documentation=True,
         )
         await self._pace.pay(ASKED_S)
-        [result] = (await ask(self._broker, asked, LATEST)).results
+        [result] = (await ask(self._broker, query, LATEST)).results
         if result.error_code:
             raise refusal(result.error_code, result.error_message)
         time_slice, settings = PacedTimeSlice(self._pace), []
         for each in sorted(result.configs, key=lambda each: each.name):
-            settings.append(_told(each, has_effect=self._has_effect(kind, each.name)))
+            settings.append(_as_json(each, has_effect=self._has_effect(kind, each.name)))
             await time_slice.yield_if_over()
         return {"kind": kind, "name": name, "settings": settings}
 
@@ -66,7 +66,7 @@ class SettingsView:
         return declared is None or declared.effective
 
 
-def _told(entry: DescribeConfigsResourceResult, *, has_effect: bool) -> dict[str, Any]:
+def _as_json(entry: DescribeConfigsResourceResult, *, has_effect: bool) -> dict[str, Any]:
     return {
         "name": entry.name,
         "value": entry.value,

@@ -42,15 +42,15 @@ class TransactionsView:
         page, following = await first_page(
             listed.transaction_states, lambda each: each.transactional_id, wanted, IDS_PER_PAGE, time_slice
         )
-        told = []
+        shown_states = []
         for each in page:
             # One by one: a transaction may be in very many partitions.
-            asked = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
-            described = await ask(self._broker, asked, DESCRIBE_VERSION)
+            query = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
+            described = await ask(self._broker, query, DESCRIBE_VERSION)
             # It may have been forgotten meanwhile.
-            told += [self._told(state) for state in described.transaction_states if not state.error_code]
+            shown_states += [self._as_json(state) for state in described.transaction_states if not state.error_code]
             await time_slice.yield_if_over()
-        return {"transactions": told, "next": following}
+        return {"transactions": shown_states, "next": following}
 
     async def _listed(self, producer_ids: Sequence[int] = ()) -> ListTransactionsResponse:
         """List transactions. Raises Refused while partitions of the coordinator are being loaded."""
@@ -60,7 +60,7 @@ class TransactionsView:
             raise refusal(listed.error_code)
         return listed
 
-    def _told(self, state: TransactionState) -> dict[str, Any]:
+    def _as_json(self, state: TransactionState) -> dict[str, Any]:
         is_open = state.transaction_state in OPEN_STATES
         age_ms = self._broker.now_ms() - state.transaction_start_time_ms
         return {
@@ -116,8 +116,8 @@ class TransactionsView:
             return set()
         known = set()
         for each in (await self._listed(producer_ids)).transaction_states:
-            asked = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
-            for state in (await ask(self._broker, asked, DESCRIBE_VERSION)).transaction_states:
+            query = DescribeTransactionsRequest(transactional_ids=[each.transactional_id])
+            for state in (await ask(self._broker, query, DESCRIBE_VERSION)).transaction_states:
                 named = {part.topic: part.partitions for part in state.topics}
                 if state.transaction_state in OPEN_STATES and index in named.get(topic, ()):
                     known.add((state.producer_id, state.producer_epoch))

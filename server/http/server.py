@@ -394,7 +394,7 @@ class HttpServer:
         if len(of_host) >= CONNECTIONS_PER_ADDRESS:
             leaver = _longest_idle(of_host)
             if leaver is None:
-                self._tell("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
+                self._warn("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
                 return False
             leaver.cancel_scope.cancel()
             return True
@@ -403,12 +403,12 @@ class HttpServer:
             return True
         leaver = _longest_idle(staying) or _of_largest_share(staying, host)
         if leaver is None:
-            self._tell("all %d connections over HTTP are in use", len(self._connections))
+            self._warn("all %d connections over HTTP are in use", len(self._connections))
             return False
         leaver.cancel_scope.cancel()
         return True
 
-    def _tell(self, message: str, count: int) -> None:
+    def _warn(self, message: str, count: int) -> None:
         self._are_taken.tell(logger.warning, message, count)
 
     async def _serve(self, sock: trio.socket.SocketType, host: str) -> None:

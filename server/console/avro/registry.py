@@ -63,7 +63,7 @@ class Registry:
                 with trio.move_on_after(WAIT_S):
                     for each in missing[:FETCHES_MAX]:
                         # Another page may have asked for it meanwhile.
-                        found[each] = self._known(each) or await self._asked(each)
+                        found[each] = self._known(each) or await self._fetched(each)
         for each in missing:
             found.setdefault(each, Known(None, "the registry has not answered yet"))
         return found
@@ -77,7 +77,7 @@ class Registry:
                 return Known(None, problem)
         return None
 
-    async def _asked(self, schema_id: int) -> Known:
+    async def _fetched(self, schema_id: int) -> Known:
         until = trio.current_time() + RETRY_S
         try:
             body = await self._answer(f"{self._url}/schemas/ids/{schema_id}?format=resolved")
@@ -126,13 +126,13 @@ def _default_context() -> ssl.SSLContext:
 def _read(body: bytes) -> Known:
     """Parse the answer of a registry. Raises AvroProblem."""
     try:
-        told: Any = parse_json(body)
+        answer: Any = parse_json(body)
     except ValueError:
         raise AvroProblem("the registry's answer is no JSON") from None
-    text = told.get("schema") if isinstance(told, dict) else None
+    text = answer.get("schema") if isinstance(answer, dict) else None
     if not isinstance(text, str):
         raise AvroProblem("the registry's answer has no schema")
-    kind = told.get("schemaType", AVRO)
+    kind = answer.get("schemaType", AVRO)
     if kind == JSON_SCHEMA:
         return Known(None)
     if kind != AVRO:

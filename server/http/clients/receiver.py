@@ -85,14 +85,14 @@ def _read(push: Push) -> tuple[Decoded | str, float]:
 
 def _known_of(push: Push) -> str:
     instance_id, client = push.instance_id, push.client
-    told = {
+    about = {
         "client_instance_id": instance_id,
         "client_id": client.client_id,
         "client_software_name": client.software_name,
         "client_software_version": client.software_version,
         "client_source_address": client.source_address,
     }
-    return labelled({name: text[:CHARACTERS_MAX] for name, text in told.items()})
+    return labelled({name: text[:CHARACTERS_MAX] for name, text in about.items()})
 
 
 PIECE_CHARACTERS = 32 * 1024
@@ -103,7 +103,7 @@ _CLIENT = Family("ottla_client", GAUGE, "A client that pushes metrics, 1.")
 
 def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Exposition) -> Iterator[str]:
     """Metrics of clients and of their pushes, in pieces."""
-    for name, kind, told, value in (
+    for name, kind, about, value in (
         (
             "kafka_server_client_metrics_instance_count",
             GAUGE,
@@ -136,7 +136,7 @@ def clients(receiver: ClientMetrics, telemetry: Telemetry, exposition: Expositio
         ),
         ("ottla_client_push_seconds_total", COUNTER, "Processor time for pushes.", round(receiver.worked_s, 6)),
     ):
-        yield exposition.single(name, kind, told, value)
+        yield exposition.single(name, kind, about, value)
     results = {"taken": telemetry.taken, "throttled": telemetry.throttled, "unreadable": telemetry.refused}
     yield exposition.family(_REQUESTS, [({"result": result}, count) for result, count in results.items()])
     yield exposition.head(_CLIENT)

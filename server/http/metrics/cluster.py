@@ -39,7 +39,7 @@ def member(broker: Broker, stop: Stop, exposition: Exposition) -> Iterator[str]:
     if (worker := broker.config.worker) is not None:
         labels["worker"] = str(worker.number)
     yield exposition.family(build, [(labels, 1)])
-    for name, told, value in (
+    for name, about, value in (
         (
             "kafka_server_kafkaserver_brokerstate",
             "1 starting, 2 loading logs, 3 running, 6 stopping.",
@@ -58,7 +58,7 @@ def member(broker: Broker, stop: Stop, exposition: Exposition) -> Iterator[str]:
         ("ottla_controller_id", "The controller's broker id; -1: nobody knows.", broker.member.controller_id),
         ("ottla_broker_id", "This broker's id.", broker.node_id),
     ):
-        yield exposition.single(name, GAUGE, told, int(value))
+        yield exposition.single(name, GAUGE, about, int(value))
 
 
 def _state(broker: Broker, stop: Stop) -> int:
@@ -82,7 +82,7 @@ def controller(broker: Broker, exposition: Exposition) -> Iterator[str]:
             yield ""
     elections, unclean = (0, 0) if active is None else active.elections
     is_here = active is not None
-    for name, told, value in (
+    for name, about, value in (
         ("activecontrollercount", "1: the controller is here.", int(is_here)),
         ("offlinepartitionscount", "Partitions without a leader.", offline),
         ("preferredreplicaimbalancecount", "Partitions that another than the preferred replica leads.", imbalanced),
@@ -90,10 +90,10 @@ def controller(broker: Broker, exposition: Exposition) -> Iterator[str]:
         ("globalpartitioncount", "Partitions of the cluster.", count),
         ("activebrokercount", "Brokers of the cluster.", len(cluster.brokers) * is_here),
     ):
-        yield exposition.single(_CONTROLLER + name, GAUGE, told, value)
+        yield exposition.single(_CONTROLLER + name, GAUGE, about, value)
     stats = "kafka_controller_controllerstats_"
-    told = "Leaders chosen that were not in sync: records may be lost."
-    yield exposition.single(f"{stats}uncleanleaderelections_total", COUNTER, told, unclean)
+    about = "Leaders chosen that were not in sync: records may be lost."
+    yield exposition.single(f"{stats}uncleanleaderelections_total", COUNTER, about, unclean)
     yield exposition.single(f"{stats}leaderelections_total", COUNTER, "Leaders chosen instead of others.", elections)
 
 
@@ -158,10 +158,10 @@ def groups(broker: Broker, exposition: Exposition) -> Iterator[str]:
     count = 0 if administration is None else administration.group_count
     yield exposition.single(name, GAUGE, "Groups that this broker coordinates.", count)
     for family in (_OFFSET, _LAG):
-        told = _OffsetLines(broker.replicas, family)
+        offsets = _OffsetLines(broker.replicas, family)
         yield exposition.head(family)
         for group_id, topics in () if administration is None else administration.all_committed():
-            yield from told.lines(group_id, topics)
-        left_out = told.left_out
+            yield from offsets.lines(group_id, topics)
+        left_out = offsets.left_out
     explained = "Groups whose offsets are not all told, because there are too many."
     yield exposition.single("ottla_group_offsets_left_out", GAUGE, explained, left_out)

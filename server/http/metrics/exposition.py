@@ -45,15 +45,15 @@ class Exposition:
 
     def head(self, family: Family) -> str:
         """Lines before the samples of a family."""
-        name, kind, told = family
+        name, kind, about = family
         assert kind != COUNTER or name.endswith(TOTAL), name
         if self._is_open_metrics:
             name = name.removesuffix(TOTAL)
-        return f"# HELP {name} {told}\n# TYPE {name} {kind}\n"
+        return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
 
-    def single(self, name: str, kind: str, told: str, value: float) -> str:
+    def single(self, name: str, kind: str, about: str, value: float) -> str:
         """Lines of a family with one sample and no labels."""
-        return f"{self.head(Family(name, kind, told))}{name} {value}\n"
+        return f"{self.head(Family(name, kind, about))}{name} {value}\n"
 
     def family(self, family: Family, samples: Samples) -> str:
         """Lines of a short family."""

@@ -135,15 +135,15 @@ def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
     for some in _batches(broker.replicas):
         _count(counts, some)
         yield ""
-    for name, told in COUNTED.items():
-        yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, told, counts[name])
+    for name, about in COUNTED.items():
+        yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, about, counts[name])
     changes = broker.member.isr_changes
-    for name, told, value in (
+    for name, about, value in (
         ("isrshrinks", "Replicas that left the in-sync replicas.", changes.shrunk),
         ("isrexpands", "Replicas that joined the in-sync replicas.", changes.expanded),
         ("failedisrupdates", "In-sync replicas that the controller refused.", changes.failed),
     ):
-        yield exposition.single(f"kafka_server_replicamanager_{name}_total", COUNTER, told, value)
+        yield exposition.single(f"kafka_server_replicamanager_{name}_total", COUNTER, about, value)
     yield from _log_manager(broker.replicas, exposition)
 
 
@@ -161,7 +161,7 @@ def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[s
     directories, house = replicas.log_directories, replicas.housekeeping
     offline = Family("kafka_log_logmanager_logdirectoryoffline", GAUGE, "1: the log directory has failed.")
     yield exposition.family(offline, [({"logDirectory": each.path}, int(not each.is_online)) for each in directories])
-    for name, told, value in (
+    for name, about, value in (
         (
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories that have failed.",
@@ -170,7 +170,7 @@ def _log_manager(replicas: ReplicaManager, exposition: Exposition) -> Iterator[s
         ("ottla_cleaner_logs_at_work", "Logs that are being compacted.", house.compacted_now),
         ("ottla_cleaner_logs_put_off", "Logs that are not compacted because that has failed.", house.not_compacted),
     ):
-        yield exposition.single(name, GAUGE, told, value)
+        yield exposition.single(name, GAUGE, about, value)
 
 
 _PREFIX = "kafka_server_brokertopicmetrics_"

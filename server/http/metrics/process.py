@@ -63,7 +63,7 @@ def process(
     used = time.process_time()
     yield exposition.single("process_cpu_seconds_total", COUNTER, "Seconds of processor time.", round(used, 6))
     memory = listeners[0].buffers.memory.used if listeners else 0
-    for name, told, value in (
+    for name, about, value in (
         ("process_resident_memory_bytes", "Memory in use.", found.resident_bytes),
         ("process_virtual_memory_bytes", "Address space in use.", found.virtual_bytes),
         ("process_open_fds", "Open descriptors.", found.open_files),
@@ -77,7 +77,7 @@ def process(
         ("ottla_request_memory_bytes", "Memory that unfinished requests and unread answers hold.", memory),
     ):
         if value >= 0:
-            yield exposition.single(name, GAUGE, told, value)
+            yield exposition.single(name, GAUGE, about, value)
 
 
 LOOK_S = 0.1
@@ -127,10 +127,10 @@ def loop_lag(lag: LoopLag, exposition: Exposition) -> Iterator[str]:
     lines += [f"{name}_count {counted[-1]}\n", f"{name}_sum {lag.seconds:.6f}\n"]
     yield exposition.head(_LAG) + "".join(lines)
     # Called in that thread.
-    told = "Seconds of processor time of the thread that the event loop runs in."
-    yield exposition.single("ottla_event_loop_cpu_seconds_total", COUNTER, told, round(time.thread_time(), 6))
+    about = "Seconds of processor time of the thread that the event loop runs in."
+    yield exposition.single("ottla_event_loop_cpu_seconds_total", COUNTER, about, round(time.thread_time(), 6))
     # Kafka has threads for each of the two, and this broker has its loop for both.
     for name in ("socketserver_networkprocessor", "kafkarequesthandlerpool_requesthandler"):
         package = "network" if name.startswith("socketserver") else "server"
-        told = "Share of the time that the event loop has nothing to do, 0 to 1."
-        yield exposition.single(f"kafka_{package}_{name}avgidle_percent", GAUGE, told, round(lag.idle_share, 4))
+        about = "Share of the time that the event loop has nothing to do, 0 to 1."
+        yield exposition.single(f"kafka_{package}_{name}avgidle_percent", GAUGE, about, round(lag.idle_share, 4))
