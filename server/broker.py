@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.endpoint import Endpoint
     from ottla.server.share.service import ShareGroups
-    from ottla.server.telemetry.receiver import Receiver
+    from ottla.server.telemetry.subscriptions import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
 
 FENCED_TOLD_MAX = 100

@@ -18,6 +18,8 @@ An instance is forgotten
     - when the connection that it came in through first ends or brings another one, so that nobody has more of them than connections
     - when there are too many: then the one without a request for longest.
 Its id stays valid; its next request makes it anew.
+
+Pushes go to a `Receiver`, as in Kafka to a ClientTelemetryReceiver.
 """
 
 from __future__ import annotations
@@ -26,18 +28,57 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.server.settings.client_metrics import ClientMetricsConfig, named_patterns, patterns_of, subscription_of
-from ottla.server.telemetry.receiver import Client
 from ottla.wire.checksum import crc32c
+from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.groupcoord.patterns import Pattern
     from ottla.server.settings.client_metrics import Subscriptions as Kept
     from ottla.server.settings.overrides import Overrides
+
+
+class Client(NamedTuple):
+    """Attributes of a client, for subscriptions to match. `source_port` is empty if it is not known."""
+
+    client_id: str
+    software_name: str
+    software_version: str
+    source_address: str
+    source_port: str
+
+
+class Push(NamedTuple):
+    """A client's push: MetricsData of OpenTelemetry in protobuf."""
+
+    instance_id: str
+    owner: str
+    """Owner of the client, and maybe of others: a principal, or else an address."""
+    client: Client
+    data: bytes
+    compression: Compression
+    bytes_max: int
+    """Limit of the decompressed size."""
+    metrics: tuple[str, ...]
+    """Prefixes of the metrics that the client was asked for; "*" means all."""
+    interval_ms: int
+    """Interval until the next push is due."""
+
+
+class BadMetrics(ValueError):
+    """Pushed metrics that cannot be read; the text says why."""
+
+
+class Receiver(Protocol):
+    """Port to the receiver; without opentelemetry-proto there is none."""
+
+    async def take(self, push: Push) -> None:
+        """Take a push. Raises BadMetrics."""
+
 
 logger = logging.getLogger("ottla.telemetry")
 

@@ -32,11 +32,13 @@ import trio
 
 from ottla.server.gate.context import ANONYMOUS
 from ottla.server.telemetry.fair_lock import FairLock
-from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
+    BadMetrics,
+    Client,
     Instance,
     Instances,
+    Push,
     Subscriptions,
     Wanted,
     is_dear,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 
     from ottla.server.gate.context import RequestContext
     from ottla.server.settings.repository import ConfigRepository
-    from ottla.server.telemetry.receiver import Receiver
+    from ottla.server.telemetry.subscriptions import Receiver
     from ottla.wire.answers import Worked
 
 logger = logging.getLogger("ottla.telemetry")

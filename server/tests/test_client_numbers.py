@@ -30,7 +30,7 @@ from ottla.server.http.clients.points import (
 from ottla.server.http.clients.receiver import PIECE_CHARACTERS, ClientMetrics, clients
 from ottla.server.http.clients.store import FAMILIES, ClientNumbers, Pusher
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, Exposition
-from ottla.server.telemetry.receiver import BadMetrics, Client, Push
+from ottla.server.telemetry.subscriptions import BadMetrics, Client, Push
 from ottla.server.tests.test_http_metrics import both, parsed
 from ottla.wire.compression import Compression, compress
 

@@ -22,11 +22,13 @@ from ottla.server.settings.overrides import NO_OVERRIDES, Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.telemetry import telemetry
 from ottla.server.telemetry.fair_lock import FairLock
-from ottla.server.telemetry.receiver import BadMetrics, Client, Push
 from ottla.server.telemetry.subscriptions import (
     ATTRIBUTE_CHARACTERS_MAX,
     EXPIRY_MIN_MS,
+    BadMetrics,
+    Client,
     Instances,
+    Push,
     Subscription,
     Wanted,
     is_dear,

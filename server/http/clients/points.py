@@ -31,7 +31,7 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, SUMMARY, TOTAL, Labels, labelled
-from ottla.server.telemetry.receiver import BadMetrics
+from ottla.server.telemetry.subscriptions import BadMetrics
 
 NAME_LENGTH_MAX, LABEL_LENGTH_MAX = 200, 64
 KAFKA, ELSEWHERE = "org_apache_kafka_", "client_telemetry_"

@@ -18,7 +18,7 @@ from ottla.server.http.clients.points import Decoded, decoded
 from ottla.server.http.clients.store import ClientNumbers, Pusher
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, labelled
 from ottla.server.telemetry.fair_lock import FairLock
-from ottla.server.telemetry.receiver import BadMetrics, Push
+from ottla.server.telemetry.subscriptions import BadMetrics, Push
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import KafkaError
 
