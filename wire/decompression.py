@@ -1,4 +1,4 @@
-"""The codecs of record batches read: what Kafka's Java client writes, within a limit. `compression.py` has the formats.
+"""Decompression of record batches, within a limit: all that Kafka's Java client writes. `compression.py` has the formats.
 
 Bytes go from a codec into a `Sink` piece by piece, so that they can be looked at while they come
 (`compressed_walk.py`) or be collected (`decompress`). A codec is imported when the first batch needs it. Foreign bytes either
@@ -64,37 +64,37 @@ _ROOM_BYTES_MAX = 4 * 1024 * 1024  # what a codec asks for at a time: a block of
 
 
 class TooLargeDecompressed(KafkaError):
-    """The records would become larger than the limit."""
+    """The decompressed records would exceed the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"Records take more than {limit} bytes when decompressed")
 
 
 class NotInOnePass(Exception):
-    """What has been looked at already would have to be taken back."""
+    """A codec would have to take back bytes that were looked at already."""
 
 
 class Sink(Protocol):
-    """Where decompressed bytes go."""
+    """Destination of decompressed bytes."""
 
     size: int
-    """How many have come."""
+    """Number of bytes taken."""
 
     limit: int
-    """How many may come."""
+    """Largest number of bytes."""
 
     def room(self, size: int) -> memoryview:
-        """Where the next bytes may be written, at most `size` of them. It is not to be used after `took`."""
+        """Return memory for the next bytes, at most `size`. It must not be used after `took`."""
 
     def took(self, size: int) -> None:
-        """So many have been written there. TooLargeDecompressed if all of them are more than the limit."""
+        """Take over bytes written to `room`. Raises TooLargeDecompressed beyond the limit."""
 
     def take_back(self, size: int) -> None:
-        """Forget all but the first `size`. NotInOnePass where that cannot be."""
+        """Drop all but the first `size` bytes. Raises NotInOnePass if that is impossible."""
 
 
 class Collected:
-    """A sink that keeps all bytes in one piece: in a scratch, or in pages of its own if they are too many."""
+    """Sink that keeps all bytes in one piece: in a scratch, or in pages of its own if they are too many."""
 
     def __init__(self, memory: Scratch, limit: int) -> None:
         self.size = 0
@@ -130,7 +130,7 @@ class Collected:
         self._view, self._scratch = moved, None
 
     def area(self) -> memoryview:
-        """All of them."""
+        """Return all bytes."""
         return self._view[: self.size]
 
 
@@ -138,10 +138,9 @@ class Collected:
 def decompressed(
     codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False
 ) -> Iterator[memoryview]:
-    """The data decompressed, in memory that is used again: at most limit bytes of it, for the `with` block and no longer.
+    """Lend decompressed data for a `with` block: at most `limit` bytes, in scratch memory.
 
-    What would become more raises before it is allocated. A thread that calls this keeps the interpreter lock for a few
-    milliseconds at a time.
+    Larger data raises before it is allocated. A thread that calls this keeps the interpreter lock for a few milliseconds at a time.
     """
     with lent() as memory:
         collected = Collected(memory, limit)
@@ -156,14 +155,14 @@ def decompressed(
 
 
 def decompress(codec: Compression, data: Buffer, limit: int, *, broken_lz4_checksum: bool = False) -> Buffer:
-    """The same to be kept: a copy, or a view of memory that nobody else uses."""
+    """Decompress data to be kept: a copy, or a view of memory that nobody else uses."""
     with decompressed(codec, data, limit, broken_lz4_checksum=broken_lz4_checksum) as area:
         # A scratch with more in it is not used again, so it can be given away.
         return bytes(area) if len(area) <= KEPT_BYTES else area[:]
 
 
 def decompress_into(sink: Sink, codec: Compression, data: Buffer, *, broken_lz4_checksum: bool = False) -> None:
-    """All that comes out of the data, piece by piece."""
+    """Decompress data into a sink, piece by piece."""
     view = memoryview(data)
     if codec == Compression.NONE:
         for start in range(0, len(view), COPIED_BYTES_MAX):
@@ -179,7 +178,7 @@ def decompress_into(sink: Sink, codec: Compression, data: Buffer, *, broken_lz4_
 
 
 def give_back_idle() -> None:
-    """Free the memory that waits for further batches if none has come since the last call."""
+    """Free memory that waits for further batches if none has come since the last call."""
     if free_unused():
         _idle_zstd_decompressors.clear()
 
@@ -191,9 +190,9 @@ def _put(sink: Sink, piece: Buffer) -> None:
 
 
 def decompressed_bound(codec: Compression, data: Buffer) -> int:
-    """How much decompress() can make of the data at most: cheap, read off the framing, never too low for good data.
+    """Return an upper bound of the decompressed size: cheap, read off the framing, never too low for good data.
 
-    Garbage may give any number; it fails before it has produced more than that. Data in very many blocks is taken for
+    Garbage may give any number; it fails before it has produced more than that. Data in very many blocks counts as
     beyond any bound, because reading their headers would cost more than the answer is worth.
     """
     data = memoryview(data)
@@ -218,12 +217,12 @@ def _garbage(codec: str, reason: object) -> KafkaError:
 
 
 def told_gzip_size(data: Buffer) -> int:
-    """What the end of the data says of the size of its (last) member: right for what producers send, and a mere word."""
+    """Read the size at the end of the (last) gzip member: right for what producers send, but unchecked."""
     return int.from_bytes(memoryview(data)[-4:], "little")
 
 
 def unstored_gzip_bytes(data: Buffer) -> int:
-    """How many bytes come behind the blocks at the beginning of a gzip member that are only stored: these are as good as copied."""
+    """Count the bytes behind the stored blocks at the beginning of a gzip member; stored blocks are as good as copied."""
     position, end = 10, len(data)
     # A header of ten bytes has no extra fields.
     if end <= position or data[3]:
@@ -240,7 +239,7 @@ def unstored_gzip_bytes(data: Buffer) -> int:
 
 
 def stored_gzip_is_intact(data: memoryview) -> bool:
-    """Whether the checksum is right of a member whose blocks are only stored, as `walk_stored_records` has found."""
+    """Check the checksum of a member with stored blocks only, which `walk_stored_records` has found."""
     checksum, crc32, position, is_last = 0, _gzip_codec().crc32, _GZIP_HEADER_BYTES, False
     while not is_last:
         is_last, size = _gzip_stored_block(data, position)
@@ -251,7 +250,7 @@ def stored_gzip_is_intact(data: memoryview) -> bool:
 
 @lru_cache(maxsize=1)
 def _gzip_codec() -> Any:
-    """Intel's igzip takes half of zlib's time. There is no wheel of it for some processors."""
+    """Import Intel's igzip, which takes half of zlib's time; zlib on processors without a wheel of it."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -261,7 +260,7 @@ def _gzip_codec() -> Any:
 
 @lru_cache(maxsize=1)
 def _libdeflate() -> tuple[Any, Any, Any] | None:
-    """libdeflate takes four fifths of igzip's time, but cannot do a part. Where it is not installed, igzip does it all."""
+    """Import libdeflate, which takes four fifths of igzip's time, but cannot decompress a part; None if it is not installed."""
     try:
         from deflate import DeflateError, gzip_decompress
 
@@ -272,7 +271,7 @@ def _libdeflate() -> tuple[Any, Any, Any] | None:
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
-    """What a single member of at most so many bytes holds; None is no verdict."""
+    """Decompress a single member of at most so many bytes; None is no verdict."""
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None
@@ -304,7 +303,7 @@ def _decompress_gzip(data: memoryview, sink: Sink) -> None:
 
 
 def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int) -> int:
-    """Where the member at a position ends."""
+    """Decompress the member at a position; returns its end."""
     codec = _gzip_codec()
     member = codec.decompressobj(31)  # a gzip header and trailer, the largest window
     pending: Buffer = b""
@@ -330,7 +329,7 @@ def _gunzip_member(data: memoryview, position: int, sink: Sink, input_bytes: int
 
 
 def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | None = None) -> list[memoryview] | None:
-    """The compressed blocks of xerial streams, or the data itself where it has no xerial header; None: too many."""
+    """Split xerial streams into compressed blocks; data without a xerial header is one; None: too many."""
     if data[:8] != XERIAL_MAGIC or len(data) < len(XERIAL_HEADER):
         return [data]
     blocks = []
@@ -358,7 +357,7 @@ def _snappy_blocks(data: memoryview, *, strict: bool = True, blocks_max: int | N
 
 
 def _snappy_length(block: memoryview) -> int:
-    """The length that stands before a snappy block; the decoder holds the block to it."""
+    """Read the length before a snappy block; the decoder checks the block against it."""
     # All but the last block of a Java producer.
     if block[:3] == _XERIAL_BLOCK_LENGTH:
         return XERIAL_BLOCK_BYTES
@@ -400,7 +399,7 @@ def _decompress_snappy(data: memoryview, sink: Sink) -> None:
 
 
 def _lz4_descriptor_end(data: memoryview) -> int:
-    """Where the header checksum stands, after checking what Java checks of a frame's header."""
+    """Check a frame's header as Java does; returns the position of the header checksum."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         raise _garbage("lz4", "no frame header")
     flags, block_descriptor = data[4], data[5]
@@ -427,7 +426,7 @@ def _decompress_lz4(data: memoryview, sink: Sink, overlook_header_checksum: bool
 
 
 def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, sink: Sink) -> bool:
-    """Each block by itself, straight to where it belongs. False: they are so small that the codec is quicker."""
+    """Decompress block by block, straight to the destination. False: the blocks are so small that the codec is quicker."""
     from cramjam import DecompressionError, lz4
 
     bytes_max = _LZ4_BLOCK_BYTES_MAX[descriptor[1] >> 4]
@@ -463,7 +462,7 @@ def _decompress_lz4_blocks(data: memoryview, position: int, descriptor: bytes, s
 
 
 def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> None:
-    """By the codec for whole frames, which knows all checksums."""
+    """Decompress by the codec for whole frames, which checks all checksums."""
     from lz4.frame import LZ4FrameDecompressor
 
     decompressor = LZ4FrameDecompressor()
@@ -488,7 +487,7 @@ def _decompress_lz4_frame(data: memoryview, descriptor_end: int, sink: Sink) -> 
 
 
 def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
-    """Java's reader takes an empty block for the end of the frame, whatever comes behind it (Lz4BlockInputStream)."""
+    """Refuse an empty block, which Java's reader takes for the end of the frame (Lz4BlockInputStream)."""
     give_way = paced()
     for turn, head in enumerate(_lz4_heads(data, position), 1):
         if not head & 0x7FFFFFFF:
@@ -498,7 +497,7 @@ def _refuse_empty_lz4_block(data: memoryview, position: int) -> None:
 
 
 def _lz4_heads(data: memoryview, position: int) -> Iterator[int]:
-    """The four bytes before each block of a frame, up to its end mark: a size, and the highest bit of a block that is only stored."""
+    """Yield the four bytes before each block of a frame, up to its end mark: a size, and the highest bit of a stored block."""
     overhead = 8 if data[4] & _LZ4_BLOCK_CHECKSUMS else 4
     while position + 4 <= len(data) and (head := _LZ4_LENGTH.unpack_from(data, position)[0]):
         yield head
@@ -558,7 +557,7 @@ _idle_zstd_decompressors: "list[ZstdDecompressor]" = []
 
 
 def _zstd_window(descriptor: memoryview) -> int:
-    """The bytes of a frame's window; 0 if the frame ends before it says."""
+    """Read the window size of a frame; 0 if the frame ends before it."""
     if not descriptor:
         return 0
     base = 1 << 10 + (descriptor[0] >> 3)
@@ -566,7 +565,7 @@ def _zstd_window(descriptor: memoryview) -> int:
 
 
 def _scan_zstd(data: memoryview, blocks_max: int = sys.maxsize) -> tuple[int, bool]:
-    """(bound on the decompressed size, whether the data is whole frames and nothing else), from the block headers."""
+    """Scan block headers: (bound on the decompressed size, True if the data is whole frames and nothing else)."""
     position = bound = turns = 0
     while position < len(data):
         if len(data) - position < 5 or int.from_bytes(data[position : position + 4], "little") != ZSTD_MAGIC:
