@@ -224,7 +224,7 @@ class Telemetry:
     async def _in_thread(
         self, owner: str, matched: Callable[[], Wanted], made: Callable[[Wanted], Instance]
     ) -> Instance:
-        async with self._matching.of(owner):
+        async with self._matching.hold(owner):
             return made(await trio.to_thread.run_sync(matched, limiter=_matching_threads))
 
     def _made(
