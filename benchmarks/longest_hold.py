@@ -37,17 +37,15 @@ from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.topic_images import TopicImage
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
 from ottla.replication.config import LogConfig
-from ottla.replication.controller.control_batch import Sender
-from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.decisions import Decision, Sender, Steps
 from ottla.replication.controller.partition_states import PartitionStates
-from ottla.replication.controller.steps import Steps
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.partition.partition import Partition
-from ottla.server.cluster.controller.broker_channels import VERSIONS
+from ottla.server.cluster.controller.controller_channel_manager import VERSIONS
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.list_offsets import list_offsets

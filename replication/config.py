@@ -328,7 +328,7 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     def with_overrides(self, overrides: Mapping[str, str]) -> Self:
-        """This configuration with a topic's own settings put over it; raises InvalidSetting."""
+        """Put a topic's own settings over this configuration; raises InvalidSetting."""
         if not overrides:
             return self
         known = settings_of(type(self))
@@ -359,7 +359,7 @@ class LogConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicationConfig:
-    """What the replica manager and the controller need to know, for all partitions."""
+    """Settings of the replica manager and the controller, for all partitions."""
 
     num_partitions: int = setting(1, minimum=1, doc="Partitions of a topic created without saying how many.")
     default_replication_factor: int = setting(1, doc="Replicas of a topic created without saying how many.")

@@ -48,3 +48,16 @@ class UuidSupply:
             self._left = memoryview(os.urandom(self._bytes_at_once))
         bits, self._left = self._left[:_UUID_BYTES], self._left[_UUID_BYTES:]
         return uuid_of(int.from_bytes(bits, "big"))
+
+
+RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
+_topic_ids = UuidSupply()
+# Workers are forked from one process. With the same bytes two of them would give different topics the same ids.
+os.register_at_fork(after_in_child=_topic_ids.clear)
+
+
+def random_topic_id() -> bytes:
+    """A topic id that is neither of the two that Kafka reserves."""
+    while (topic_id := _topic_ids.take()) in RESERVED_IDS:
+        pass
+    return topic_id

@@ -1,6 +1,6 @@
 """Log lines about what goes on or happens again and again: at once, then once a minute with how often it came meanwhile.
 
-Everything that a stranger, a full disk or a broken network can make the broker say without end is said through this.
+Everything that an unauthenticated peer, a full disk or a broken network can make the broker say without end is said through this.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Reminders:
             log_with_count(untold, log, text, *arguments)
 
     def is_due(self, name: Hashable) -> bool:
-        """Whether a line about `name` may be logged now, for those that have to do more than that then."""
+        """True if a line about `name` may be logged now, for those that have to do more than that then."""
         return self.untold(name) is not None
 
     def untold(self, name: Hashable, source: Hashable = None) -> int | None:
-        """How many lines were not logged since the last one, if one is due now; None: it is not, and this one is counted."""
+        """Number of lines not logged since the last one if one is due now; None: it is not, and this one is counted."""
         now = self._clock_s()
         if name not in self._due:
             own = self._names_of.get(source, {})

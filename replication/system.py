@@ -1,4 +1,4 @@
-"""What this operating system offers, looked up once, and what stands in for the rest.
+"""Features of this operating system, looked up once, and stand-ins for those it lacks.
 
     RWF_NOWAIT          a read that would have to wait for the disk says so (Linux 4.14; musl has the flag since 1.2.5). Without
                         it every page counts as being in memory, and the kernel may wait for some.
@@ -143,7 +143,7 @@ class FilePipe:
             raise
 
     def send(self, out: int, descriptor: int, position: int, count: int) -> int:
-        """As `send_file`, at most SPLICED_BYTES_MAX."""
+        """Like `send_file`, but at most SPLICED_BYTES_MAX bytes."""
         reader, writer, _ = self._descriptors
         # Until it is known to be empty, so that it is not used again whatever ends this call, Ctrl-C as well.
         self.is_empty = False
@@ -168,7 +168,7 @@ class FilePipe:
         self.is_empty = not count
 
     def close(self) -> None:
-        """Whoever holds the last reference need not."""
+        """Release the descriptor; whoever holds the last reference need not."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -233,6 +233,7 @@ def _full_sync(descriptor: int) -> None:
 full_sync: Callable[[int], None] = _full_sync if hasattr(fcntl, "F_FULLFSYNC") else os.fsync
 """Waits until a file or a directory is on the disk, with its length and times."""
 
+
 data_sync: Callable[[int], None] = _of_linux(os, "fdatasync", full_sync)
 """Waits until what was written to a descriptor is on the disk."""
 
@@ -243,7 +244,7 @@ def boot_time() -> float:
 
 
 def has_closed_its_side(sock: socket.socket) -> bool:
-    """Whether the peer of a TCP connection will send nothing more; False if the system does not tell."""
+    """True if the peer of a TCP connection will send nothing more; False if the system does not tell."""
     if _TCP_INFO is None:
         return False
     try:
@@ -305,7 +306,7 @@ def event_descriptor() -> int:
 
 
 def hear_event(descriptor: int) -> None:
-    """Set it back."""
+    """Reset an event descriptor."""
     with contextlib.suppress(BlockingIOError):
         os.eventfd_read(descriptor)
 
@@ -316,7 +317,7 @@ def path_of_open(folder: int) -> str | None:
 
 
 def memory_bytes() -> tuple[int, int] | None:
-    """What this process has in memory, and what it has reserved; None: the system does not tell."""
+    """Bytes that this process has in memory and has reserved; None: the system does not tell."""
     if not IS_LINUX:
         return None
     try:
@@ -329,7 +330,7 @@ def memory_bytes() -> tuple[int, int] | None:
 
 
 def disk_bytes() -> tuple[int, int] | None:
-    """What this process has read from disks, and written to them; None: the system does not tell."""
+    """Bytes that this process has read from disks and written to them; None: the system does not tell."""
     if not IS_LINUX:
         return None
     try:
@@ -365,13 +366,13 @@ SHARES_PORTS = IS_LINUX and hasattr(socket, "SO_REUSEPORT")
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     affinity = _of_linux(os, "sched_getaffinity")
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def dying_with_this_process() -> Callable[[], None]:
-    """What a child process calls first, to end when this one does, if the system can do that."""
+    """A function for child processes to call first, to end when this one does, if the system can do that."""
     parent, prctl = os.getpid(), _of_c_library("prctl")
 
     def die_with_parent() -> None:
@@ -385,7 +386,7 @@ def dying_with_this_process() -> Callable[[], None]:
 
 @functools.cache
 def bounds_expected_input() -> bool:
-    """Whether SO_RCVLOWAT never has a TCP socket wait for more input than it has room for, as on Linux since 4.18.
+    """True if SO_RCVLOWAT never has a TCP socket wait for more input than it has room for, as on Linux since 4.18.
 
     Elsewhere such a socket would never be readable, and its peer could never send the rest.
     """
@@ -435,3 +436,7 @@ def _find_library(name: str) -> str | None:
     sys.modules.pop("ctypes.util", None)
     found: str | None = import_module("ctypes.util").find_library(name)
     return found
+
+
+def system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.replication.clock import system_clock_ms
 from ottla.replication.log.descriptors import Descriptors
+from ottla.replication.system import system_clock_ms
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peers

@@ -34,7 +34,7 @@ from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
-from ottla.replication.replica_manager.isr_changes import IsrChanges
+from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.net.inbox import Inbox
@@ -89,7 +89,7 @@ def _proposed_isr_at_once(_: Callable[..., Any]) -> Callable[..., Any]:
 def _withdraw_too_early(ask: Callable[..., Any]) -> Callable[..., Any]:
     """No answer is taken for a refusal."""
 
-    async def instead(self: IsrChanges, proposals: Any) -> bool:
+    async def instead(self: AlterPartitionManager, proposals: Any) -> bool:
         done: bool = await ask(self, proposals)
         if not done:
             for each in proposals:
@@ -240,7 +240,7 @@ class Flaw(Enum):
     HIGH_WATERMARK_OF_THE_LEADER_ALONE = Followers, "common_end", _leader_alone
     HIGH_WATERMARK_OF_THE_COMMITTED_ISR = Followers, "common_end", _committed_isr_alone
     ISR_SHRINKS_BEFORE_IT_IS_AGREED = Followers, "maximal_isr", _proposed_isr_at_once
-    ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = IsrChanges, "_ask", _withdraw_too_early
+    ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = AlterPartitionManager, "_ask", _withdraw_too_early
     ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
     SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
     FORGETS_WHAT_IT_REFUSED = RefusedSequences, "missing", _forget_refusals

@@ -26,8 +26,8 @@ import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
 
+from ottla.replication import random_ids
 from ottla.replication.random_ids import UuidSupply
-from ottla.server.cluster import administration
 from ottla.server.testing.memory_coordination import Agenda, Call
 
 EPOCH_S = 1_800_000_000  # what virtual wall clocks tell at the start
@@ -124,7 +124,7 @@ def _world(seed: int, now: Callable[[], float]) -> Iterator[None]:
             (time, "monotonic", now),
             (time, "perf_counter", now),
             (os, "urandom", bytes_of),
-            (administration, "_topic_ids", UuidSupply()),
+            (random_ids, "_topic_ids", UuidSupply()),
             (uuid, "uuid4", lambda: uuid.UUID(bytes=bytes_of(16), version=4)),
         ):
             replaced.enter_context(mock.patch.object(owner, name, value))

@@ -28,7 +28,7 @@ ANY_VERSION = -1
 
 
 class CoordinationError(Exception):
-    """What a coordination service can answer instead of a result; carries the path."""
+    """An error that a coordination service answers; carries the path."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -72,7 +72,7 @@ class TooLarge(CoordinationError):
 
 
 class Node(NamedTuple):
-    """What a node holds: its data, how often that was changed, and the transaction that created the node.
+    """Data of a node, how often it was changed, and the transaction that created the node.
 
     `owner` is the id of the session that an ephemeral node belongs to. After a creation whose outcome is unknown it
     tells whether the node is ours. For other nodes it is 0. `created_ms` is when the node was created by the clock of the
@@ -127,7 +127,7 @@ OnSessionChange = Callable[[], None]
 
 
 class Coordination(Protocol):
-    """What the controller and the broker need of a coordination service; see the module's promises."""
+    """Coordination service as the controller and the broker use it; the module says what it promises."""
 
     async def get(self, path: str) -> Node: ...
 
@@ -150,7 +150,7 @@ class Coordination(Protocol):
 
     @property
     def session_id(self) -> int:
-        """What `Node.owner` is for the ephemeral nodes of this session."""
+        """Owner of this session's ephemeral nodes, as in `Node.owner`."""
 
     @property
     def session_sure_until(self) -> float:

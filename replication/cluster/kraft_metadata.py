@@ -1,4 +1,4 @@
-"""What the log of a KRaft cluster, `__cluster_metadata-0`, says of its topics, settings and producer ids.
+"""Reader of a KRaft cluster's metadata log, `__cluster_metadata-0`: topics, settings and producer ids.
 
 Read once, when a directory that Apache Kafka wrote is opened for the first time; nothing here writes. The log is a
 sequence of changes, each record `frame version, api key, version` as varints and then a message in Kafka's own encoding.
@@ -96,7 +96,7 @@ _RECORDS: dict[int, type[Struct]] = {
 
 @dataclass(slots=True)
 class PartitionImage:
-    """Who has a partition, and its leader's epoch."""
+    """Replicas of a partition, and its leader's epoch."""
 
     replicas: list[int]
     leader_epoch: int
@@ -113,7 +113,7 @@ class TopicImage:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """What all records together come to. `configs` is by (resource type, resource name)."""
+    """State after all records of the log. `configs` is by (resource type, resource name)."""
 
     topics: dict[bytes, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
@@ -164,7 +164,7 @@ _APPLY: dict[type[Struct], Callable[[ClusterImage, Any], None]] = {
 
 
 def read_cluster_metadata(storage: Storage, log_directory: str) -> ClusterImage | None:
-    """What the metadata log in a log directory says, None if there is none. Raises UnreadableMetadata."""
+    """Read the metadata log in a log directory; None if there is none. Raises UnreadableMetadata."""
     directory = path_in(log_directory, METADATA_DIRECTORY)
     if not storage.is_directory(directory):
         return None

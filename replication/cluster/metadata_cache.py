@@ -1,4 +1,4 @@
-"""What is known of the cluster: brokers, topics, and who leads what.
+"""Metadata cache: live brokers, topics and the state of each partition, as this broker last heard of them.
 
 Values are immutable and replaced as a whole, so that whoever holds one sees a consistent state and a cache can tell by
 identity whether it is still current. `version` rises with every change.
@@ -32,7 +32,7 @@ ListenerT = TypeVar("ListenerT")
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """Where a broker is reached on one listener."""
+    """Address of a broker on one listener."""
 
     node_id: int
     host: str
@@ -82,12 +82,12 @@ class PartitionState:
 
     @property
     def origin_replicas(self) -> tuple[int, ...]:
-        """Who held it before the reassignment."""
+        """Replicas before the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.adding_replicas)
 
     @property
     def target_replicas(self) -> tuple[int, ...]:
-        """Who will hold it after the reassignment."""
+        """Replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
 
 
@@ -149,31 +149,31 @@ class MetadataCache:
         # Several topics can be without an id, so none of them is found by that.
         if topic.topic_id != NO_TOPIC_ID:
             self.topic_by_id[topic.topic_id] = topic
-        self._tell(topic.name)
+        self._notify_topic(topic.name)
 
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name)
         self.topic_by_id.pop(topic.topic_id, None)
         self._sorted_names = None
-        self._tell(name)
+        self._notify_topic(name)
 
-    def _tell(self, topic: str) -> None:
+    def _notify_topic(self, topic: str) -> None:
         self.version += 1
         for listener in list(self._topic_listeners.values()):  # a listener may add or cancel others
             listener(topic)
 
     def put_broker(self, broker: BrokerRegistration) -> None:
         self.brokers[broker.node_id] = broker
-        self._tell_of_brokers()
+        self._notify_brokers()
 
     def put_brokers(self, brokers: Iterable[BrokerRegistration], *, controller_id: int) -> None:
-        """These are the live brokers, and no others."""
+        """Replace all live brokers."""
         # Another mapping, so that who holds the former one still sees the brokers that are gone.
         self.brokers = {broker.node_id: broker for broker in brokers}
         self.controller_id = controller_id
-        self._tell_of_brokers()
+        self._notify_brokers()
 
-    def _tell_of_brokers(self) -> None:
+    def _notify_brokers(self) -> None:
         self.version += 1
         for listener in list(self._broker_listeners.values()):
             listener()
@@ -186,7 +186,7 @@ class MetadataCache:
         return self._sorted_names
 
     def endpoint(self, node_id: int, listener: str) -> BrokerEndpoint | None:
-        """Where clients of a listener reach a live broker."""
+        """Address of a live broker for clients of a listener."""
         broker = self.brokers.get(node_id)
         return None if broker is None else broker.endpoints.get(listener)
 

@@ -18,7 +18,7 @@ class PeerUnavailable(Exception):
 
 
 class Peer(Protocol):
-    """A way to one broker. Connects with the first request, and anew after it was lost."""
+    """Connection to one broker. It connects with the first request, and anew after it was lost."""
 
     async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Send a request and return its response. Several may be on their way; they are answered in order.
@@ -32,7 +32,7 @@ class Peer(Protocol):
 
 
 class Peers(Protocol):
-    """Makes ways to brokers."""
+    """Makes connections to brokers."""
 
     def to(self, endpoint: BrokerEndpoint, *, client_id: str) -> Peer:
-        """A way to the broker at this endpoint. Nothing is sent yet."""
+        """Connection to the broker at this endpoint. Nothing is sent yet."""

@@ -1,4 +1,4 @@
-"""Where Kafka keeps its cluster state in the coordination tree, and what the nodes hold.
+"""Paths and contents of the nodes in which Kafka keeps its cluster state in the coordination tree.
 
 Paths and JSON are those of Kafka 3.9's ZooKeeper mode (its class ZkData), so that such brokers and Ottla can share a
 tree. Decoders accept what Kafka's own older versions wrote; anything else is `MalformedNode`.
@@ -275,7 +275,7 @@ def decode_controller(data: bytes) -> int:
 
 
 def takes_envelopes(data: bytes) -> bool:
-    """Whether the controller of this node takes Envelope requests. Kafka 3.9's does not, nor did Ottla's at first."""
+    """True if the controller of this node takes Envelope requests. Kafka 3.9's does not, nor did Ottla's at first."""
     return _decode(data).get(TAKES_ENVELOPES) is True
 
 
@@ -313,7 +313,7 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int) -> bytes:
 
 
 def decode_broker(node_id: int, data: bytes, epoch: int) -> BrokerRegistration:
-    """What a broker says of itself, as Kafka has written it since 0.8 (versions 1 to 5)."""
+    """Decode a broker's registration, as Kafka has written it since 0.8 (versions 1 to 5)."""
     node = _decode(data)
     try:
         # Version 1 knows one address, and no listeners.
@@ -436,14 +436,14 @@ def log_dirs_path(broker: int) -> str:
 
 
 class KnownDirectory(NamedTuple):
-    """What the tree knows of a log directory. `is_new`: the directory may not have its id yet."""
+    """A log directory as recorded in the tree. `is_new`: the directory may not have its id yet."""
 
     path: str
     is_new: bool = False
 
 
 def encode_log_dirs(known: Mapping[bytes, KnownDirectory]) -> bytes:
-    """What is known of a broker's log directories, by their ids."""
+    """Encode a broker's log directories by their ids."""
     directories = [
         {"id": encode_uuid(directory_id), "path": entry.path} | ({"is_new": True} if entry.is_new else {})
         for directory_id, entry in known.items()

@@ -12,7 +12,7 @@ In this order, for the whole request and then for each partition:
 | proposes what is already so                             | the present state, also for an older partition epoch      |
 | knows an older partition epoch                          | INVALID_UPDATE_VERSION (95)                               |
 | is recovering with others in sync, or recovering again  | INVALID_REQUEST (42)                                      |
-| is not of the leader, leaves it out, or names strangers | INVALID_REQUEST (42), as Kafka 4 does                     |
+| is not of the leader, leaves it out, or names others    | INVALID_REQUEST (42), as Kafka 4 does                     |
 | names somebody not live, shutting down, or as it was    | INELIGIBLE_REPLICA (107)                                  |
 | otherwise                                               | the new state, once it is written; else INVALID_UPDATE_VERSION |
 
@@ -29,8 +29,7 @@ from ottla.replication.cluster.metadata_cache import (
     RECOVERING,
     PartitionState,
 )
-from ottla.replication.controller.control_batch import TopicPartition
-from ottla.replication.controller.decisions import Answer, Decision, StateChange
+from ottla.replication.controller.decisions import Answer, Decision, StateChange, TopicPartition
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -51,13 +50,13 @@ def judge(states: PartitionStates, request: AlterPartitionRequest, version: int)
         name = states.topic_names.get(topic.topic_id)
         if name is None:  # answered by `respond`
             continue
-        for asked in topic.partitions:
-            partition = (name, asked.partition_index)
+        for requested in topic.partitions:
+            partition = (name, requested.partition_index)
             # If a request names a partition twice, the last word counts.
             changes.pop(partition, None)
             try:
                 state = _known(states, partition)
-                following = _judge(states, state, request.broker_id, asked, version)
+                following = _judge(states, state, request.broker_id, requested, version)
             except KafkaError as error:
                 # The answers are kept until all are written; the frames of an error would keep the request alive with
                 # them.
@@ -82,13 +81,13 @@ def respond(
             continue
         name = states.topic_names.get(topic.topic_id)
         answered = []
-        for asked in topic.partitions:
+        for requested in topic.partitions:
             if name is None:
-                answered.append(_refused(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_ID))
-            elif (name, asked.partition_index) in failed:
-                answered.append(_refused(asked.partition_index, ErrorCode.INVALID_UPDATE_VERSION))
+                answered.append(_refused(requested.partition_index, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif (name, requested.partition_index) in failed:
+                answered.append(_refused(requested.partition_index, ErrorCode.INVALID_UPDATE_VERSION))
             else:
-                answered.append(_answered(asked.partition_index, decision.answers[name, asked.partition_index]))
+                answered.append(_answered(requested.partition_index, decision.answers[name, requested.partition_index]))
         response.topics.append(TopicResponse(topic_id=topic.topic_id, partitions=answered))
     return response
 
@@ -101,20 +100,20 @@ def _known(states: PartitionStates, partition: TopicPartition) -> PartitionState
 
 
 def _judge(
-    states: PartitionStates, state: PartitionState, sender: int, asked: PartitionRequest, version: int
+    states: PartitionStates, state: PartitionState, sender: int, requested: PartitionRequest, version: int
 ) -> PartitionState | None:
-    """The next state, None if it is so already, or KafkaError."""
-    isr, recovery = _proposed_isr(asked, version), asked.leader_recovery_state
+    """The next state; None if it is so already; raises KafkaError."""
+    isr, recovery = _proposed_isr(requested, version), requested.leader_recovery_state
     # Who decides here? A leader that knows more has heard of it from another controller.
-    if asked.partition_epoch > state.partition_epoch or asked.leader_epoch > state.leader_epoch:
+    if requested.partition_epoch > state.partition_epoch or requested.leader_epoch > state.leader_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    if asked.leader_epoch < state.leader_epoch:
+    if requested.leader_epoch < state.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     # Before the partition epochs are compared: a leader that missed the answer asks again with its old epoch. It has
     # to hear that its proposal was carried out.
     if (sender, isr, recovery) == (state.leader, state.isr, state.leader_recovery_state):
         return None
-    if asked.partition_epoch < state.partition_epoch:
+    if requested.partition_epoch < state.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
     # May the sender propose that?
     if recovery == RECOVERING and (len(isr) > 1 or state.leader_recovery_state == RECOVERED):
@@ -122,13 +121,13 @@ def _judge(
     if sender != state.leader or sender not in isr or len(set(isr)) < len(isr) or not set(isr) <= set(state.replicas):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     # May those whom it names be in sync?
-    if not all(_is_eligible(states, broker) for broker in isr) or not _are_current(states, asked):
+    if not all(_is_eligible(states, broker) for broker in isr) or not _are_current(states, requested):
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
     return replace(state, isr=isr, leader_recovery_state=recovery, partition_epoch=state.partition_epoch + 1)
 
 
-def _proposed_isr(asked: PartitionRequest, version: int) -> tuple[int, ...]:
-    return tuple(asked.new_isr) if version < 3 else tuple(each.broker_id for each in asked.new_isr_with_epochs)
+def _proposed_isr(requested: PartitionRequest, version: int) -> tuple[int, ...]:
+    return tuple(requested.new_isr) if version < 3 else tuple(each.broker_id for each in requested.new_isr_with_epochs)
 
 
 def _is_eligible(states: PartitionStates, broker: int) -> bool:
@@ -136,11 +135,11 @@ def _is_eligible(states: PartitionStates, broker: int) -> bool:
     return broker in states.brokers and broker not in states.shutting_down
 
 
-def _are_current(states: PartitionStates, asked: PartitionRequest) -> bool:
-    """Whether the leader means the present incarnations. A leader of Kafka 3.9 in ZooKeeper mode does not say (-1)."""
+def _are_current(states: PartitionStates, requested: PartitionRequest) -> bool:
+    """True if the leader means the present incarnations. A leader of Kafka 3.9 in ZooKeeper mode does not say (-1)."""
     return all(
         each.broker_epoch in (NO_BROKER_EPOCH, states.brokers[each.broker_id].epoch)
-        for each in asked.new_isr_with_epochs
+        for each in requested.new_isr_with_epochs
     )
 
 

@@ -1,20 +1,23 @@
-"""Elections that somebody asks for: ElectLeaders (KIP-183, KIP-460), and the balance of preferred leaders.
+"""Requested elections: ElectLeaders (KIP-183, KIP-460), and the balance of preferred leaders.
 
 | ElectLeaders           | preferred                           | unclean                                     |
 |------------------------|-------------------------------------|---------------------------------------------|
 | not needed when        | the first replica leads             | the leader lives                            |
 | leader afterwards      | the first replica, if online, in sync| as when it was lost, and else anybody online|
 | impossible             | PREFERRED_LEADER_NOT_AVAILABLE (80) | ELIGIBLE_LEADERS_NOT_AVAILABLE (83)         |
+
+Where there is one broker nobody else could lead, and there is nowhere to move to: `single_broker_election` and
+`check_single_broker_reassignment` answer as Apache Kafka's single node does (its class ReplicationControlManager).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-from ottla.replication.cluster.metadata_cache import NO_PARTITION_EPOCH, PartitionState
-from ottla.replication.controller.control_batch import TopicPartition
-from ottla.replication.controller.decisions import Answer, Decision, StateChange
+from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, MetadataCache, PartitionState
+from ottla.replication.controller.decisions import Answer, Decision, StateChange, TopicPartition
 from ottla.replication.controller.election import offline_election, preferred_election
 from ottla.replication.controller.partition_states import PartitionStates
+from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 
 
@@ -84,3 +87,33 @@ def _elect(states: PartitionStates, partition: TopicPartition, election_type: El
 
 def _preferred(states: PartitionStates, partition: TopicPartition, state: PartitionState) -> PartitionState | None:
     return preferred_election(state, states.online(partition, state.replicas[:1]))
+
+
+def single_broker_election(cluster: MetadataCache, topic: str, index: int, election_type: ElectionType) -> KafkaError:
+    """Why there is no election: the leader leads, or the only broker cannot."""
+    known = cluster.topics.get(topic)
+    if known is None:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+    if not 0 <= index < len(known.partitions):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+    if known.partitions[index].leader != NO_LEADER:
+        code = ErrorCode.ELECTION_NOT_NEEDED
+    elif election_type is ElectionType.PREFERRED:
+        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    else:
+        code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return KafkaError(code, code.message)
+
+
+def check_single_broker_reassignment(
+    planner: TopicPlanner, topic: str, index: int, replicas: Sequence[int] | None
+) -> None:
+    """Refuse a reassignment, unless it is to this broker, which has the partition already. None cancels one."""
+    known = planner.cluster.topics.get(topic)
+    if known is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
+    if not 0 <= index < len(known.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    planner.check_assignment(replicas)

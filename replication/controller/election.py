@@ -1,4 +1,4 @@
-"""Who leads a partition next: Kafka's four elections, and what the loss of replicas does. Pure functions.
+"""Leader elections (Kafka's four), and the consequences of lost replicas. Pure functions.
 
 Theory
     All but the unclean election choose a leader among the in-sync replicas, so that no committed record is lost; the
@@ -54,7 +54,7 @@ def reassignment_election(state: PartitionState, online: Container[int]) -> Part
 
 
 def is_complete(state: PartitionState) -> bool:
-    """Whether everybody who shall hold a reassigned partition is in sync, so that the others can go."""
+    """True if everybody who shall hold a reassigned partition is in sync, so that the others can go."""
     return state.is_being_reassigned and set(state.target_replicas) <= set(state.isr)
 
 
@@ -76,7 +76,7 @@ def controlled_shutdown_election(
 def after_loss(
     state: PartitionState, alive: Container[int], online: Container[int], *, unclean: bool
 ) -> PartitionState | None:
-    """What follows when replicas are not alive any more: a new leader or none, or only a smaller ISR."""
+    """The state after replicas died: a new leader or none, or only a smaller ISR."""
     if state.leader not in alive:
         elected = offline_election(state, online, unclean=unclean)
         if elected is not None or state.leader == NO_LEADER:
@@ -88,7 +88,7 @@ def after_loss(
 
 
 def without_replica(state: PartitionState, broker: int) -> PartitionState | None:
-    """The same leader, and an ISR without this follower."""
+    """The state with the same leader, and an ISR without this follower."""
     assert broker != state.leader
     in_sync = tuple(each for each in state.isr if each != broker)
     # The last one in sync stays: it has every committed record.

@@ -27,7 +27,7 @@ Theory
 | elect_offline              | elections of offline partitions, where unclean elections are allowed now            |
 | pending                    | what earlier decisions lead to: complete reassignments, topics' nodes, deletions    |
 
-    What looks at all partitions is decided in steps (`steps.py`). Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
+    What looks at all partitions is decided in steps (`decisions.Steps`). Inputs that say what is (brokers, disks, deletions) count at once, and can be repeated: after a write that failed,
     read the nodes again (`load_topic`) and give the same input once more.
 
 Invariants
@@ -49,14 +49,16 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
 )
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import (
     Change,
+    ControlBatch,
     Decision,
     NodeRemoval,
     StateChange,
+    Steps,
     TopicCreation,
     TopicExtension,
+    TopicPartition,
 )
 from ottla.replication.controller.election import (
     after_loss,
@@ -68,7 +70,6 @@ from ottla.replication.controller.election import (
     without_replica,
 )
 from ottla.replication.controller.partition_table import PartitionTable, assigned_all
-from ottla.replication.controller.steps import Steps
 from ottla.wire.errors import ErrorCode, KafkaError
 
 DELETIONS_PER_DECISION = 1_000  # topics
@@ -82,7 +83,7 @@ Leads = Callable[[TopicPartition, int], bool]
 
 
 def leads_nothing(partition: TopicPartition, leader_epoch: int) -> bool:
-    """Of a broker that has just begun, or that nobody asks."""
+    """Note a broker that leads nothing: it has just begun, or nobody asks it."""
     return False
 
 
@@ -93,7 +94,7 @@ def nothing() -> Steps[Decision]:
 
 
 class BrokerChanges(NamedTuple):
-    """How brokers differ from what is known: tell `up` first, then `down`, then `bounced` as up again."""
+    """Differences between live brokers and known ones: pass on `up` first, then `down`, then `bounced` as up again."""
 
     up: list[BrokerRegistration]
     down: list[int]
@@ -101,7 +102,7 @@ class BrokerChanges(NamedTuple):
 
 
 class PartitionStates(PartitionTable):
-    """All partitions of the cluster; see the module's docstring."""
+    """All partitions of the cluster."""
 
     def start(self, leads: Leads = leads_nothing) -> Steps[Decision]:
         """The first decision of a new controller, after everything was loaded."""
@@ -117,8 +118,8 @@ class PartitionStates(PartitionTable):
             if (change := self._restored(partition, state, leads)) is not None:
                 changes.append(change)  # everybody concerned hears of it when it is written
             elif state.partition_epoch != NO_PARTITION_EPOCH:
-                self.tell(batch, partition, state, self.online(partition, state.replicas))
-                self.tell_all(batch, partition, state)
+                self.notify(batch, partition, state, self.online(partition, state.replicas))
+                self.notify_all(batch, partition, state)
         return self.decision(changes, batch)
 
     def _restored(self, partition: TopicPartition, state: PartitionState, leads: Leads) -> StateChange | None:
@@ -143,7 +144,7 @@ class PartitionStates(PartitionTable):
     # ------------------------------------------------------------------ brokers
 
     def compare(self, registrations: Mapping[int, BrokerRegistration]) -> BrokerChanges:
-        """How the children of /brokers/ids differ from the brokers known so far."""
+        """Compare the children of /brokers/ids with the brokers known so far."""
         changes = BrokerChanges([], [], [])
         for node_id, broker in sorted(registrations.items()):
             known = self.brokers.get(node_id)
@@ -175,7 +176,7 @@ class PartitionStates(PartitionTable):
             yield
             if state.partition_epoch != NO_PARTITION_EPOCH:
                 returned = new.keys() & set(state.replicas)
-                self.tell(batch, partition, state, returned)
+                self.notify(batch, partition, state, returned)
                 # Where a replica has returned everybody hears so, because all were told that it was offline. Otherwise
                 # only the new brokers have something to learn.
                 hearers = self.brokers if returned else new
@@ -197,7 +198,7 @@ class PartitionStates(PartitionTable):
         return self._losses((partition, state) for partition, state in self.partitions() if gone & {*state.replicas})
 
     def broker_updated(self, broker: BrokerRegistration) -> Decision:
-        """The same incarnation of a broker has other endpoints."""
+        """Take in other endpoints of the same incarnation of a broker."""
         self.brokers[broker.node_id] = broker
         batch = ControlBatch()
         batch.announce_brokers(self.brokers)
@@ -232,7 +233,7 @@ class PartitionStates(PartitionTable):
             # Its leaving changes no state, but it is to stop fetching here as well.
             elif state.leader != broker:
                 batch.stop(broker, partition, state.leader_epoch, delete=False)
-                self.tell_all(batch, partition, state)
+                self.notify_all(batch, partition, state)
         return self.decision(changes, batch)
 
     def _shut_down(self, partition: TopicPartition, state: PartitionState, broker: int) -> StateChange | None:
@@ -256,8 +257,8 @@ class PartitionStates(PartitionTable):
             yield
             is_known = broker in self.brokers and broker in state.replicas
             if is_known and state.partition_epoch != NO_PARTITION_EPOCH:
-                self.tell(batch, partition, state, {broker})
-                self.tell_all(batch, partition, state)
+                self.notify(batch, partition, state, {broker})
+                self.notify_all(batch, partition, state)
         return self.decision([], batch)
 
     def replicas_answered(self, broker: int, errors: Mapping[TopicPartition, int]) -> Steps[Decision]:
@@ -293,7 +294,7 @@ class PartitionStates(PartitionTable):
         return (yield from self._losses(affected, elected)) if affected else self.decision(elected)
 
     def _elections(self, partitions: Iterable[TopicPartition]) -> Steps[list[Change]]:
-        """Of those among them that have no leader."""
+        """Elect leaders for the given partitions that have none."""
         changes = list[Change]()
         for partition in partitions:
             yield
@@ -414,7 +415,7 @@ class PartitionStates(PartitionTable):
         return self.decision([])
 
     def pending(self) -> Decision | None:
-        """What earlier decisions lead to, or None: to be asked for after the last part of each decision."""
+        """Decide what earlier decisions lead to, or None; call it after the last part of each decision."""
         if names := self.deletions.not_started():
             return self._deletion_start(self._some(names))
         # Each reassignment and each deletion takes one step: the topic's node follows a reassignment that is complete,
@@ -495,7 +496,7 @@ class PartitionStates(PartitionTable):
     def _losses(
         self, partitions: Iterable[tuple[TopicPartition, PartitionState]], others: Iterable[Change] = ()
     ) -> Steps[Decision]:
-        """Some replicas of these partitions are not alive any more. `others` changes become part of the decision."""
+        """Decide on partitions some of whose replicas are not alive any more; `others` become part of the decision."""
         batch = ControlBatch()
         # Everybody hears which brokers are left, even if no leader changes.
         batch.announce_brokers(self.brokers)
@@ -510,7 +511,7 @@ class PartitionStates(PartitionTable):
                 changes.append(change)
             else:
                 # The state stays, but clients are to see that the replica is offline.
-                self.tell_all(batch, partition, state)
+                self.notify_all(batch, partition, state)
         return self.decision(changes, batch)
 
 

@@ -1,4 +1,4 @@
-"""What the controller knows of partitions, brokers and disks, and how a decision becomes what is known. Sans-IO.
+"""The controller's table of partitions, brokers and disks, and how committed decisions change it. Sans-IO.
 
 `PartitionStates` decides on it; only `load_*`, `commit` and the inputs that say what is change it. The coordination tree
 holds the same, but for the failed log directories, of which the brokers tell.
@@ -10,17 +10,98 @@ from dataclasses import dataclass, replace
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
-from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
 from ottla.replication.controller.decisions import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    OPERATIONS_PER_MULTI,
     Change,
+    ControlBatch,
     Decision,
+    NodeRemoval,
     StateChange,
     TopicChange,
     TopicCreation,
     TopicExtension,
+    TopicPartition,
 )
-from ottla.replication.controller.topic_deletion import TopicDeletions
 from ottla.wire.schema import ZERO_UUID
+
+
+class TopicDeletions:
+    """Topics that are being deleted, each with the replicas that are not known to be gone. Sans-IO; part of `PartitionStates`.
+
+    Like Kafka's TopicDeletionManager, with fewer states, because nothing is decided on such a topic any more. A topic is
+    *queued* once it is marked below /admin/delete_topics. It is *started* when the controller has sent every broker that
+    it has no leader any more (-2), and the brokers of its replicas that they delete them. It is *finished* when each of
+    these brokers has answered that it did. Then its nodes are removed, the mark last. A broker that is dead, or failed to
+    delete, holds this up until it comes up again and gets the request once more. A new controller starts over: deleting
+    what is gone succeeds. Reassignments of the topic end with it.
+    """
+
+    def __init__(self) -> None:
+        # By topic: partition and broker of each replica. A topic that is in here is queued.
+        self._left: dict[str, set[tuple[int, int]]] = {}
+        self._started: set[str] = set()
+        self._announced: tuple[PartitionState, PartitionState] | None = None
+        """The last state that was announced as gone, and the state that the brokers got in its place."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def add(self, name: str, partitions: Mapping[int, PartitionState]) -> None:
+        # Marks are looked at again and again. What was deleted meanwhile stays noted.
+        if name not in self._left:
+            self._left[name] = {(index, broker) for index, state in partitions.items() for broker in state.replicas}
+
+    def remove(self, name: str) -> None:
+        self._left.pop(name, None)
+        self._started.discard(name)
+
+    def not_started(self) -> list[str]:
+        return [name for name in self._left if name not in self._started]
+
+    def start(self, name: str) -> None:
+        self._started.add(name)
+
+    def finished(self) -> list[str]:
+        return [name for name in sorted(self._started) if not self._left[name]]
+
+    def note_deleted(self, partition: TopicPartition, broker: int) -> None:
+        name, index = partition
+        # Otherwise the answer is about a replica that a reassignment removed, or about a topic that is gone.
+        if name in self._started:
+            self._left[name].discard((index, broker))
+
+    def left_on(self, broker: int) -> list[TopicPartition]:
+        """The replicas that a broker has not deleted yet. When it comes up again it is asked again."""
+        return [
+            (name, index) for name in sorted(self._started) for index, at in sorted(self._left[name]) if at == broker
+        ]
+
+    def announce(
+        self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: Iterable[int]
+    ) -> None:
+        """Nobody leads it any more; Kafka gives no epochs then."""
+        # Thousands of partitions of a topic have the same state.
+        if self._announced is None or self._announced[0] is not state:
+            gone = replace(state, leader=LEADER_DURING_DELETE, leader_epoch=0, partition_epoch=0)
+            self._announced = state, gone
+        batch.announce(brokers, partition, self._announced[1], ())
+
+    def stop(self, batch: ControlBatch, partition: TopicPartition, brokers: Iterable[int]) -> None:
+        for broker in brokers:
+            # With this epoch a broker deletes the replica whatever leader epoch it knows.
+            batch.stop(broker, partition, EPOCH_DURING_DELETE, delete=True)
+
+    def removal(self, name: str, paths: list[str]) -> list[NodeRemoval]:
+        """Remove all nodes in order."""
+        starts = range(0, len(paths), OPERATIONS_PER_MULTI)
+        # Only the last part names the topic: the controller forgets it when all of its nodes are gone.
+        last = starts[-1]
+        return [
+            NodeRemoval(tuple(paths[start : start + OPERATIONS_PER_MULTI]), name if start == last else None)
+            for start in starts
+        ]
 
 
 @dataclass(slots=True)
@@ -73,7 +154,7 @@ class PartitionTable:
         return self.alive(partition, replicas) - self.shutting_down
 
     def led_by(self, broker: int) -> list[TopicPartition]:
-        """What a broker leads and others replicate: what is left after a controlled shutdown."""
+        """Partitions that a broker leads and others replicate: what is left after a controlled shutdown."""
         # A sole replica cannot be handed over. If it counted, a broker that stops would ask again in vain.
         return [name for name, state in self.partitions() if state.leader == broker and len(state.replicas) > 1]
 
@@ -147,7 +228,7 @@ class PartitionTable:
     def _commit_state(self, change: StateChange, batch: ControlBatch) -> None:
         partition, state = change.partition, change.state
         known = self.topics[partition[0]].partitions[partition[1]]
-        # The write went through on the version before. Anything else would mean that this picture and the tree differ.
+        # The write went through on the version before. Anything else would mean that this table and the tree differ.
         assert state.partition_epoch == known.partition_epoch + 1 and state.leader_epoch >= known.leader_epoch
         self.topics[partition[0]].partitions[partition[1]] = state
         self._note_reassignment(partition, state)
@@ -163,7 +244,7 @@ class PartitionTable:
             for broker in brokers:
                 if broker in self.brokers:
                     batch.stop(broker, partition, state.leader_epoch, delete=delete)
-        self.tell_all(batch, partition, state)
+        self.notify_all(batch, partition, state)
 
     def _commit_topic(self, change: TopicChange) -> None:
         topic = self.topics[change.topic]
@@ -189,7 +270,7 @@ class PartitionTable:
         self.forget_nodes(name)
 
     def forget_nodes(self, name: str) -> None:
-        """What failed writes have shown of a topic's nodes does not count any more."""
+        """Forget what failed writes have shown of a topic's nodes."""
         self.nodes = {path: exists for path, exists in self.nodes.items() if not _belongs(path, name)}
 
     def _note_reassignment(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -238,11 +319,11 @@ class PartitionTable:
             completes=completes,
         )
 
-    def tell(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: set[int]) -> None:
+    def notify(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState, brokers: set[int]) -> None:
         for broker in brokers:
             batch.lead_or_follow(broker, partition, state, is_new=broker in _arriving(state))
 
-    def tell_all(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState) -> None:
+    def notify_all(self, batch: ControlBatch, partition: TopicPartition, state: PartitionState) -> None:
         batch.announce(self.brokers, partition, state, self.offline_replicas(partition, state))
 
     def offline_replicas(self, partition: TopicPartition, state: PartitionState) -> tuple[int, ...]:
@@ -282,7 +363,7 @@ def _belongs(path: str, topic: str) -> bool:
 
 
 def _arriving(state: PartitionState) -> tuple[int, ...]:
-    """Who has no log of this partition yet, as far as is known."""
+    """Replicas that have no log of this partition yet, as far as is known."""
     return tuple(broker for broker in state.adding_replicas if broker not in state.isr)
 
 

@@ -24,8 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
-from ottla.replication.controller.control_batch import TopicPartition
-from ottla.replication.controller.decisions import Answer, Change, Decision, StateChange
+from ottla.replication.controller.decisions import Answer, Change, Decision, StateChange, TopicPartition
 from ottla.replication.controller.election import offline_election, succeed
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
@@ -99,7 +98,7 @@ def _state(
 
 
 def _check_target(states: PartitionStates, state: PartitionState | None, target: Sequence[int]) -> None:
-    """Kafka 3.9's checks and words, but for lists that are too long to be looked through and quoted."""
+    """Check the new replicas as Kafka 3.9 does, but refuse lists too long to be looked through and quoted."""
     if len(target) > REPLICAS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

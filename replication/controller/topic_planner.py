@@ -1,10 +1,11 @@
-"""What a request for a topic comes to: the topic as it is and as it will be, or why it is refused.
+"""Plans of topic requests: the topic as it is and as it will be, or why the request is refused.
 
 Sans-IO. A `plan_*` method looks at the cluster and either raises `KafkaError` (with Kafka's code and words, in Kafka's
 order of checks) or returns a `TopicPlan`. The controller carries it out. Between `begin` and `abandon` a planned name is
 taken: it collides with others before the cluster shows its topic.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,65 @@ from ottla.replication.cluster.metadata_cache import (
     is_internal_topic,
     topic_name_problem,
 )
-from ottla.replication.controller.assignment import place_replicas
 from ottla.wire.errors import ErrorCode, KafkaError
+
+
+def place_replicas(
+    racks: Mapping[int, str | None], *, partition_count: int, replication_factor: int, start: int = 0
+) -> list[tuple[int, ...]]:
+    """Choose the replicas of each new partition. `racks` holds the usable brokers, `start` where in the row to begin.
+
+    Brokers are put in a row in which neighbours come from different racks as far as possible. Each partition takes the next
+    `replication_factor` brokers of the row, passing over those in whose rack it has more replicas than in another, and its
+    first replica, the preferred leader, moves on by one from partition to partition. After a whole round the followers are
+    shifted by one more, so that the partitions of one leader do not all share the same followers.
+    """
+    if replication_factor <= 0:
+        raise _refused(f"Invalid replication factor {replication_factor}: the replication factor must be positive.")
+    if not racks:
+        raise _refused("All brokers are currently fenced, or have all their log directories cordoned.")
+    if replication_factor > len(racks):
+        raise _refused(
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(racks)} "
+            "broker(s) are registered or some brokers have all their log directories cordoned."
+        )
+    row = _alternating(racks)
+    # After this many partitions both the first replica and the shift of the followers begin again. So ten thousand
+    # partitions cost no more than one period.
+    period = len(row) * (len(row) - 1) or 1  # then all begins again
+    placed = [
+        _replicas(row, racks, start + number, replication_factor) for number in range(min(partition_count, period))
+    ]
+    return [placed[number % period] for number in range(partition_count)]
+
+
+def _replicas(row: list[int], racks: Mapping[int, str | None], number: int, count: int) -> tuple[int, ...]:
+    size = len(row)
+    shift = number // size % (size - 1) if size > 1 else 0
+    chosen = [row[number % size]]
+    left = [row[(number + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
+    held = Counter([racks[chosen[0]]])
+    while len(chosen) < count:
+        # `min` takes the first of several that are equal, so without racks the order of the row decides.
+        broker = min(left, key=lambda each: held[racks[each]])
+        left.remove(broker)
+        chosen.append(broker)
+        held[racks[broker]] += 1
+    return tuple(chosen)
+
+
+def _alternating(racks: Mapping[int, str | None]) -> list[int]:
+    """Brokers with one of each rack in turn; without racks, by id."""
+    by_rack: dict[str, list[int]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker] or "", []).append(broker)
+    rounds = max(map(len, by_rack.values()))
+    return [members[turn] for turn in range(rounds) for _, members in sorted(by_rack.items()) if turn < len(members)]
+
+
+def _refused(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
@@ -50,8 +108,6 @@ class TopicPlan:
 
 
 class TopicPlanner:
-    """See the module's docstring."""
-
     def __init__(
         self,
         cluster: MetadataCache,
@@ -66,7 +122,7 @@ class TopicPlanner:
         self.cluster = cluster
         self.partition_count = partition_count
         self.replication_factor = replication_factor
-        self._next_start = start  # in the row of brokers; see `assignment.py`
+        self._next_start = start  # in the row of brokers; see `place_replicas`
         self._planned: dict[str, TopicPlan] = {}  # by name, from `begin` on
         self._colliding: dict[str, set[str]] = {}  # names of topics by what metrics make of them
         for name in cluster.topics:
@@ -79,8 +135,8 @@ class TopicPlanner:
         """Refuse a request that would create more partitions than one decision may hold."""
         total = 0
         for topic in topics:
-            asked = self.partition_count if topic.partition_count == -1 else max(topic.partition_count, 0)
-            total += len(topic.assignments) or asked
+            requested = self.partition_count if topic.partition_count == -1 else max(topic.partition_count, 0)
+            total += len(topic.assignments) or requested
         if total > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
@@ -115,10 +171,10 @@ class TopicPlanner:
         )
         return TopicPlan(before=None, after=state, configs=dict(topic.configs or {}))
 
-    def check_extension_total(self, asked: Iterable[tuple[str, int]]) -> None:
-        """The same for (topic, its new number of partitions); those that are refused anyway do not count."""
+    def check_extension_total(self, requested: Iterable[tuple[str, int]]) -> None:
+        """Refuse too many new partitions in one request, given as (topic, its new count); those refused anyway do not count."""
         total = 0
-        for name, count in asked:
+        for name, count in requested:
             if (topic := self.cluster.topics.get(name)) is not None:
                 total += max(count - len(topic.partitions), 0)
         if total > PARTITIONS_PER_REQUEST_MAX:
@@ -293,7 +349,7 @@ def _record_count(plan: TopicPlan) -> int:
 
 
 def _unified(name: str) -> str:
-    """Names that metrics cannot tell apart become equal."""
+    """Key under which names that metrics cannot tell apart are equal."""
     return name.replace(".", "_")
 
 

@@ -1,7 +1,7 @@
-"""What this broker follows: fetchers that copy partitions from their leaders, num.replica.fetchers for each leader.
+"""Replica fetchers: tasks that copy partitions from their leaders, num.replica.fetchers for each leader.
 
 Theory
-    A fetcher is one task with its own way to its leader: it asks, appends what comes, and asks again at once. Which
+    A fetcher is one task with its own connection to its leader: it asks, appends what comes, and asks again at once. Which
     partitions, in which session, is `replica_fetch.py`'s business; what an answer means for a partition is decided here:
 
     records, or none             `Partition.append_as_follower`, `Partition.take_over`
@@ -19,7 +19,7 @@ Theory
     A record that a topic wants on disk before it counts (flush.messages, flush.ms) is claimed by the next request only
     when it is there.
 
-The loop is given way to after every `TURN_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread, AbstractFetcherManager.
+Others run after every `SLICE_BYTES`. Kafka: AbstractFetcherThread, ReplicaFetcherThread, AbstractFetcherManager.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from zlib import crc32
 import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.fetcher.replica_fetch import Following, ReplicaFetch, Throttle
+from ottla.replication.fetcher.replica_fetch import PartitionFetchState, ReplicaFetch
 from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
+    from ottla.replication.fetcher.throttle import ReplicationThrottle
     from ottla.replication.partition.partition import Partition
     from ottla.wire.messages.fetch import EpochEndOffset, PartitionData
 
@@ -48,7 +49,7 @@ logger = logging.getLogger("ottla.fetcher")
 
 LIST_OFFSETS_VERSION = 9  # brokers of Kafka 3.9 speak this one among themselves, and do not negotiate
 SEGMENTS_PER_CUT = 32  # the event loop renames the files of each, so a long cut gives way in between
-TURN_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
+SLICE_BYTES = 256 * 1024  # what is appended before others get their turn: at worst some 4,000 batches
 LONG_BATCH_DISCOUNT = 8  # 1 MiB in one batch takes 0.3 ms, in batches of 64 bytes a hundred times as long
 PARTITION_BYTES = 4 * 1024  # what a partition costs beside its bytes
 GRACE_S = 0.02  # for an answer that is just coming, before an idle fetch is given up for the sake of new partitions
@@ -69,8 +70,8 @@ def nobody_vouches_for_the_end(partition: Partition) -> bool:
     return partition.log.latest_leader_epoch < 0 and partition.log.log_end_offset > partition.high_watermark
 
 
-class ReplicaFetchers:
-    """All fetchers of this broker; see the module's docstring."""
+class ReplicaFetcherManager:
+    """All fetchers of this broker."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class ReplicaFetchers:
         config: Callable[[], ReplicationConfig],
         clock_ms: Callable[[], int],
         broker_epoch: Callable[[], int],
-        throttle: Throttle,
+        throttle: ReplicationThrottle,
     ) -> None:
         """`connect(leader id, fetcher number)` is asked for a new way after each loss; it may raise PeerUnavailable."""
         self.node_id = node_id
@@ -91,12 +92,12 @@ class ReplicaFetchers:
         self.throttle = throttle
         self._count = config().num_replica_fetchers
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
-        self._followed: dict[tuple[str, int], tuple[Fetcher, Following]] = {}
+        self._followed: dict[tuple[str, int], tuple[Fetcher, PartitionFetchState]] = {}
         self._nursery: trio.Nursery | None = None
 
     @property
     def partition_count(self) -> int:
-        """How many partitions are followed."""
+        """Number of followed partitions."""
         return len(self._followed)
 
     def follow(self, partition: Partition) -> None:
@@ -111,7 +112,7 @@ class ReplicaFetchers:
             # the fetcher of another leader has to let go of it here.
             if following.leader_id != partition.leader_id:
                 fetcher.remove(following)
-        following = Following(partition)
+        following = PartitionFetchState(partition)
         # Records without epochs and beyond the high watermark may differ from the leader's, and it could not tell.
         following.must_be_cut = nobody_vouches_for_the_end(partition)
         if following.must_be_cut:
@@ -121,7 +122,7 @@ class ReplicaFetchers:
         self._followed[key] = (fetcher, following)
         fetcher.add(following)
 
-    def cut(self, following: Following) -> None:
+    def cut(self, following: PartitionFetchState) -> None:
         """Truncate to the high watermark what nobody vouches for. KafkaError: not now."""
         partition = following.partition
         logger.info("Truncating %s-%d to its high watermark", partition.topic, partition.index)
@@ -177,7 +178,7 @@ class ReplicaFetchers:
             # answers still bring must not be used, so a new one goes on.
             if wanted is not fetcher:
                 fetcher.remove(following)
-                moved = Following(following.partition)
+                moved = PartitionFetchState(following.partition)
                 # A cut that failed so far is still owed: the new fetcher must not append on top of those records.
                 moved.must_be_cut = following.must_be_cut
                 self._followed[key] = (wanted, moved)
@@ -187,7 +188,7 @@ class ReplicaFetchers:
 class Fetcher:
     """One task that fetches from one leader."""
 
-    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, number: int) -> None:
+    def __init__(self, fetchers: ReplicaFetcherManager, leader_id: int, number: int) -> None:
         self.leader_id = leader_id
         self.number = number
         self._fetchers = fetchers
@@ -201,12 +202,12 @@ class Fetcher:
 
     # --- what may be called at any time
 
-    def add(self, following: Following) -> None:
+    def add(self, following: PartitionFetchState) -> None:
         """Fetch this partition, too."""
         self._fetch.add(following)
         self._interrupt()
 
-    def remove(self, following: Following) -> None:
+    def remove(self, following: PartitionFetchState) -> None:
         """Fetch this partition no more."""
         self._fetch.remove(following)
         # While others are left, the next request forgets this one.
@@ -214,12 +215,12 @@ class Fetcher:
         if not len(self._fetch):
             self._interrupt()
 
-    def has_failed(self, following: Following) -> bool:
-        """Whether it is left alone for good."""
+    def has_failed(self, following: PartitionFetchState) -> bool:
+        """True if it is left alone for good."""
         return self._fetch.has_failed(following)
 
     def _interrupt(self) -> None:
-        """Look soon at what is to be fetched, even if the leader has nothing to answer."""
+        """End the wait for the leader's answer: there is something new to fetch."""
         self._wake.set()
         if self._asking is not None:
             soon = trio.current_time() + GRACE_S
@@ -290,7 +291,7 @@ class Fetcher:
             await self._wake.wait()
 
     async def _ask_interruptibly(self, request: Any, version: int) -> Any:
-        """The response; None if there is something new to ask for."""
+        """Send a fetch; None if there is something new to ask for before the answer comes."""
         with trio.CancelScope() as self._asking:
             try:
                 return await self._ask(request, version)
@@ -329,17 +330,17 @@ class Fetcher:
 
     # --- answers
 
-    async def _use(self, answers: list[tuple[Following, PartitionData]]) -> None:
-        out_of_range: list[Following] = []
-        unsynced: list[Following] = []
-        turn_bytes = 0
+    async def _use(self, answers: list[tuple[PartitionFetchState, PartitionData]]) -> None:
+        out_of_range: list[PartitionFetchState] = []
+        unsynced: list[PartitionFetchState] = []
+        slice_bytes = 0
         for following, data in answers:
             # The partition has changed its role or its log since it
             # was asked for. The leader does not repeat an answer.
             if not following.awaits_answer:
                 self._fetch.note_unused(following)
             elif data.error_code == ErrorCode.NONE:
-                turn_bytes = await self._use_data(following, data, turn_bytes)
+                slice_bytes = await self._use_data(following, data, slice_bytes)
                 if following.partition.log.is_flush_required:
                     # Waiting here would sync one log after the other. Collected, they share the syncs of the flusher.
                     unsynced.append(following)
@@ -356,11 +357,11 @@ class Fetcher:
         if out_of_range:
             await self._find_place(out_of_range)
 
-    async def _use_data(self, following: Following, data: PartitionData, turn_bytes: int) -> int:
-        """Bring the partition up to the answer; returns what of this turn is used up."""
+    async def _use_data(self, following: PartitionFetchState, data: PartitionData, slice_bytes: int) -> int:
+        """Append the answer to the partition; returns how much of this time slice is used up."""
         records: Any = data.records
         size = len(records or b"")
-        turn_bytes += PARTITION_BYTES + (size if size <= TURN_BYTES else 0)
+        slice_bytes += PARTITION_BYTES + (size if size <= SLICE_BYTES else 0)
         try:
             # What came along follows records that nobody vouches for. The cut comes first, then the same question anew.
             if following.must_be_cut:
@@ -369,41 +370,41 @@ class Fetcher:
                 self._fetch.note_unused(following)  # it was asked for from another offset
             elif data.diverging_epoch.epoch >= 0:
                 await self._truncate(following, data.diverging_epoch)
-            elif size <= TURN_BYTES:
+            elif size <= SLICE_BYTES:
                 self._append(following, records or _EMPTY, data)
             else:
-                turn_bytes = await self._append_pieces(following, records, data, turn_bytes)
+                slice_bytes = await self._append_pieces(following, records, data, slice_bytes)
         except KafkaError as error:
             self._back_off(following, error.code, error)
-            turn_bytes += size  # what was done before it failed may be all the work
+            slice_bytes += size  # what was done before it failed may be all the work
         # A bug that one partition meets must not stop the replication of all others. It rests until its next epoch.
         except Exception:
             logger.exception("%r cannot be fetched", following)
             self._fetch.fail(following)
-            turn_bytes += size
-        if turn_bytes < TURN_BYTES:
-            return turn_bytes
+            slice_bytes += size
+        if slice_bytes < SLICE_BYTES:
+            return slice_bytes
         await trio.lowlevel.checkpoint()
         return 0
 
     async def _append_pieces(
-        self, following: Following, records: memoryview, data: PartitionData, turn_bytes: int
+        self, following: PartitionFetchState, records: memoryview, data: PartitionData, slice_bytes: int
     ) -> int:
-        """Append what takes more than a turn; returns what of the present turn is used up."""
+        """Append more than a time slice takes, in pieces; returns how much of the present slice is used up."""
         # The log refuses to write more than a segment holds in one go.
-        for piece in pieces(records, min(TURN_BYTES, following.partition.log.config.segment_bytes)):
+        for piece in pieces(records, min(SLICE_BYTES, following.partition.log.config.segment_bytes)):
             # Others had their turn at the checkpoint: the controller
             # may have made this broker the leader meanwhile.
             if not following.is_wanted or not self._append(following, piece, data):
                 break
             # What is longer than a turn is one batch, and to copy bytes is cheap beside the work for each batch.
-            turn_bytes += len(piece) if len(piece) <= TURN_BYTES else len(piece) // LONG_BATCH_DISCOUNT
-            if turn_bytes >= TURN_BYTES:
+            slice_bytes += len(piece) if len(piece) <= SLICE_BYTES else len(piece) // LONG_BATCH_DISCOUNT
+            if slice_bytes >= SLICE_BYTES:
                 await trio.lowlevel.checkpoint()
-                turn_bytes = 0
-        return turn_bytes
+                slice_bytes = 0
+        return slice_bytes
 
-    def _append(self, following: Following, records: memoryview, data: PartitionData) -> bool:
+    def _append(self, following: PartitionFetchState, records: memoryview, data: PartitionData) -> bool:
         """Append whole batches; returns whether there were any."""
         fetchers = self._fetchers
         partition = following.partition
@@ -431,7 +432,7 @@ class Fetcher:
         self._fetch.note_fetched(following, is_in_sync=data.high_watermark <= info.last_offset + 1)
         return True
 
-    async def _truncate(self, following: Following, diverging: EpochEndOffset) -> None:
+    async def _truncate(self, following: PartitionFetchState, diverging: EpochEndOffset) -> None:
         partition = following.partition
         # Taken at its word this would drop the whole log.
         if diverging.end_offset < 0:
@@ -449,7 +450,7 @@ class Fetcher:
         self._fetch.note_fetched(following, is_in_sync=False)
         self._fetch.note_unused(following)  # the high watermark that came along
 
-    async def _cut(self, following: Following, offset: int) -> bool:
+    async def _cut(self, following: PartitionFetchState, offset: int) -> bool:
         """Drop what is beyond `offset`, a few segments at a time; False: this is not the fetcher's any more.
 
         What has to be read for it is read in a thread. KafkaError: not all could be dropped.
@@ -476,7 +477,7 @@ class Fetcher:
             if not following.is_wanted:
                 return False
 
-    def _back_off(self, following: Following, code: ErrorCode, reason: object = None) -> None:
+    def _back_off(self, following: PartitionFetchState, code: ErrorCode, reason: object = None) -> None:
         # A partition that fails every second would fill the log of the broker with one line each time.
         if following.complaint != code:
             following.complaint = code
@@ -495,8 +496,8 @@ class Fetcher:
 
     # --- out of range
 
-    async def _find_place(self, out_of_range: list[Following]) -> None:
-        """Go on where the leader's log ends or begins, whichever it is that this replica is beyond."""
+    async def _find_place(self, out_of_range: list[PartitionFetchState]) -> None:
+        """Move to the leader's log end or start, whichever this replica is beyond."""
         try:
             # Phase 1: replicas that are beyond the leader's end drop the rest.
             latest = await self._list_offsets(out_of_range, LATEST_TIMESTAMP)
@@ -509,8 +510,8 @@ class Fetcher:
         except PeerUnavailable:
             await self._lose()
 
-    async def _list_offsets(self, wanted: list[Following], timestamp: int) -> dict[Following, int]:
-        """An end of the leader's log for each; those that it will not tell are left alone for a while."""
+    async def _list_offsets(self, wanted: list[PartitionFetchState], timestamp: int) -> dict[PartitionFetchState, int]:
+        """Ask for an end of the leader's log for each partition; leave those alone for a while that it refuses."""
         topics: dict[str, ListOffsetsTopic] = {}
         for each in wanted:
             topic = topics.setdefault(each.partition.topic, ListOffsetsTopic(name=each.partition.topic, partitions=[]))
@@ -524,11 +525,11 @@ class Fetcher:
             )
         request = ListOffsetsRequest(replica_id=self._fetchers.node_id, topics=list(topics.values()))
         response = await self._ask(request, LIST_OFFSETS_VERSION)
-        told = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
-        offsets: dict[Following, int] = {}
+        answered = {(topic.name, each.partition_index): each for topic in response.topics for each in topic.partitions}
+        offsets: dict[PartitionFetchState, int] = {}
         for each in wanted:
             # The leader may leave partitions out. Without an answer nothing is known, and nothing may be cut.
-            answer = told.get((each.partition.topic, each.partition.index))
+            answer = answered.get((each.partition.topic, each.partition.index))
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answer is None else ErrorCode.of(answer.error_code)
             if answer is not None and code == ErrorCode.NONE and answer.offset >= 0:
                 offsets[each] = answer.offset
@@ -536,8 +537,8 @@ class Fetcher:
                 self._back_off(each, code)
         return offsets
 
-    async def _cut_off(self, following: Following, leader_end: int | None) -> bool:
-        """Drop what the leader does not have; returns whether that settles it."""
+    async def _cut_off(self, following: PartitionFetchState, leader_end: int | None) -> bool:
+        """Truncate what the leader does not have; returns whether that settles it."""
         # The log may have moved on while the leader was asked. Its answer would cut what is right.
         if leader_end is None or not following.awaits_answer:
             return True
@@ -552,8 +553,8 @@ class Fetcher:
             self._back_off(following, error.code, error)
         return True
 
-    async def _start_at(self, following: Following, leader_start: int | None) -> None:
-        """Begin anew where the leader's log begins, if this replica ends before that; else ask once more."""
+    async def _start_at(self, following: PartitionFetchState, leader_start: int | None) -> None:
+        """Begin anew at the leader's log start if this replica ends before it; else ask once more."""
         if leader_start is None or not following.awaits_answer:
             return
         partition = following.partition
@@ -606,7 +607,7 @@ def pieces(records: memoryview, size_max: int) -> Iterator[memoryview]:
         yield records[start:]
 
 
-async def _until_synced(following: Following) -> None:
+async def _until_synced(following: PartitionFetchState) -> None:
     """Wait until what was fetched and has to be on disk is there, or never will be, or is not this fetcher's any more.
 
     Not for what comes after it: a partition that is led here by now may never be synced to its end.

@@ -1,4 +1,4 @@
-"""What one fetcher asks its leader for: the partitions that follow there, and the fetch session with them. Sans-IO.
+"""Fetch requests and fetch session of one replica fetcher with its leader. Sans-IO.
 
 Theory
     A follower asks for a partition by its own log: from where it ends, and in which epoch the record before that was
@@ -6,7 +6,7 @@ Theory
     The leader keeps the questions in a session (KIP-227), and the follower repeats only those that have changed:
 
     session   next request                                  after the answer
-    none      everything, and a wish for a session          the session it names, if any
+    none      everything, and a request for a session        the session it names, if any
     known     what changed, and what is not wanted any more the same, one epoch further
     unsure    everything, and the old session is to end     as for none
 
@@ -27,7 +27,7 @@ Invariant
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (
@@ -43,6 +43,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.replication.config import ReplicationConfig
+    from ottla.replication.fetcher.throttle import ReplicationThrottle
     from ottla.replication.partition.partition import Partition
 
 logger = logging.getLogger("ottla.fetcher")
@@ -58,17 +59,7 @@ _EPOCH_MAX = (1 << 31) - 1
 WireKey = tuple[str | bytes, int]  # the topic's id or name, and the partition
 
 
-class Throttle(Protocol):
-    """What a follower asks of its throttle."""
-
-    def is_throttled(self, topic: str, index: int) -> bool: ...
-
-    def is_exceeded(self, now_ms: int) -> bool: ...
-
-    def record(self, size: int, now_ms: int) -> None: ...
-
-
-class Asked(NamedTuple):
+class FetchParameters(NamedTuple):
     """The last question about a partition that the leader has in its session."""
 
     leader_epoch: int
@@ -78,11 +69,10 @@ class Asked(NamedTuple):
     max_bytes: int
 
 
-class Following:
+class PartitionFetchState:
     """A partition that is followed, in one leader epoch; another epoch is another object."""
 
     __slots__ = (
-        "asked",
         "complaint",
         "is_current",
         "is_in_sync",
@@ -91,6 +81,7 @@ class Following:
         "must_be_cut",
         "partition",
         "refusals",
+        "requested",
         "topic_id",
     )
 
@@ -99,7 +90,7 @@ class Following:
         self.leader_id = partition.leader_id
         self.leader_epoch = partition.leader_epoch
         self.topic_id = partition.topic_id
-        self.asked: Asked | None = None
+        self.requested: FetchParameters | None = None
         self.is_current = True  # neither replaced nor removed
         self.is_in_sync = False  # as far as the last answer tells
         self.must_be_cut = False  # to the high watermark before anything is appended
@@ -112,7 +103,7 @@ class Following:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether this is still what the partition does."""
+        """True if this is still what the partition does."""
         partition = self.partition
         return (
             self.is_current
@@ -123,19 +114,21 @@ class Following:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether an answer to what was asked last is one to where the log is now."""
+        """True if an answer to what was asked last is one to where the log is now."""
         # A log that was cut, or that another epoch has changed, must not get records that follow something else.
-        asked = self.asked
-        return asked is not None and self.partition.log.log_end_offset == asked.fetch_offset and self.is_wanted
+        requested = self.requested
+        return requested is not None and self.partition.log.log_end_offset == requested.fetch_offset and self.is_wanted
 
-    def wish(self, max_bytes: int) -> Asked:
-        """What to ask the leader for."""
+    def fetch_parameters(self, max_bytes: int) -> FetchParameters:
+        """Build the fetch parameters that the log needs now."""
         # The epoch of the last record is how the leader notices that the two logs have parted.
         log = self.partition.log
-        return Asked(self.leader_epoch, log.log_end_offset, log.latest_leader_epoch, log.log_start_offset, max_bytes)
+        return FetchParameters(
+            self.leader_epoch, log.log_end_offset, log.latest_leader_epoch, log.log_start_offset, max_bytes
+        )
 
     def wire_key(self, uses_topic_ids: bool) -> WireKey:
-        """What the partition is called in requests."""
+        """Key of the partition in requests."""
         # The id is that of the time of `__init__`: the key must not change while the session holds it.
         topic_id = self.topic_id
         partition = self.partition
@@ -145,17 +138,19 @@ class Following:
 class ReplicaFetch:
     """One fetcher's partitions and its session. One request is on its way at a time."""
 
-    def __init__(self, node_id: int, leader_id: int, throttle: Throttle) -> None:
+    def __init__(self, node_id: int, leader_id: int, throttle: ReplicationThrottle) -> None:
         self._node_id = node_id
         self._leader_id = leader_id
         self._throttle = throttle
-        self._followed: dict[tuple[str, int], Following] = {}  # those that were not asked for longest come first
+        self._followed: dict[
+            tuple[str, int], PartitionFetchState
+        ] = {}  # those that were not asked for longest come first
         self._without_topic_id = 0
-        self._changed: dict[Following, None] = {}  # to be looked at for the next request
-        self._delayed: dict[Following, int] = {}  # until when
-        self._throttled: dict[Following, None] = {}
-        self._failed: set[Following] = set()
-        self._session: dict[WireKey, Following] = {}
+        self._changed: dict[PartitionFetchState, None] = {}  # to be looked at for the next request
+        self._delayed: dict[PartitionFetchState, int] = {}  # until when
+        self._throttled: dict[PartitionFetchState, None] = {}
+        self._failed: set[PartitionFetchState] = set()
+        self._session: dict[WireKey, PartitionFetchState] = {}
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._uses_topic_ids = True
@@ -166,7 +161,7 @@ class ReplicaFetch:
 
     # --- partitions
 
-    def add(self, following: Following) -> None:
+    def add(self, following: PartitionFetchState) -> None:
         """Ask for a partition from now on, in place of what was asked for it."""
         partition = following.partition
         # Removed first, so that the new entry stands at the end of the order.
@@ -175,14 +170,14 @@ class ReplicaFetch:
         self._without_topic_id += following.topic_id is None
         self._changed[following] = None
 
-    def remove(self, following: Following) -> None:
+    def remove(self, following: PartitionFetchState) -> None:
         """Do not ask for it any more."""
         partition = following.partition
         if self._followed.get((partition.topic, partition.index)) is following:
             del self._followed[partition.topic, partition.index]
             self._drop(following)
 
-    def _drop(self, following: Following | None) -> None:
+    def _drop(self, following: PartitionFetchState | None) -> None:
         if following is None:
             return
         following.is_current = False
@@ -193,7 +188,7 @@ class ReplicaFetch:
         # The next request looks at it, finds it unwanted and lets the leader forget it.
         self._changed[following] = None
 
-    def delay(self, following: Following, until_ms: int) -> None:
+    def delay(self, following: PartitionFetchState, until_ms: int) -> None:
         """Leave it alone for a while."""
         if following.is_current:
             self._delayed[following] = until_ms
@@ -205,18 +200,18 @@ class ReplicaFetch:
         for following in self._followed.values():
             self.delay(following, until_ms)
 
-    def fail(self, following: Following) -> None:
+    def fail(self, following: PartitionFetchState) -> None:
         """Leave it alone until it is added again."""
         if following.is_current:
             self._failed.add(following)
             self._changed[following] = None
 
-    def has_failed(self, following: Following) -> bool:
-        """Whether it is left alone until it is added again."""
+    def has_failed(self, following: PartitionFetchState) -> bool:
+        """True if it is left alone until it is added again."""
         return following in self._failed
 
-    def note_fetched(self, following: Following, *, is_in_sync: bool) -> None:
-        """Its log has changed by an answer."""
+    def note_fetched(self, following: PartitionFetchState, *, is_in_sync: bool) -> None:
+        """Take note that an answer has changed the log."""
         following.is_in_sync = is_in_sync
         following.complaint, following.refusals = None, 0
         key = (following.partition.topic, following.partition.index)
@@ -226,7 +221,7 @@ class ReplicaFetch:
             self._followed[key] = self._followed.pop(key)
             self._changed[following] = None
 
-    def note_unused(self, following: Following) -> None:
+    def note_unused(self, following: PartitionFetchState) -> None:
         """The leader's answer about this partition was not used. The leader has to send it again."""
         # A replacement counts as well: in the leader's session it has
         # the same key, and the leader believes that it was answered.
@@ -249,14 +244,14 @@ class ReplicaFetch:
         if self._session_epoch == INITIAL_EPOCH:
             self._session.clear()
             self._changed = dict.fromkeys(self._followed.values())
-        asked, forgotten = self._changed_wishes(config.replica_fetch_max_bytes, now_ms)
+        changed, forgotten = self._changed_parameters(config.replica_fetch_max_bytes, now_ms)
         # An empty incremental request would wait at the leader for
         # nothing. The leader's session is given up with the next one.
         if not self._session:
             self.renew()
             return None
         version = VERSION if uses_topic_ids else VERSION_WITHOUT_TOPIC_IDS
-        return self._request(asked, forgotten, config, broker_epoch), version
+        return self._request(changed, forgotten, config, broker_epoch), version
 
     def due_ms(self, now_ms: int, backoff_ms: int) -> int | None:
         """When to look again while there is nothing to ask for; None: when something is added."""
@@ -266,7 +261,7 @@ class ReplicaFetch:
         return min(self._delayed.values(), default=None)
 
     def _look_around(self, now_ms: int) -> None:
-        """Find what has changed by time, or without anybody telling."""
+        """Find changes that nobody notifies of, such as those by time."""
         for following, until_ms in list(self._delayed.items()):
             if until_ms <= now_ms:
                 del self._delayed[following]
@@ -284,11 +279,11 @@ class ReplicaFetch:
             for following in list(self._followed.values()):
                 # The topic's id was written down since: the session's key of the partition is another now.
                 if following.topic_id != following.partition.topic_id and following.is_wanted:
-                    self.add(Following(following.partition))
+                    self.add(PartitionFetchState(following.partition))
                 else:
                     self._changed[following] = None
 
-    def _is_ready(self, following: Following, is_exceeded: bool) -> bool:
+    def _is_ready(self, following: PartitionFetchState, is_exceeded: bool) -> bool:
         if not following.is_wanted or following in self._delayed or following in self._failed:
             return False
         partition = following.partition
@@ -298,9 +293,9 @@ class ReplicaFetch:
             return False
         return partition.log.log_directory.failure is None
 
-    def _changed_wishes(self, max_bytes: int, now_ms: int) -> tuple[list[Following], list[WireKey]]:
+    def _changed_parameters(self, max_bytes: int, now_ms: int) -> tuple[list[PartitionFetchState], list[WireKey]]:
         session = self._session
-        asked: list[Following] = []
+        changed: list[PartitionFetchState] = []
         forgotten: list[WireKey] = []
         is_exceeded = self._throttle.is_exceeded(now_ms)
         # Only what has changed is looked at: a broker may follow thousands of partitions of which few have news.
@@ -308,12 +303,12 @@ class ReplicaFetch:
             key = following.wire_key(self._uses_topic_ids)
             held = session.get(key)
             if self._is_ready(following, is_exceeded):
-                wish = following.wish(max_bytes)
+                parameters = following.fetch_parameters(max_bytes)
                 # The leader has this question already, if nothing is different. To repeat it would only cost.
-                if held is not following or following.asked != wish:
-                    following.asked = wish
+                if held is not following or following.requested != parameters:
+                    following.requested = parameters
                     session[key] = following
-                    asked.append(following)
+                    changed.append(following)
             # If another has its place in the session, that one replaces it and nothing is to be forgotten.
             elif held is following:
                 del session[key]
@@ -321,24 +316,24 @@ class ReplicaFetch:
         self._changed.clear()
         if forgotten:  # a request first takes up what it names, and then forgets
             forgotten = [key for key in forgotten if key not in session]
-        return asked, forgotten
+        return changed, forgotten
 
     def _request(
-        self, asked: list[Following], forgotten: list[WireKey], config: ReplicationConfig, broker_epoch: int
+        self, changed: list[PartitionFetchState], forgotten: list[WireKey], config: ReplicationConfig, broker_epoch: int
     ) -> FetchRequest:
         topics: dict[str | bytes, list[FetchPartition]] = {}
-        for following in asked:
+        for following in changed:
             topic, index = following.wire_key(self._uses_topic_ids)
-            wish = following.asked
-            assert wish is not None
+            parameters = following.requested
+            assert parameters is not None
             topics.setdefault(topic, []).append(
                 FetchPartition(
                     partition=index,
-                    current_leader_epoch=wish.leader_epoch,
-                    fetch_offset=wish.fetch_offset,
-                    last_fetched_epoch=wish.last_fetched_epoch,
-                    log_start_offset=wish.log_start_offset,
-                    partition_max_bytes=wish.max_bytes,
+                    current_leader_epoch=parameters.leader_epoch,
+                    fetch_offset=parameters.fetch_offset,
+                    last_fetched_epoch=parameters.last_fetched_epoch,
+                    log_start_offset=parameters.log_start_offset,
+                    partition_max_bytes=parameters.max_bytes,
                 )
             )
         return FetchRequest(
@@ -365,13 +360,13 @@ class ReplicaFetch:
         """Begin another session with the next request, and end the present one with it."""
         self._session_epoch = INITIAL_EPOCH
 
-    def take(self, response: FetchResponse) -> list[tuple[Following, PartitionData]] | None:
-        """What was answered of which partition, to be used only if it `awaits_answer`. None: nothing of it is of use."""
+    def take(self, response: FetchResponse) -> list[tuple[PartitionFetchState, PartitionData]] | None:
+        """Match an answer's parts with their partitions; use one only if it `awaits_answer`. None: nothing is of use."""
         if response.error_code != ErrorCode.NONE:
             self._on_session_error(response.error_code)
             return None
         session = self._session
-        found: list[tuple[Following, PartitionData]] = []
+        found: list[tuple[PartitionFetchState, PartitionData]] = []
         # Phase 1: everything that was answered must have been asked
         # for. Nothing is used of a response that mixes things up.
         for topic in response.responses:

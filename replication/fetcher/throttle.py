@@ -57,13 +57,13 @@ class ReplicationThrottle:
         self._windows: deque[_Window] = deque()
 
     def is_throttled(self, topic: str, index: int) -> bool:
-        """Whether this broker's replica of a partition is one that the limit is for."""
+        """True if this broker's replica of a partition is one that the limit is for."""
         # Most topics list nothing, so no string is made for them.
         listed = self._throttled_replicas(topic)
         return bool(listed) and (listed == (ALL_REPLICAS,) or f"{index}:{self._node_id}" in listed)
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether more was moved than may be."""
+        """True if more was moved than may be."""
         # Nothing was moved lately. The settings need not be looked up.
         if not self._windows:
             return False
@@ -88,14 +88,14 @@ class ReplicationThrottle:
         windows[-1].last_ms = now_ms
 
     def _forget_old_windows(self, limit: Limit, now_ms: int) -> None:
-        """One that began before what is measured but reaches into it still counts as a whole."""
+        """Forget windows; one that began before the measured time but reaches into it still counts as a whole."""
         oldest_ms = now_ms - limit.window_count * limit.window_seconds * 1000
         while self._windows and self._windows[0].last_ms <= oldest_ms:
             self._windows.popleft()
 
 
 class ReplicationThrottles:
-    """A broker's three throttles; see the module's docstring."""
+    """A broker's three throttles."""
 
     def __init__(
         self, node_id: int, *, config: Callable[[], ReplicationConfig], log_config: Callable[[str], LogConfig]

@@ -54,7 +54,7 @@ NOT_OURS = frozenset(("__cluster_metadata",))  # KRaft's own log; it is no topic
 
 
 class LogDirectoryProblem(Exception):
-    """Why a broker cannot start on its log directories; one sentence for the operator."""
+    """A reason why a broker cannot start on its log directories; one sentence for the operator."""
 
 
 class FoundPartition(NamedTuple):
@@ -67,7 +67,7 @@ class FoundPartition(NamedTuple):
 
 
 class OffsetCheckpoints(NamedTuple):
-    """What the checkpoints say, by (topic, partition).
+    """Contents of a directory's checkpoint files, by (topic, partition).
 
     A log that is missing from readable recovery points is new. Where they cannot be read nothing is known of any log.
     """
@@ -89,11 +89,10 @@ class HeldDirectory:
         self._storage = log_directory.storage
         # What this process wrote last, so that an unchanged checkpoint costs no sync.
         self._written: dict[str, bytes] = {}
-        self._told_of: dict[str, set[tuple[str, int]]] = {}  # by the checkpoints on the disk, as far as is known
+        self._recorded: dict[str, set[tuple[str, int]]] = {}  # by the checkpoints on the disk, as far as is known
 
     @property
     def path(self) -> str:
-        """Where it is."""
         return self.log_directory.path
 
     def _in(self, name: str) -> str:
@@ -117,7 +116,7 @@ class HeldDirectory:
             self._write_meta(self.meta._replace(directory_id=directory_id))
 
     def _begin_recovery_points(self) -> None:
-        """In a directory without logs: from now on a log that is missing there is known to be new."""
+        """Write recovery points for a directory without logs; a log that is missing there later is known to be new."""
         # Before the properties, because the sync of their name is this one's, too. Half a file counts as none.
         path = self._in(RECOVERY_POINT_CHECKPOINT)
         if not self._storage.exists(path) and not self.found_partitions():
@@ -155,7 +154,7 @@ class HeldDirectory:
             return None
 
     def take_clean_shutdown_mark(self) -> bool:
-        """Whether the last broker left in order. The mark is gone for good after this."""
+        """True if the last broker left in order. The mark is gone for good after this."""
         if not self._storage.exists(self._in(CLEAN_SHUTDOWN)):
             return False
         self._storage.remove(self._in(CLEAN_SHUTDOWN))
@@ -165,13 +164,13 @@ class HeldDirectory:
         return True
 
     def leave_clean_shutdown_mark(self, broker_epoch: int) -> None:
-        """Everything is on disk and in order."""
+        """Mark that everything is on disk and in order."""
         self._storage.replace(self._in(CLEAN_SHUTDOWN), encode_clean_shutdown(broker_epoch))
 
     def read_checkpoints(self) -> OffsetCheckpoints:
         """The checkpoints; an unreadable one counts as empty, which costs time but no records."""
         checkpoints = [self._read_checkpoint(name) for name in CHECKPOINTS]
-        self._told_of = {name: set(each or ()) for name, each in zip(CHECKPOINTS, checkpoints, strict=True)}
+        self._recorded = {name: set(each or ()) for name, each in zip(CHECKPOINTS, checkpoints, strict=True)}
         return OffsetCheckpoints(checkpoints[0] is not None, *(each or {} for each in checkpoints))
 
     def _read_checkpoint(self, name: str) -> Mapping[tuple[str, int], int] | None:
@@ -191,14 +190,14 @@ class HeldDirectory:
         if self._written.get(name) != data:
             self._written.pop(name, None)  # if this fails, the file may say either
             # Until the replacement is over, the file on the disk may be the old or the new one.
-            self._told_of[name] = self._told_of.get(name, set()) | offsets.keys()
+            self._recorded[name] = self._recorded.get(name, set()) | offsets.keys()
             self._storage.replace(self._in(name), data)
             self._written[name] = data
-            self._told_of[name] = set(offsets)
+            self._recorded[name] = set(offsets)
 
-    def tells_of(self, logs: Collection[tuple[str, int]]) -> bool:
-        """Whether a checkpoint may say anything of one of these logs."""
-        return any(not told_of.isdisjoint(logs) for told_of in self._told_of.values())
+    def mentions(self, logs: Collection[tuple[str, int]]) -> bool:
+        """True if a checkpoint may say anything of one of these logs."""
+        return any(not recorded.isdisjoint(logs) for recorded in self._recorded.values())
 
     def release(self) -> None:
         """Let others have the directory."""

@@ -50,15 +50,13 @@ LAST_BYTES = 512 * 1024  # by the event loop itself, when the future log takes o
 
 
 class Job(NamedTuple):
-    """What a thread is to do for a future log, and how many bytes it copies."""
+    """Work of a thread for a future log, and how many bytes it copies."""
 
     run: Callable[[], None]
     size: int = 0
 
 
 class FutureReplica:
-    """See the module's docstring."""
-
     def __init__(
         self,
         partition: Partition,
@@ -91,17 +89,17 @@ class FutureReplica:
 
     @property
     def source(self) -> LogDirectory:
-        """Where the current log is."""
+        """The current log, which is copied."""
         return self.partition.log.log_directory
 
     @property
     def offset_lag(self) -> int:
-        """How many offsets are still to be copied; below 0 after the current log was cut."""
+        """Number of offsets still to be copied; below 0 after the current log was cut."""
         return self.partition.log_end_offset - self.log.log_end_offset
 
     @property
     def was_cut(self) -> bool:
-        """Whether the current log lost records that were being copied."""
+        """True if the current log lost records that were being copied."""
         return self._cut_to is not None
 
     def _look_at_current(self) -> None:
@@ -116,7 +114,7 @@ class FutureReplica:
     # --- on the event loop --------------------------------------------------------------------------------------------
 
     def next_job(self) -> Job | None:
-        """What to do next; None if the future log may take over now. KafkaError: the current log cannot be read."""
+        """The next job; None if the future log may take over now. KafkaError: the current log cannot be read."""
         # State copying: what the current log has lost is cut off before anything else is appended.
         if self._cut_to is not None:
             offset, self._cut_to = self._cut_to, None
@@ -160,16 +158,16 @@ class FutureReplica:
 
     @staticmethod
     def _config(config: LogConfig) -> LogConfig:
-        """Nothing is deleted of a future log but what the current one has deleted."""
+        """The topic's settings without retention: a future log deletes only what the current one has deleted."""
         return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def finish_job(self) -> None:
-        """The thread is done."""
+        """Take note that the thread has done its job."""
         if self._floor is not None:
             self._hold_acknowledgements()
 
     def pause(self) -> None:
-        """There will be no next job for a while, so nobody must wait for one."""
+        """Let nobody wait for the next job: there will be none for a while."""
         self._floor = None
         self._synced_to = -1
         self.let_acknowledge()
@@ -180,7 +178,7 @@ class FutureReplica:
         self.partition.on_flushed()
 
     def let_acknowledge(self) -> None:
-        """What was acknowledged only after a second thought is acknowledged as ever."""
+        """Mark what was acknowledged only after a second look as acknowledged."""
         self.partition.durability_limit = LONG_MAX
         self.partition.on_flushed()
 
@@ -215,7 +213,7 @@ class FutureReplica:
         return old
 
     def give_up(self) -> None:
-        """The replica stays where it is."""
+        """End the move: the replica stays where it is."""
         self.is_over = True
         self.partition.watchers.discard(self._look_at_current)
         self.let_acknowledge()
@@ -296,7 +294,7 @@ class FutureReplica:
 
 
 def common_end(current: PartitionLog, future: PartitionLog, high_watermark: int) -> int:
-    """Up to where two logs of one partition are the same, as their leader epochs tell."""
+    """Offset up to which two logs of one partition agree, by their leader epochs."""
     end = min(future.log_end_offset, current.log_end_offset)
     epoch = min(future.latest_leader_epoch, current.latest_leader_epoch)
     if epoch == UNDEFINED_EPOCH:  # written before there were epochs: only what is committed is sure to be the same

@@ -1,4 +1,4 @@
-"""What is done for all partitions again and again: retention, compaction, checkpoints, and producers that are forgotten.
+"""Periodic work on all partitions: retention, compaction, checkpoints, expiry of producers; and repairs of indexes.
 
 Each of these goes round on its own. They give way to requests after a few milliseconds, and what fails is tried again in
 the next round.
@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ottla.replication.log.index import CorruptIndex
+from ottla.replication.log.log_reader import LogReader
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from ottla.replication.replica_manager.retaining import apply_retention
+from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_pictures import Survey
+from ottla.replication.partition.partition import Partition
+from ottla.wire.errors import KafkaError
 from ottla.wire.settings import DOUBLE_MAX
 from ottla.wire.time_slice import TimeSlice
 
@@ -28,25 +34,118 @@ if TYPE_CHECKING:
     from ottla.replication.log.cleaner import Cleanable, LogCleaner
     from ottla.replication.log.compaction import Limits
     from ottla.replication.log.storage import LogDirectory
-    from ottla.replication.partition.partition import Partition
-    from ottla.replication.replica_manager.catalogue import Catalogue
-    from ottla.replication.replica_manager.checkpointing import CheckpointWriter
-    from ottla.replication.replica_manager.held_directories import HeldDirectories
+    from ottla.replication.replica_manager.flushing import CheckpointWriter
     from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
-    from ottla.replication.replica_manager.repairing import Repairer
+    from ottla.replication.replica_manager.log_directory_registry import LogDirectoryRegistry
+    from ottla.replication.replica_manager.log_lifecycle import PartitionRegistry
 
 logger = logging.getLogger("ottla.replication")
+
+
+RunInThread = Callable[..., Awaitable[Any]]
+
+
+class Repairer:
+    """Rebuilds damaged indexes for readers, one segment after the other, in a thread.
+
+    A reader that meets damaged indexes of a large segment, or needs a timestamp that nobody has read yet, gets `DamagedIndexes`
+    and has to come again. The log asks here for the repair, and learns the new indexes when they are made.
+    """
+
+    def __init__(self, run_in_thread: RunInThread) -> None:
+        self._run_in_thread = run_in_thread
+        self._requests: dict[Segment, LogReader] = {}  # those to be repaired and the one in work, each once
+        self._wanted = trio.Event()
+        self._done = trio.Event()  # of the repair in work; replaced with each
+
+    def request(self, log: LogReader, segment: Segment) -> None:
+        """Read a segment through soon, and make its indexes anew if they are damaged."""
+        self._requests.setdefault(segment, log)
+        self._wanted.set()
+
+    async def until_done(self, segment: Segment) -> None:
+        """Wait until a request is over, whether the segment could be repaired or not."""
+        while segment in self._requests:
+            await self._done.wait()
+
+    async def run(self) -> None:
+        """Repeat all work, each at its interval, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while self._requests:
+                segment, log = next(iter(self._requests.items()))
+                try:
+                    await self._repair(log, segment)
+                finally:
+                    # Only now, not when it begins: readers that come back meanwhile would ask for the same work again.
+                    del self._requests[segment]
+                    self._done.set()
+                    self._done = trio.Event()
+
+    async def _repair(self, log: LogReader, segment: Segment) -> None:
+        # Retention, a cut or a deletion may have come first.
+        if segment not in log.segments or not log.log_directory.is_online:
+            return
+        # The thread reads a snapshot of the segment. `finish` drops what it found if the log has changed under it.
+        survey = Survey(log, [segment])
+        await self._run_in_thread(survey.run)
+        try:
+            survey.finish()
+        except OSError as error:
+            logger.error("%r cannot be repaired: %s", segment, log.storage_error(error))
+        except (CorruptIndex, CorruptSegment, KafkaError) as error:
+            logger.error("%r cannot be repaired: %s", segment, error)
+
+
+SEGMENTS_PER_SLICE = 16  # that are looked at, or given up
+
+
+async def apply_retention(partitions: Iterable[Partition], repairer: Repairer, clock_ms: Callable[[], int]) -> None:
+    """Delete old segments of all partitions in turn, a few at a time.
+
+    A segment that has no index of its times has to be read through once after a start. The repairer's thread does that, and
+    retention of that partition waits for it.
+    """
+    # One budget for all partitions: ten thousand that each take a little would else hold the event loop.
+    time_slice = TimeSlice()
+    for partition in partitions:
+        try:
+            await _delete_old_segments(partition, repairer, clock_ms, time_slice)
+        # One log that cannot be read must not keep the others from giving up what fills the disk.
+        except KafkaError as error:
+            logger.error("Retention of %s failed: %s", partition.log.directory, error)
+        await time_slice.yield_if_over()
+
+
+async def _delete_old_segments(
+    partition: Partition, repairer: Repairer, clock_ms: Callable[[], int], time_slice: TimeSlice
+) -> None:
+    was_read: Segment | None = None
+    # Asked anew after each turn, because the partition may be deleted, or its disk fail, while others run.
+    while not partition.is_deleted and partition.log.log_directory.is_online:
+        try:
+            if not partition.delete_old_segments(clock_ms(), limit=SEGMENTS_PER_SLICE, is_enough=time_slice.is_over):
+                return
+        except DamagedIndexes as damage:  # the log has asked the repairer
+            # The repair did not help. To wait for it again would go on forever.
+            if damage.segment is was_read:
+                raise
+            was_read = damage.segment
+            await repairer.until_done(was_read)
+        await time_slice.yield_if_over()
+
 
 INITIAL_DELAY_S = 30  # Kafka's InitialTaskDelayMs; the first round waits no longer than that
 
 
 class Housekeeping:
-    """See the module's docstring. `config` tells the settings in force."""
+    """Runs the periodic work. `config` returns the settings in force."""
 
     def __init__(
         self,
-        catalogue: Catalogue,
-        directories: HeldDirectories,
+        registry: PartitionRegistry,
+        directories: LogDirectoryRegistry,
         *,
         config: Callable[[], ReplicationConfig],
         checkpoints: CheckpointWriter,
@@ -55,7 +154,7 @@ class Housekeeping:
         clock_ms: Callable[[], int],
         run_in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
-        self._catalogue = catalogue
+        self._registry = registry
         self._directories = directories
         self._config = config
         self._checkpoints = checkpoints
@@ -68,12 +167,12 @@ class Housekeeping:
 
     @property
     def compacted_now(self) -> int:
-        """How many logs are being compacted."""
+        """Number of logs that are being compacted."""
         return len(self._being_compacted)
 
     @property
     def not_compacted(self) -> int:
-        """How many compacted logs are left alone, for a while or until the next start, after a compaction that failed."""
+        """Number of compacted logs that are left alone, for a while or until a restart, after a compaction failed."""
         return self._cleaner.paused_count if "_cleaner" in self.__dict__ else 0
 
     @cached_property
@@ -83,7 +182,7 @@ class Housekeeping:
         return LogCleaner(self._run_in_thread, self._clock_ms, pay=self._pay_for_compaction)
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """Repeat all work, each at its interval, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._repeat, self.apply_retention, self._retention_interval_s)
             nursery.start_soon(self._repeat, self._checkpoint_high_watermarks, self._watermark_interval_s)
@@ -123,7 +222,7 @@ class Housekeeping:
 
     async def apply_retention(self) -> None:
         """Give up segments that are too old or too many. As in Kafka, those of compacted logs are left to the cleaner."""
-        partitions = [each for each in self._catalogue.partitions() if not each.log.config.is_compacted]
+        partitions = [each for each in self._registry.partitions() if not each.log.config.is_compacted]
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def compact(self) -> None:
@@ -131,7 +230,7 @@ class Housekeeping:
         config = self._config()
         if not (config.log_cleaner_enable and config.log_cleaner_threads):
             return
-        if not any(each.log.config.is_compacted for each in self._catalogue.partitions()):
+        if not any(each.log.config.is_compacted for each in self._registry.partitions()):
             return
         # Not on the event loop, which would wait for its code.
         await self._run_in_thread(import_module, "ottla.replication.log.cleaner")
@@ -139,7 +238,7 @@ class Housekeeping:
         async with trio.open_nursery() as nursery:
             for number in range(config.log_cleaner_threads):
                 nursery.start_soon(self._compact_dirtiest, number, put_off)
-        partitions = [each for each in self._catalogue.partitions() if each.log.config.is_compacted]
+        partitions = [each for each in self._registry.partitions() if each.log.config.is_compacted]
         await apply_retention(partitions, self._repairer, self._clock_ms)
 
     async def _compact_dirtiest(self, number: int, put_off: set[Partition]) -> None:
@@ -171,7 +270,7 @@ class Housekeeping:
     async def _cleanable(self) -> list[tuple[Partition, Cleanable]]:
         time_slice = TimeSlice()
         found: list[tuple[Partition, Cleanable]] = []
-        for partition in self._catalogue.partitions():
+        for partition in self._registry.partitions():
             log = partition.log
             # A thread opens indexes that nobody has looked at yet: `look_at` would read them on the event loop.
             await self._cleaner.learn_times(log)
@@ -195,7 +294,7 @@ class Housekeeping:
         return not partition.is_deleted and self._moves.move_of(partition) is None
 
     def _cleaner_limits(self) -> Limits:
-        """Each of the logs that are compacted at a time gets its share of the memory."""
+        """Memory of one cleaner thread: each gets an equal share."""
         from ottla.replication.log.compaction import Limits
 
         config = self._config()
@@ -206,7 +305,7 @@ class Housekeeping:
 
     async def _expire_producers(self) -> None:
         time_slice = TimeSlice()
-        for partition in self._catalogue.partitions():
+        for partition in self._registry.partitions():
             expiration_ms = self._config().producer_id_expiration_ms
             # One log may know very many producers, so it gives way between them.
             for _ in partition.log.remove_expired_producers(self._clock_ms(), expiration_ms):

@@ -149,7 +149,7 @@ async def load_logs(
 
 
 def _report_strays(held: HeldDirectory) -> None:
-    """Say at every start what takes room though nobody serves it: nothing else ever removes it."""
+    """Warn at every start of directories that nobody serves: nothing else ever removes them."""
     strays = held.stray_names()
     if strays:
         logger.warning(
@@ -192,7 +192,7 @@ def _is_to_be_loaded(
 
 
 def has_records(storage: Storage, path: str) -> bool:
-    """Whether a partition's directory holds records."""
+    """True if a partition's directory holds records."""
     for name in storage.names(path):
         file = parse_segment_file(name)
         # Indexes and checkpoints do not count: an empty log has them, too.

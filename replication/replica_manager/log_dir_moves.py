@@ -54,7 +54,7 @@ PREFERRED_MAX = 10_000  # directories remembered for replicas that may never com
 
 
 class LogDirMoves:
-    """See the module's docstring. `note_offsets` writes all checkpoints of some directories."""
+    """Moves of replicas between log directories. `note_offsets` writes all checkpoints of some directories."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class LogDirMoves:
         # Moves that have taken over, while their names are not on the disk yet.
         self._settling: dict[Key, trio.Event] = {}
         self._preferred: OrderedDict[Key, str] = OrderedDict()
-        self._turn = trio.Lock()  # one request at a time: each awaits between its look and its change
+        self._lock = trio.Lock()  # one request at a time: each awaits between its look and its change
         self._at_work: set[FutureReplica] = set()  # each move has one worker at most, or none while it is prepared
         self._work = trio.Event()
 
@@ -91,7 +91,7 @@ class LogDirMoves:
         return [move for move in self._moves.values() if move.target is directory]
 
     def take_preferred(self, topic: str, index: int) -> LogDirectory | None:
-        """Where a new replica is to be made, if somebody has said so."""
+        """The directory that an operator chose for a new replica, if any."""
         path = self._preferred.pop((topic, index), None)
         found = next((each for each in self._directories() if each.path == path), None)
         # A directory that has failed since is no reason to refuse the replica: it goes where there are fewest.
@@ -122,7 +122,7 @@ class LogDirMoves:
 
     async def move(self, partition: Partition, target: LogDirectory) -> None:
         """Begin to move a replica, or end a move that is under way. KafkaError: it stays where it is."""
-        async with self._turn:
+        async with self._lock:
             key = (partition.topic, partition.index)
             # The former move still renames directories of this partition. Another one would look for names that change.
             if key in self._settling:
@@ -222,7 +222,7 @@ class LogDirMoves:
         target.remove_later(path, self._clock_ms() + log.config.file_delete_delay_ms)
 
     def on_directory_failure(self, directory: LogDirectory) -> None:
-        """Moves from and to a directory that has failed end; their future logs stay for the next start."""
+        """End moves from and to a directory that has failed; their future logs stay for the next start."""
         # The partition goes on in its present directory if that is well.
         for key, move in list(self._moves.items()):
             if directory in (move.source, move.target):
@@ -278,7 +278,7 @@ class LogDirMoves:
             self._work.set()
 
     async def _carry_on(self, move: FutureReplica) -> None:
-        """One step of a move."""
+        """Take one step of a move."""
         job = move.next_job()
         if job is None:
             await self._finish(move)
@@ -291,7 +291,7 @@ class LogDirMoves:
             move.finish_job()
 
     def _judge(self, move: FutureReplica, error: OSError | KafkaError) -> None:
-        """Which of the two directories was to blame, if it was one."""
+        """Blame the directory in which an I/O error happened."""
         logger.warning("%r cannot go on: %s", move, error)
         # Both directories are read or written in one job, and only the one that failed may go offline.
         if move.source_failure is not None:
@@ -322,7 +322,7 @@ class LogDirMoves:
         await self._note_offsets([old.log_directory, move.target])
 
     async def _settle(self, move: FutureReplica, old: PartitionLog) -> None:
-        """The future log is in force: let its name say so, once the old one's is gone for certain."""
+        """Give the future log the plain name once the old one's is gone for certain."""
         # Phase 1: as long as the old name may come back after a power cut, the old log
         # would count. Where the topic asks for flushes, acknowledgements wait for that.
         await self._sync_names(old.log_directory)

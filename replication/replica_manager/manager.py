@@ -5,8 +5,9 @@ Who owns what
     that is cut off from them: syncing files that are open already (`FlushJob`), loading logs nobody knows yet, making the
     files of new partitions, removing files that have been given up, writing checkpoints whose contents were taken on the
     loop. So there are no locks. Only what makes, discards or deletes logs waits for threads between its look and its change:
-    it holds the turn of each topic's name, or one would take a folder that is another's by then. The background loops (`housekeeping.py`) give way after a few milliseconds, so that ten thousand partitions
-    can be looked after without a request noticing.
+    it holds the lock of each topic's name (`KeyedLock`), or one would take a folder that is another's by then. The
+    background loops (`housekeeping.py`) yield after a few milliseconds, so that ten thousand partitions can be looked after
+    without a request noticing.
 
 Forced flushes
     A partition whose topic sets flush.messages or flush.ms asks for a flush with every append, and its high watermark waits
@@ -18,7 +19,7 @@ Forced flushes
 
 Failing disks
     The first I/O error that cannot be undone takes a log directory offline (`on_directory_failure`). Its partitions answer
-    KAFKA_STORAGE_ERROR, everybody waiting for one is told, and nothing is written there any more, not even the mark of an
+    KAFKA_STORAGE_ERROR, everybody waiting for one is notified, and nothing is written there any more, not even the mark of an
     orderly shutdown. `all_directories_failed` is set when none is left.
 """
 
@@ -32,7 +33,6 @@ from typing import Any
 
 import trio
 
-from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher.throttle import ReplicationThrottle
@@ -47,17 +47,14 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.refused_sequences import RefusedSequences
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
-from ottla.replication.replica_manager.catalogue import Catalogue
-from ottla.replication.replica_manager.checkpointing import CheckpointWriter, NotedLog
 from ottla.replication.replica_manager.directories import HeldDirectory, OffsetCheckpoints
-from ottla.replication.replica_manager.flusher import Flusher
-from ottla.replication.replica_manager.held_directories import HeldDirectories
-from ottla.replication.replica_manager.housekeeping import Housekeeping
+from ottla.replication.replica_manager.flushing import CheckpointWriter, Flusher, NotedLog
+from ottla.replication.replica_manager.housekeeping import Housekeeping, Repairer
 from ottla.replication.replica_manager.loading import HostedPartition, LoadPlan, load_logs, plan_loads
 from ottla.replication.replica_manager.log_dir_moves import LogDirMoves
-from ottla.replication.replica_manager.new_logs import MadeLog, NewLogs
-from ottla.replication.replica_manager.removals import Removals
-from ottla.replication.replica_manager.repairing import Repairer
+from ottla.replication.replica_manager.log_directory_registry import LogDirectoryRegistry
+from ottla.replication.replica_manager.log_lifecycle import LogCreation, LogDeletion, MadeLog, PartitionRegistry
+from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
@@ -69,8 +66,6 @@ RunInThread = Callable[..., Awaitable[Any]]
 
 
 class ReplicaManager:
-    """See the module's docstring."""
-
     def __init__(
         self,
         log_dirs: Sequence[str],
@@ -94,11 +89,11 @@ class ReplicaManager:
         storage = OsStorage() if storage is None else storage
         descriptors = descriptors or Descriptors()
         self._clock_ms, self._run_in_thread, self.new_uuid = clock_ms, run_in_thread, new_uuid
-        self._catalogue = Catalogue()
-        self.partition = self._catalogue.partition  # bound here, because handlers ask for every batch
-        self.partitions, self.partitions_of = self._catalogue.partitions, self._catalogue.partitions_of
-        self.partitions_in, self.topics = self._catalogue.partitions_in, self._catalogue.topics
-        self.directories = HeldDirectories(
+        self._registry = PartitionRegistry()
+        self.partition = self._registry.partition  # bound here, because handlers ask for every batch
+        self.partitions, self.partitions_of = self._registry.partitions, self._registry.partitions_of
+        self.partitions_in, self.topics = self._registry.partitions_in, self._registry.topics
+        self.directories = LogDirectoryRegistry(
             log_dirs, node_id=node_id, storage=storage, descriptors=descriptors, run_in_thread=run_in_thread
         )
         self._checkpoints: dict[str, OffsetCheckpoints] = {}
@@ -115,14 +110,14 @@ class ReplicaManager:
             new_uuid=new_uuid,
             throttle=log_dirs_throttle,
         )
-        self._removals = Removals(
+        self._deletion = LogDeletion(
             storage=storage,
             directories=self.directories.log_directories,
             clock_ms=clock_ms,
             run_in_thread=run_in_thread,
             new_uuid=new_uuid,
         )
-        self._new_logs = NewLogs(
+        self._creation = LogCreation(
             directories=self.directories.log_directories,
             count_logs=self._count_logs,
             take_preferred=self.moves.take_preferred,
@@ -132,7 +127,7 @@ class ReplicaManager:
             new_uuid=new_uuid,
         )
         self.housekeeping = Housekeeping(
-            self._catalogue,
+            self._registry,
             self.directories,
             config=lambda: self.config,
             checkpoints=self._checkpoint_writer,
@@ -216,7 +211,7 @@ class ReplicaManager:
         return None if partition is None else partition.log.log_directory.path
 
     def _take_up(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """Let a log be known as a partition."""
+        """Make a partition of a log, and register it."""
         if log.topic_id is None and hosted.topic_id != NO_TOPIC_ID:
             try:
                 log.assign_topic_id(hosted.topic_id)
@@ -242,10 +237,10 @@ class ReplicaManager:
             # Of a log that lost its end nobody knows how far it is compacted, once other records have come there.
             noted = checkpoints.first_dirty_offsets.get(key, -1)
             log.first_dirty_offset = noted if noted <= log.log_end_offset else -1
-        self._catalogue.add(partition)
+        self._registry.add(partition)
 
     async def _take_up_future(self, log: PartitionLog, hosted: HostedPartition) -> None:
-        """A log that was on its way into its directory: it goes on, or is the current one if the old one has gone."""
+        """Resume the move of a future log, or make it the current one if the old one has gone."""
         (directory,) = (each for each in self.log_directories if each.path == log.log_directory.path)
         partition = self.partition(log.topic, log.partition)
         if partition is not None:
@@ -263,7 +258,7 @@ class ReplicaManager:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def is_offline(self, topic: str, index: int) -> bool:
-        """Whether a partition is, or may be, on a log directory that has failed."""
+        """True if a partition is, or may be, on a log directory that has failed."""
         partition = self.partition(topic, index)
         if partition is not None:
             return not partition.log.log_directory.is_online
@@ -279,8 +274,8 @@ class ReplicaManager:
 
     @property
     def traffic(self) -> Traffic:
-        """How much went through the topics that are here."""
-        return self._catalogue.traffic
+        """Counters of the topics that have partitions here."""
+        return self._registry.traffic
 
     @property
     def log_directories(self) -> list[LogDirectory]:
@@ -306,17 +301,17 @@ class ReplicaManager:
 
     async def _make_missing(self, missing: Sequence[HostedPartition]) -> None:
         await self._free_names(missing)
-        failures = await self._new_logs.make(missing, self._take_up_some)
+        failures = await self._creation.make(missing, self._take_up_some)
         for failure in failures.values():
             raise failure
 
     async def _free_names(self, wanted: Sequence[HostedPartition]) -> None:
-        """Within the turns of these names: let no log stand where new ones go."""
+        """Let no log stand where new ones go; the caller holds the locks of these names."""
         names = [(each.topic, each.index) for each in wanted]
         # Logs that were prepared for another topic of the same name, or in vain: nobody has come for them.
-        await self._new_logs.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
+        await self._creation.discard([each for name in names if (each := self._prepared.pop(name, None)) is not None])
         # A deleted topic of the same name may not have been renamed yet.
-        await self._removals.free_names_for_new_logs(names)
+        await self._deletion.free_names_for_new_logs(names)
 
     def _count_logs(self) -> dict[str, int]:
         counts = {held.path: 0 for held in self.directories.online()}
@@ -346,13 +341,13 @@ class ReplicaManager:
             }
             wanted = [each for each in hosted if each.topic not in in_use]
             await self._free_names(wanted)
-            return refused | dict(await self._new_logs.make(wanted, self._keep_prepared))
+            return refused | dict(await self._creation.make(wanted, self._keep_prepared))
 
     def _keep_prepared(self, made: Sequence[MadeLog]) -> None:
         self._prepared.update({(each.hosted.topic, each.hosted.index): each for each in made})
 
     def _take_up_prepared(self, wanted: Sequence[HostedPartition]) -> list[HostedPartition]:
-        """Let those of the wanted logs that were prepared be known as partitions; answers the others."""
+        """Register the wanted logs that were prepared; answers the others."""
         missing = []
         for each in wanted:
             prepared = self._prepared.get((each.topic, each.index))
@@ -374,7 +369,7 @@ class ReplicaManager:
             ]
             for made in gone:
                 self._prepared.pop((made.hosted.topic, made.hosted.index), None)
-            await self._new_logs.discard(gone)
+            await self._creation.discard(gone)
 
     async def delete_partitions(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Give partitions up: gone for everybody at once, off the disk after file.delete.delay.ms."""
@@ -387,7 +382,7 @@ class ReplicaManager:
         for topic, index in partitions:
             # No await between this and `_give_up`: a request finds
             # either the partition or none, never one half deleted.
-            partition = self._catalogue.remove(topic, index)
+            partition = self._registry.remove(topic, index)
             if partition is not None:
                 touched.add(partition.log.log_directory)
                 self._give_up(partition)
@@ -396,7 +391,7 @@ class ReplicaManager:
                     await self.moves.cancel(partition)
                 await time_slice.yield_if_over()
         # One thread renames many directories at a time. Nobody waits for their files to be removed.
-        await self._removals.free_names(partitions)
+        await self._deletion.free_names(partitions)
         # What the checkpoints say of these names must not be believed of a new topic that is called the same.
         for held in self.directories.all:
             if held.log_directory in touched:
@@ -405,7 +400,7 @@ class ReplicaManager:
     def _give_up(self, partition: Partition) -> None:
         partition.mark_deleted()
         self._flusher.forget(partition)
-        self._removals.give_up(partition.log)
+        self._deletion.give_up(partition.log)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic have changed."""
@@ -455,7 +450,7 @@ class ReplicaManager:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._checkpoint_writer.run)
             nursery.start_soon(self._repairer.run)
-            nursery.start_soon(self._removals.run)
+            nursery.start_soon(self._deletion.run)
             nursery.start_soon(self.moves.run)
             nursery.start_soon(self.housekeeping.run)
             task_status.started()

@@ -15,10 +15,8 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
-from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.decisions import ControlBatch, Decision, Steps, TopicPartition, at_once
 from ottla.replication.controller.partition_states import Leads, PartitionStates, leads_nothing
-from ottla.replication.controller.steps import Steps, at_once
 from ottla.wire.errors import ErrorCode
 
 TOPIC = "t"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
-from ottla.replication.fetcher.fetcher import ReplicaFetchers, pieces
+from ottla.replication.fetcher.fetcher import ReplicaFetcherManager, pieces
 from ottla.replication.log import truncation
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
@@ -104,7 +104,7 @@ class Follower:
         self.config = ReplicationConfig()
         self.throttle = FakeThrottle()
         self.connected: list[tuple[int, int]] = []
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             node_id,
             connect=self._connect,
             config=lambda: self.config,

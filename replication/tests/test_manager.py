@@ -20,8 +20,8 @@ from ottla.replication.log.names import PARTITION_METADATA
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import batch, offsets, read_batches
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.replication.replica_manager.new_logs import THREADS_MAX
-from ottla.replication.replica_manager.retaining import SEGMENTS_PER_TURN
+from ottla.replication.replica_manager.housekeeping import SEGMENTS_PER_SLICE
+from ottla.replication.replica_manager.log_lifecycle import THREADS_MAX
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk, Hosted, LedReplicas, partition_of, produce
 from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -333,7 +333,7 @@ async def test_few_threads_make_logs_at_once(disk: Disk, autojump_clock: MockClo
     """A crowd may ask for topics. Threads that compute keep the event loop from running."""
     running: list[int] = []
     async with disk.broker() as manager:
-        run_in_thread = manager._new_logs._run_in_thread
+        run_in_thread = manager._creation._run_in_thread
 
         async def counted(*arguments: Any) -> Any:
             running.append(1)
@@ -344,7 +344,7 @@ async def test_few_threads_make_logs_at_once(disk: Disk, autojump_clock: MockClo
             finally:
                 running.pop()
 
-        manager._new_logs._run_in_thread = counted
+        manager._creation._run_in_thread = counted
         async with trio.open_nursery() as nursery:
             for number in range(10):
                 nursery.start_soon(manager.create_partitions, [Hosted(f"topic-{number}")])
@@ -507,7 +507,7 @@ async def test_retention_gives_up_a_few_segments_at_a_time(
         await trio.sleep(80)
         assert partition.log_start_offset == 100
         assert sum(given_up) == 100
-        assert max(given_up) <= SEGMENTS_PER_TURN < 20
+        assert max(given_up) <= SEGMENTS_PER_SLICE < 20
 
 
 async def test_segments_without_times_are_read_for_retention_in_threads(

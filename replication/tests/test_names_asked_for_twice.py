@@ -56,7 +56,7 @@ async def test_a_creation_that_was_carried_out_late_keeps_its_log(
     """
     async with disk.broker() as manager, trio.open_nursery() as nursery:
         second = Hosted(topic_id=OTHER_ID)
-        held = Held(manager._new_logs, makes_logs, after=after)
+        held = Held(manager._creation, makes_logs, after=after)
         is_prepared = trio.Event()
 
         async def prepare_in_vain() -> None:
@@ -87,7 +87,7 @@ async def test_what_is_discarded_is_the_log_of_that_topic_and_no_other(disk: Dis
 
 async def test_of_two_orders_for_one_name_one_makes_the_log(disk: Disk, autojump_clock: MockClock) -> None:
     async with disk.broker() as manager, trio.open_nursery() as nursery:
-        held = Held(manager._new_logs, makes_logs, after=True)
+        held = Held(manager._creation, makes_logs, after=True)
         nursery.start_soon(manager.create_partitions, [Hosted("another"), Hosted()])
         await held.has_arrived.wait()
         nursery.start_soon(manager.create_partitions, [Hosted(), Hosted("third")])
@@ -102,7 +102,7 @@ async def test_a_topic_is_not_prepared_while_one_of_that_name_is_being_made(
     disk: Disk, autojump_clock: MockClock
 ) -> None:
     async with disk.broker() as manager, trio.open_nursery() as nursery:
-        held = Held(manager._new_logs, makes_logs, after=True)
+        held = Held(manager._creation, makes_logs, after=True)
         nursery.start_soon(manager.create_partitions, [Hosted()])
         await held.has_arrived.wait()
         failures: dict[str, Any] = {}

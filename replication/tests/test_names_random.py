@@ -125,4 +125,4 @@ async def test_whoever_serves_a_name_has_a_folder_of_its_own(seed: int, autojump
                 assert offsets == list(range(log.log_end_offset))
         assert plain_folders(disk) == found
         assert not manager._prepared
-        assert not len(manager._turns)
+        assert not len(manager._locks)

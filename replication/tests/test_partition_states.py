@@ -4,11 +4,16 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Check, Create, NodeExists, NoNode
 from ottla.replication.cluster.metadata_cache import NO_LEADER, RECOVERING
 from ottla.replication.cluster.znodes import TopicAssignment
-from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE
-from ottla.replication.controller.decisions import Decision, TopicCreation, TopicExtension
+from ottla.replication.controller.decisions import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    Decision,
+    TopicCreation,
+    TopicExtension,
+    at_once,
+)
 from ottla.replication.controller.partition_states import DELETIONS_PER_DECISION, FIRST_STATES_PER_WRITE
 from ottla.replication.controller.reassignment import plan_reassignments
-from ottla.replication.controller.steps import at_once
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled, registration
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.replication.log import segment as segment_module
 from ottla.replication.log.names import INDEX_SUFFIX
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, load, new_log, offsets, read_batches
-from ottla.replication.replica_manager.repairing import Repairer
+from ottla.replication.replica_manager.housekeeping import Repairer
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

@@ -71,7 +71,7 @@ async def test_leader_epochs_of_a_deleted_log_are_not_written_into_the_new_one(
 async def test_a_deleted_log_that_could_not_be_renamed_writes_nothing_into_the_new_one(
     disk: Disk, autojump_clock: MockClock
 ) -> None:
-    """`NewLogs` puts aside what is left of it."""
+    """`LogCreation` puts aside what is left of it."""
     async with disk.broker(Hosted()) as manager, trio.open_nursery() as nursery:
         led_often(manager)
         held = Held(manager._flusher)
@@ -115,7 +115,7 @@ async def test_a_new_log_waits_for_a_checkpoint_that_is_about_to_tell_of_the_old
         checkpoints = manager._checkpoint_writer
         held = Held(checkpoints)
         (directory,) = manager.directories.all
-        assert not directory.tells_of([NAME])
+        assert not directory.mentions([NAME])
         nursery.start_soon(checkpoints.write, directory, LOG_START_OFFSET_CHECKPOINT)
         await held.has_arrived.wait()
         nursery.start_soon(manager.delete_partitions, [NAME])
@@ -137,7 +137,7 @@ async def test_a_new_log_waits_until_one_that_was_made_in_vain_is_removed(
     """A thread removes a folder by its path."""
     async with disk.broker() as manager, trio.open_nursery() as nursery:
         await manager.prepare_logs([Hosted()])
-        held = Held(manager._new_logs, lambda function, _: function.__name__ == "_discard_some")
+        held = Held(manager._creation, lambda function, _: function.__name__ == "_discard_some")
         nursery.start_soon(manager.discard_prepared, [Hosted()])
         await held.has_arrived.wait()
         nursery.start_soon(manager.create_partitions, [Hosted("another"), Hosted(topic_id=OTHER_ID)])

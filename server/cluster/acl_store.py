@@ -32,8 +32,8 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.znodes import MalformedNode
 from ottla.server.auth import acl_znodes
 from ottla.server.auth.acls import Acl, AclFilter, Entry, Pattern, PatternType
-from ottla.server.cluster.cluster_id import make_missing
-from ottla.server.cluster.notices import ChangeNotices, persistently
+from ottla.server.cluster.config_notifications import ChangeNotices, persistently
+from ottla.server.cluster.session import make_missing
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ TRIES = 11  # Kafka's maxUpdateRetries is 10
 RETRY_S = 0.1
 PATTERNS_PER_MULTI = 200
 BYTES_PER_MULTI = 256 * 1024  # ZooKeeper by default takes no request of more than about a megabyte
-NODES_PER_TURN = 200  # decoded, or looked through, before others get a turn on the event loop
+NODES_PER_SLICE = 200  # decoded, or looked through, before others get a turn on the event loop
 ACLS_MAX = 100_000  # of all together; Kafka has no limit
 REPETITIONS_MAX = 3  # how often the rules that one request removes may be found on average; Kafka has no limit
 
@@ -63,7 +63,7 @@ class _Known(NamedTuple):
 
 
 class AclStore:
-    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+    """ACLs of the authorizer in the tree. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class AclStore:
         self._refusal = refusal
         self._has_readers = has_readers
         # Whoever reads or writes rules does so alone: what was read before a write must not come into force after it.
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._notices = {
             kind: ChangeNotices(coordination, parent, acl_znodes.CHANGE_PREFIX, clock_ms)
             for kind, parent in acl_znodes.CHANGES.items()
@@ -99,7 +99,7 @@ class AclStore:
                 entries = [each for each in known.get(pattern, ()) if acl_filter.entries.matches(each)]
                 if entries:
                     found[pattern] = entries
-            if number % NODES_PER_TURN == 0:
+            if number % NODES_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
         return found
 
@@ -111,7 +111,7 @@ class AclStore:
         for acl in acls:
             added.setdefault(acl.pattern, set()).add(acl.entry)
         errors: dict[Pattern, KafkaError] = {}
-        async with self._turn:
+        async with self._lock:
             if self._authorizer.index.count + len(acls) > ACLS_MAX:
                 error = KafkaError(ErrorCode.POLICY_VIOLATION, f"There can be no more than {ACLS_MAX} ACLs")
                 return [error] * len(acls)
@@ -127,7 +127,7 @@ class AclStore:
         Raises KafkaError if the filters find more than `limit` rules, or the same ones again and again.
         """
         removed: list[list[tuple[Acl, KafkaError | None]]] = [[] for _ in filters]
-        async with self._turn:
+        async with self._lock:
             wanted = await self._meant_by(filters, limit)
             for patterns in _pieces({each: self._entries(each) for each in wanted}):
                 found: list[tuple[int, Acl]] = []
@@ -149,7 +149,7 @@ class AclStore:
         return removed
 
     async def _meant_by(self, filters: Sequence[AclFilter], limit: int) -> dict[Pattern, list[int]]:
-        """The patterns that filters mean, each with the numbers of those filters."""
+        """Patterns that the filters select, each with the numbers of those filters."""
         meant: dict[Pattern, list[int]] = {}
         matched: set[Acl] = set()
         known: dict[AclFilter, Mapping[Pattern, list[Entry]]] = {}
@@ -228,7 +228,7 @@ class AclStore:
     async def read_all(self) -> None:
         """Put all rules into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
         await make_missing(self._coordination, acl_znodes.all_paths())
-        async with self._turn:
+        async with self._lock:
             found: set[Pattern] = set()
             for kind in acl_znodes.ROOTS:
                 for resource_type in acl_znodes.TYPES:
@@ -247,7 +247,7 @@ class AclStore:
             if entries is None:
                 entries = decoded[data] = _decoded(pattern, data)
             self._put(pattern, entries)
-            if number % NODES_PER_TURN == 0:
+            if number % NODES_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _put(self, pattern: Pattern, entries: frozenset[Entry]) -> None:
@@ -288,9 +288,9 @@ class AclStore:
         await self._notices[kind].heeded(number)
 
     async def _read_again(self, patterns: Sequence[Pattern]) -> None:
-        for start in range(0, len(patterns), NODES_PER_TURN):
-            some = patterns[start : start + NODES_PER_TURN]
-            async with self._turn:
+        for start in range(0, len(patterns), NODES_PER_SLICE):
+            some = patterns[start : start + NODES_PER_SLICE]
+            async with self._lock:
                 nodes = await self._coordination.get_all([acl_znodes.path_of(each) for each in some])
                 for pattern, node in zip(some, nodes, strict=True):
                     try:
@@ -300,7 +300,7 @@ class AclStore:
 
 
 def _decoded(pattern: Pattern, data: bytes) -> frozenset[Entry]:
-    """Raises MalformedNode, which says where."""
+    """Decode a node. Raises MalformedNode, which says where."""
     try:
         return acl_znodes.decode_entries(data)
     except MalformedNode as error:
@@ -316,7 +316,7 @@ def _named_by(kind: PatternType, notice: bytes) -> Pattern | None:
 
 
 def _pieces(nodes: Mapping[Pattern, Iterable[Entry]]) -> Iterator[list[Pattern]]:
-    """So many patterns at a time that their nodes go into one multi."""
+    """Cut patterns into pieces whose nodes go into one multi."""
     piece: list[Pattern] = []
     size = 0
     for pattern, entries in nodes.items():

@@ -1,11 +1,11 @@
 """Creating, extending and deleting topics.
 
-Only the active controller does that. The way of a creation or an extension: hold the topic's turn -> plan it (`TopicPlanner`)
--> the controller writes it, elects leaders and tells the brokers -> wait until this broker's picture of the cluster shows
+Only the active controller does that. The steps of a creation or an extension: hold the topic's lock -> plan it (`TopicPlanner`)
+-> the controller writes it, elects leaders and tells the brokers -> wait until this broker's metadata cache shows
 it, or its time is over (Kafka's DelayedCreatePartitions, DelayedDeleteTopics). A deletion is a mark below
 /admin/delete_topics, which the controller sees.
 
-A broker that is alone makes the logs first, which nobody sees yet (`OwnLogs`): if its disk will not have them the topic is
+A broker that is alone makes the logs first, which nobody sees yet (`PreparedLogs`): if its disk will not have them the topic is
 refused, and the tree hears nothing of it. In a cluster a topic exists although one of its replicas cannot be made.
 
 Topics that come into being because a client asked for them are asked for with CreateTopics where the controller is another
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -39,10 +38,9 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, topic_name_probl
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.keyed_lock import KeyedLock
-from ottla.replication.random_ids import UuidSupply
-from ottla.server.cluster.controller.topics_by_request import not_stored
-from ottla.server.cluster.settings_administration import SettingsAdministration, TopicConfigTaker
-from ottla.server.cluster.waiting import until_shown
+from ottla.replication.random_ids import random_topic_id
+from ottla.server.cluster.controller.decision_writer import not_stored
+from ottla.server.cluster.settings_administration import SettingsAdministration
 from ottla.server.coordinators.internal_topics import new_topic
 from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.settings.changes import check_topic
@@ -58,39 +56,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.replication.cluster.metadata_cache import TopicState
+    from ottla.replication.cluster.metadata_cache import MetadataCache, TopicState
     from ottla.replication.controller.topic_planner import TopicPlanner
-    from ottla.server.cluster.own_logs import OwnLogs
-    from ottla.server.cluster.ports import ActiveController, Member
+    from ottla.replication.replica_manager.manager import ReplicaManager
+    from ottla.server.cluster.controller.active_controller import ActiveController
+    from ottla.server.cluster.ports import Member
+    from ottla.server.cluster.prepared_logs import PreparedLogs
     from ottla.server.settings.coordination_config import ZooKeeperConfig
     from ottla.server.settings.passwords import KeptPasswords
     from ottla.server.settings.repository import ConfigRepository
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
-    Heard = Callable[[str, KafkaError | None], None]
+    OnOutcome = Callable[[str, KafkaError | None], None]
 
 logger = logging.getLogger("ottla.administration")
 
 AUTO_CREATIONS_MAX = 10_000
-TOPICS_PER_TURN = 50  # changed before others get a turn on the event loop
+TOPICS_PER_SLICE = 50  # changed before others get a turn on the event loop
 CREATE_TOPICS_VERSION = 7
 DELETION_PATIENCE_S = 3.0  # how long a topic that is being deleted holds up its being created again
 ENSURE_TIMEOUT_S = 5.0  # a client that waits for an internal topic asks again
 ALONE_PATIENCE_S = 30.0  # how long a broker that is alone waits for itself
-RESERVED_IDS = (bytes(16), bytes(15) + b"\x01")
+
 
 PlanOrError = TopicPlan | KafkaError
-
-_topic_ids = UuidSupply()
-# Workers are forked from one process. With the same bytes two of them would give different topics the same ids.
-os.register_at_fork(after_in_child=_topic_ids.clear)
-
-
-def random_topic_id() -> bytes:
-    """A topic id that is neither of the two that Kafka reserves."""
-    while (topic_id := _topic_ids.take()) in RESERVED_IDS:
-        pass
-    return topic_id
 
 
 def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
@@ -100,7 +89,7 @@ def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
 
 
 class Administration:
-    """See the module's docstring. `settings` changes those of topics and brokers.
+    """Creates, extends and deletes topics. `settings` changes those of topics and brokers.
 
     `timeout_s` is how long to wait until a change that was made shows; REQUEST_TIMED_OUT says that it does not yet.
     """
@@ -112,23 +101,23 @@ class Administration:
         coordination: Coordination,
         planner: TopicPlanner,
         configs: ConfigRepository,
-        partitions: TopicConfigTaker,
-        own_logs: OwnLogs | None = None,
+        partitions: ReplicaManager,
+        prepared_logs: PreparedLogs | None = None,
         make_topic_id: Callable[[], bytes] = random_topic_id,
     ) -> None:
-        """`own_logs` is for a broker that is alone."""
+        """`prepared_logs` is for a broker that is alone."""
         self.planner = planner
         self.configs = configs
         self._member = member
         self._cluster = planner.cluster
         self._coordination = coordination
-        self._own_logs = own_logs
+        self._prepared_logs = prepared_logs
         self._make_topic_id = make_topic_id
         self._locks = KeyedLock()
-        self._marking = trio.CapacityLimiter(TOPICS_PER_TURN)  # of all requests together
+        self._marking = trio.CapacityLimiter(TOPICS_PER_SLICE)  # of all requests together
         self._wanted: dict[str, None] = {}
         self._in_creation: set[str] = set()
-        self._ordered: list[tuple[Sequence[NewTopic], Heard]] = []
+        self._ordered: list[tuple[Sequence[NewTopic], OnOutcome]] = []
         self._wakeup = trio.Event()
         zookeeper = configs.started_with.zookeeper
         self.settings = SettingsAdministration(
@@ -143,12 +132,12 @@ class Administration:
 
     @property
     def is_controller(self) -> bool:
-        """Whether topics can be created, extended and deleted here."""
+        """True if topics can be created, extended and deleted here."""
         return self._member.controller is not None
 
     @property
     def _is_alone(self) -> bool:
-        return self._own_logs is not None
+        return self._prepared_logs is not None
 
     def _patience_s(self, timeout_s: float) -> float:
         # Kafka's single node waits until a change is stored. Here it is shown a moment later.
@@ -242,10 +231,10 @@ class Administration:
     async def _carry_out(
         self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
     ) -> None:
-        if self._own_logs is None:
+        if self._prepared_logs is None:
             await self._create(controller, plans, outcomes, timeout_s)
             return
-        failures = await self._own_logs.make(plans)
+        failures = await self._prepared_logs.make(plans)
         _refuse(
             outcomes, {name: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(each)) for name, each in failures.items()}
         )
@@ -254,12 +243,12 @@ class Administration:
             in_vain = await self._create(controller, possible, outcomes, ALONE_PATIENCE_S)
         finally:
             # Also if the client has left before the controller came to it.
-            await self._own_logs.discard(in_vain)
+            await self._prepared_logs.discard(in_vain)
 
     async def _create(
         self, controller: ActiveController, plans: Sequence[TopicPlan], outcomes: list[PlanOrError], timeout_s: float
     ) -> list[TopicPlan]:
-        """Answers which plans are not carried out; of several brokers' controller nobody knows it after the time."""
+        """Have plans carried out; answers those that are not. With several brokers nobody knows after the time."""
         names = [plan.name for plan in plans]
         errors: Mapping[str, KafkaError | None] = {}
         try:
@@ -268,13 +257,13 @@ class Administration:
         except trio.TooSlowError:
             errors = dict.fromkeys(names, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
         except KafkaError as error:
-            errors = dict.fromkeys(names, self._told(error))
+            errors = dict.fromkeys(names, self._resigned(error))
         refused = {name: error for name, error in errors.items() if error is not None}
         _refuse(outcomes, refused)
         return [plan for plan in plans if plan.name in refused]
 
-    def _told(self, error: KafkaError) -> KafkaError:
-        """What a client is told of a controller that resigns."""
+    def _resigned(self, error: KafkaError) -> KafkaError:
+        """The error for a client whose controller resigns."""
         # A broker that is alone is the controller until it has lost its tree.
         if self._is_alone and error.code is ErrorCode.NOT_CONTROLLER:
             return not_stored()
@@ -329,8 +318,8 @@ class Administration:
 
         outcomes: list[PlanOrError] = [KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
         async with self._locks.hold([name]):
-            if self._own_logs is not None and not validate_only:
-                outcomes = [await self._extend_alone(controller, self._own_logs, name, plan)]
+            if self._prepared_logs is not None and not validate_only:
+                outcomes = [await self._extend_alone(controller, self._prepared_logs, name, plan)]
             else:
                 with trio.move_on_after(timeout_s):  # an extension that has begun by then goes on
                     outcomes = [await controller.add_partitions(name, plan, validate_only=validate_only)]
@@ -340,14 +329,14 @@ class Administration:
             raise outcomes[0]
 
     async def _extend_alone(
-        self, controller: ActiveController, own_logs: OwnLogs, name: str, plan: Callable[..., TopicPlan]
+        self, controller: ActiveController, prepared_logs: PreparedLogs, name: str, plan: Callable[..., TopicPlan]
     ) -> TopicPlan:
         try:
             with trio.fail_after(ALONE_PATIENCE_S):
                 planned = await controller.add_partitions(name, plan, validate_only=True)
         except trio.TooSlowError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
-        if (failure := (await own_logs.make([planned])).get(name)) is not None:
+        if (failure := (await prepared_logs.make([planned])).get(name)) is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         is_done = False
         try:
@@ -357,10 +346,10 @@ class Administration:
         except trio.TooSlowError:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
         except KafkaError as error:
-            raise self._told(error) from None
+            raise self._resigned(error) from None
         finally:
             if not is_done:
-                await own_logs.discard([planned])
+                await prepared_logs.discard([planned])
         return planned
 
     # ------------------------------------------------------------------ deletion
@@ -374,9 +363,9 @@ class Administration:
         # A topic that is made anew meanwhile does not count as the one that is to go.
         ids = {name: topic.topic_id for name in names if (topic := self._cluster.topics.get(name)) is not None}
         results: dict[str, KafkaError | None] = {}
-        for start in range(0, len(names), TOPICS_PER_TURN):
+        for start in range(0, len(names), TOPICS_PER_SLICE):
             async with trio.open_nursery() as nursery:
-                for name in names[start : start + TOPICS_PER_TURN]:
+                for name in names[start : start + TOPICS_PER_SLICE]:
                     nursery.start_soon(self._mark_deleted, name, results, (wanted_ids or {}).get(name))
 
         left = [name for name, error in results.items() if error is None]
@@ -394,7 +383,7 @@ class Administration:
         return [results[name] for name in names]
 
     async def _mark_deleted(self, name: str, results: dict[str, KafkaError | None], wanted_id: bytes | None) -> None:
-        """Have the controller delete a topic; one that is being deleted already is as good."""
+        """Have the controller delete a topic; one that is being deleted already counts as deleted."""
         if (controller := self._member.controller) is None:
             results[name] = KafkaError(ErrorCode.NOT_CONTROLLER)
             return
@@ -430,7 +419,7 @@ class Administration:
             raise self.refusal(error) from None
 
     def refusal(self, error: CoordinationError) -> KafkaError:
-        """What a client is told whose change cannot be written."""
+        """The error for a client whose change cannot be written."""
         if isinstance(error, (CoordinationUnavailable, SessionExpired)) and not self._is_alone:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The coordination tree cannot be reached.")
         if isinstance(error, BadVersion) and error.path == znodes.CONTROLLER_EPOCH:
@@ -452,9 +441,9 @@ class Administration:
         if self._wanted:
             self._wakeup.set()
 
-    def request_topics(self, topics: Sequence[NewTopic], heard: Heard) -> None:
+    def request_topics(self, topics: Sequence[NewTopic], on_outcome: OnOutcome) -> None:
         """Have these topics created soon, as if a client asked for them, and hear of each how that went."""
-        self._ordered.append((topics, heard))
+        self._ordered.append((topics, on_outcome))
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -473,19 +462,19 @@ class Administration:
 
     async def _create_wanted(self, names: Sequence[str]) -> None:
         try:
-            for start in range(0, len(names), TOPICS_PER_TURN):
-                some = names[start : start + TOPICS_PER_TURN]
+            for start in range(0, len(names), TOPICS_PER_SLICE):
+                some = names[start : start + TOPICS_PER_SLICE]
                 timeout_s = self.configs.current.server.request_timeout_ms / 1000
                 outcomes = await self._created_somewhere([self._to_create(name) for name in some], timeout_s)
                 _log_refusals(dict(zip(some, outcomes, strict=True)))
         finally:
             self._in_creation.difference_update(names)
 
-    async def _create_ordered(self, topics: Sequence[NewTopic], heard: Heard) -> None:
+    async def _create_ordered(self, topics: Sequence[NewTopic], on_outcome: OnOutcome) -> None:
         timeout_s = self.configs.current.server.request_timeout_ms / 1000
         outcomes = await self._created_somewhere(topics, timeout_s, is_internal=False)
         for topic, outcome in zip(topics, outcomes, strict=True):
-            heard(topic.name, outcome if isinstance(outcome, KafkaError) else None)
+            on_outcome(topic.name, outcome if isinstance(outcome, KafkaError) else None)
 
     def _to_create(self, name: str) -> NewTopic:
         return new_topic(name, self.configs.current, replicas_max=1 if self._is_alone else None)
@@ -493,7 +482,7 @@ class Administration:
     async def _created_somewhere(
         self, topics: Sequence[NewTopic], timeout_s: float, *, is_internal: bool = True
     ) -> Sequence[PlanOrError | None]:
-        """Have topics created, here or elsewhere, by the rules for internal topics or by those for others."""
+        """Have topics created, here or by the controller elsewhere."""
         if not self.is_controller:
             return await self._created_elsewhere(topics, timeout_s)
         try:
@@ -537,7 +526,7 @@ class Administration:
 
 
 def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> None:
-    """Put these errors in the place of the plans for topics of these names."""
+    """Replace the plans for topics of these names by errors."""
     if errors:
         for number, each in enumerate(outcomes):
             if isinstance(each, TopicPlan) and each.name in errors:
@@ -545,14 +534,14 @@ def _refuse(outcomes: list[PlanOrError], errors: Mapping[str, KafkaError]) -> No
 
 
 def _still(planned: TopicPlan, topic: TopicState | None) -> TopicPlan:
-    """The same plan, if its topic is still as it was planned for."""
+    """Return the plan if its topic is still as it was planned for."""
     if topic is None or (topic.topic_id, len(topic.partitions)) != (planned.after.topic_id, planned.first_new):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return planned
 
 
 def _log_refusals(outcomes: Mapping[str, PlanOrError | None]) -> None:
-    """One line, however many topics a client asked for."""
+    """Log one line, however many topics a client asked for."""
     refused = {
         name: outcome
         for name, outcome in outcomes.items()
@@ -576,3 +565,24 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
         ],
         configs=[CreatableTopicConfig(name=name, value=text) for name, text in (topic.configs or {}).items()],
     )
+
+
+async def until_shown(cluster: MetadataCache, is_shown: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Wait until `is_shown`, looked at after every change of brokers and topics; False if that takes longer than `timeout_s`."""
+    changed = trio.Event()
+
+    def on_change(_: str = "") -> None:
+        changed.set()
+
+    cancel_both = cluster.on_topic_change(on_change), cluster.on_broker_change(on_change)
+    try:
+        with trio.move_on_after(max(timeout_s, 0)):
+            while not is_shown():
+                await changed.wait()
+                changed = trio.Event()
+            return True
+        # The change may have come together with the end of the time.
+        return is_shown()
+    finally:
+        for cancel in cancel_both:
+            cancel()

@@ -1,4 +1,4 @@
-"""What is kept of users, clients and addresses in the coordination tree, where Kafka 3.9 keeps it: quotas, and credentials.
+"""Quotas and credentials of users, clients and addresses, kept in the coordination tree as Kafka 3.9 does.
 
 An entity is named by its path below /config: users/alice, clients/<default>, users/alice/clients/c, ips/10.0.0.1; names are
 encoded (`znodes.entity_element`). One node holds what several features keep of an entity. Each changes the keys that it
@@ -42,7 +42,7 @@ logger = logging.getLogger("ottla.administration")
 ENTITIES_MAX = 20_000
 """Anybody who may change settings can make one with a few bytes, and every broker keeps all of them in memory."""
 USERS_AT_ONCE = 50  # of those with clients of their own, read at a time
-TAKEN_PER_TURN = 200
+ENTITIES_PER_SLICE = 200
 
 _KINDS = (znodes.USERS, znodes.CLIENTS, znodes.IPS)
 _ENTITY = re.compile(r"(?:users|clients|ips)/[^/]+|users/[^/]+/clients/[^/]+")
@@ -52,7 +52,7 @@ Listener = Callable[[str, Texts], None]
 
 
 class EntityConfigs:
-    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+    """Settings of entities in the tree. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self, coordination: Coordination, refusal: Callable[[CoordinationError], KafkaError], *, has_readers: bool
@@ -72,7 +72,7 @@ class EntityConfigs:
             listener(entity, overrides.texts)
 
     def texts(self, entity: str) -> Texts:
-        """What is kept of an entity."""
+        """Settings of an entity."""
         return self._known.get(entity, NO_OVERRIDES).texts
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class EntityConfigs:
         return _overrides(node)
 
     async def _write(self, entity: str, known: Overrides, texts: Texts) -> Overrides | None:
-        """None: somebody else has changed the node, or the nodes above it, since it was read."""
+        """Write settings; None if somebody else has changed the node, or the nodes above it, since it was read."""
         path = znodes.entity_path(entity)
         try:
             if not texts and known.version is not None:
@@ -190,7 +190,7 @@ class EntityConfigs:
     async def _take_all(self, nodes: Mapping[str, Node | None]) -> None:
         for number, (entity, node) in enumerate(nodes.items(), 1):
             self._take(entity, _overrides(node))
-            if number % TAKEN_PER_TURN == 0:
+            if number % ENTITIES_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _take(self, entity: str, overrides: Overrides) -> None:

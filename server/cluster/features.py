@@ -32,7 +32,7 @@ import trio
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationError
-from ottla.server.cluster.notices import persistently
+from ottla.server.cluster.config_notifications import persistently
 from ottla.server.cluster.session import JoinProblem
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -121,7 +121,7 @@ class InvalidUpdate(KafkaError):
 
 
 class Features:
-    """See the module's docstring. `read` is called at every start."""
+    """Finalized feature levels as this broker sees them. `read` is called at every start."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Features:
         self._node: Node | None = None
         self._finalized: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
-        self._are_told = is_alone
+        self._are_announced = is_alone
         self._problem, self._has_problem = "", trio.Event()
         self._take_up(None, Levels())
 
@@ -152,7 +152,7 @@ class Features:
         return self._in_use[name]
 
     def is_served(self, name: str) -> bool:
-        """Whether this broker answers what the feature is about: it is in use, and not turned off by a setting.
+        """True if this broker answers what the feature is about: it is in use, and not turned off by a setting.
 
         What a setting turns off is told to clients as before, as in Kafka.
         """
@@ -160,7 +160,7 @@ class Features:
 
     def supported(self, served_keys: Container[int]) -> list[Feature]:
         """Features that a broker which serves these requests tells clients of; each is supported from level 0 on."""
-        if not self._are_told:
+        if not self._are_announced:
             return []
         possible = (each for each in FEATURES if self._is_alone or not each.is_alone_only)
         return [each for each in possible if all(key in served_keys for key in each.keys)]
@@ -200,7 +200,7 @@ class Features:
         before = self._in_use
         self._node, self._finalized = node, dict(levels.finalized)
         self._in_use = {each.name: self._level_of(each, levels) for each in FEATURES}
-        self._are_told = self._is_alone or (node is not None and levels.is_ours)
+        self._are_announced = self._is_alone or (node is not None and levels.is_ours)
         if before and before != self._in_use:
             logger.info("Levels of features in use: %s", in_words(self._in_use))
 
@@ -273,7 +273,7 @@ def in_words(levels: Mapping[str, int]) -> str:
 
 
 def encode_levels(levels: Levels) -> bytes:
-    """As Kafka's FeatureZNode has it from release 3.3 on. It passes over `set`, which says which levels somebody has set."""
+    """Encode as Kafka's FeatureZNode from release 3.3 on. Kafka ignores `set`, the levels that somebody has set."""
     features = {name: {"max_version_level": level} for name, level in sorted(levels.finalized.items()) if level > 0}
     node = {"version": 2, "status": 1, "features": features, "set": sorted(levels.settled)}
     return json.dumps(node, separators=(",", ":")).encode()

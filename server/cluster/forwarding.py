@@ -1,6 +1,6 @@
 """Requests that the controller alone carries out, handed on to it by the other brokers (Kafka's ForwardingManager, KIP-590).
 
-The way of a request: a client asks any broker -> that one wraps it in an Envelope, with who asks, from where and through
+The path of a request: a client asks any broker -> that one wraps it in an Envelope, with who asks, from where and through
 which listener -> the controller decides about rights and quotas as if it had been asked itself -> the first broker passes the
 answer on as it is. A client has to pause as long as the longer pause of both brokers says.
 
@@ -25,7 +25,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -33,7 +33,7 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminder
-from ottla.server.cluster.way_to_controller import Office, Way, ask_while_in_office
+from ottla.server.cluster.controller_channel import ask_active_controller
 from ottla.server.gate.context import THIS_BROKER
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES
 from ottla.server.net.sliced_work import computed, is_short
@@ -47,6 +47,8 @@ from ottla.wire.schema import Array, Struct
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
+    from ottla.server.cluster.controller.election import ControllerElection
+    from ottla.server.cluster.controller_channel import ControllerChannel
     from ottla.server.gate.context import RequestContext
     from ottla.server.gate.dispatch import Handler
     from ottla.wire.answers import Answer
@@ -56,7 +58,7 @@ logger = logging.getLogger("ottla.cluster")
 ENVELOPE_VERSION = 0
 IN_FLIGHT_MAX = 64
 IN_FLIGHT_OF_ADDRESS_MAX = 16
-IDLE_WAYS_MAX = 8
+IDLE_CHANNELS_MAX = 8
 """Connections that are kept for the next requests. After a rush of requests the others are closed."""
 RETRY_S, RETRY_MAX_S = 0.1, 1.0
 TIMEOUT_MAX_MS = 5 * 60 * 1000
@@ -66,30 +68,21 @@ GRACE_S = 5.0
 NO_ADDRESS = bytes(4)
 
 
-class Election(Office, Protocol):
-    """What this broker knows of the controller. `moved` is set when anything of it may have changed."""
-
-    @property
-    def active(self) -> Any:
-        """Not None: it is here."""
-
-    @property
-    def takes_envelopes(self) -> bool: ...
-
-
 class _Refused(Exception):
     """Why the controller will not take a request, however often it is sent."""
 
 
 class ForwardingManager:
-    """See the module's docstring. `make_way` makes a connection; `timeout_ms` is request.timeout.ms."""
+    """Forwards requests to the controller. `connect` opens a channel; `timeout_ms` is request.timeout.ms."""
 
-    def __init__(self, election: Election, make_way: Callable[[], Way], timeout_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, election: ControllerElection, connect: Callable[[], ControllerChannel], timeout_ms: Callable[[], int]
+    ) -> None:
         self._election = election
-        self._make_way = make_way
+        self._connect = connect
         self._timeout_ms = timeout_ms
         self._exchanges = Exchanges()
-        self._idle: list[Way] = []
+        self._idle: list[ControllerChannel] = []
         self._in_flight = trio.Semaphore(IN_FLIGHT_MAX)
         self._of_address: dict[str, trio.Semaphore] = {}
         self._refusals = Reminder()
@@ -111,9 +104,9 @@ class ForwardingManager:
         return await finished(handler(request, context)) if response is None else response
 
     async def _tried(self, handler: Handler, request: Any, context: RequestContext[Any]) -> Any:
-        """The answer; None: there was none in time. Raises _Refused."""
-        election, asked_for_ms = self._election, getattr(request, "timeout_ms", None)
-        timeout_ms = self._timeout_ms() if asked_for_ms is None else min(max(asked_for_ms, 0), TIMEOUT_MAX_MS)
+        """Answer here or by the controller until the time is over; None: no answer in time. Raises _Refused."""
+        election, requested_ms = self._election, getattr(request, "timeout_ms", None)
+        timeout_ms = self._timeout_ms() if requested_ms is None else min(max(requested_ms, 0), TIMEOUT_MAX_MS)
         deadline, pause_s = trio.current_time() + timeout_ms / 1000, RETRY_S
         while True:
             moved, controller_id = election.moved, election.controller_id
@@ -139,7 +132,7 @@ class ForwardingManager:
         answered, given_up_at = None, deadline + GRACE_S
         with trio.move_on_at(given_up_at):
             exchange = await self._exchanges.get(type(request), context.api_version)
-            async with self._turn(context.client_host):
+            async with self._place(context.client_host):
                 _shorten(request, deadline)
                 body = await _encoded(exchange, request)
                 answered = await self._ask(_envelope(exchange, body, context), given_up_at)
@@ -160,15 +153,15 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """Whether it keeps memory from others (`server/net/holdings.py`). Such a request is sent once, and waits for nobody."""
+        """True if it keeps memory from others (`server/net/holdings.py`). Such a request is sent once, and waits for nobody."""
         if is_short(request):
             return False
         exchange = await self._exchanges.get(type(request), context.api_version)
         return len(await _encoded(exchange, request)) > LARGE_FRAME_BYTES
 
     @asynccontextmanager
-    async def _turn(self, address: str) -> AsyncIterator[None]:
-        """Of one client's requests only some are under way at a time: a controller that hangs keeps nobody else waiting."""
+    async def _place(self, address: str) -> AsyncIterator[None]:
+        """Hold one of a client's few places: a controller that hangs keeps nobody else waiting."""
         of_address = self._of_address.get(address)
         if of_address is None:
             of_address = trio.Semaphore(IN_FLIGHT_OF_ADDRESS_MAX, max_value=IN_FLIGHT_OF_ADDRESS_MAX)
@@ -182,22 +175,24 @@ class ForwardingManager:
 
     async def _ask(self, envelope: EnvelopeRequest, deadline: float) -> EnvelopeResponse | None:
         answered: EnvelopeResponse | None = None
-        way = self._idle.pop() if self._idle else self._make_way()
+        channel = self._idle.pop() if self._idle else self._connect()
         timeout_s = deadline - trio.current_time()
         try:
-            answered = await ask_while_in_office(way, self._election, envelope, ENVELOPE_VERSION, timeout_s=timeout_s)
+            answered = await ask_active_controller(
+                channel, self._election, envelope, ENVELOPE_VERSION, timeout_s=timeout_s
+            )
         except PeerUnavailable:
             pass  # tried again
         finally:
-            if len(self._idle) < IDLE_WAYS_MAX:
-                self._idle.append(way)
+            if len(self._idle) < IDLE_CHANNELS_MAX:
+                self._idle.append(channel)
             else:
-                await way.aclose()
+                await channel.aclose()
         return answered
 
 
 def _shorten(request: Any, deadline: float) -> None:
-    """Leave the request no more time than until then. One that wants none is answered for that."""
+    """Leave the request no more time than until `deadline`; one with a timeout of 0 keeps it."""
     if getattr(request, "timeout_ms", 0) > 0:
         request.timeout_ms = min(request.timeout_ms, max(round((deadline - trio.current_time()) * 1000), 1))
 
@@ -229,7 +224,7 @@ def _envelope(exchange: Exchange, body: bytes, context: RequestContext[Any]) -> 
 
 
 def _packed(host: str) -> bytes:
-    """An address as bytes. An IPv6 one may name the interface that it is of, which has no meaning elsewhere."""
+    """An address as bytes. The interface that an IPv6 address may name has no meaning elsewhere."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
     except OSError:  # the hosts of a simulation have names
@@ -248,7 +243,7 @@ async def carried_out(work: Callable[[], Answer[Any]]) -> Any:
 
 
 async def _says_not_controller(response: Struct) -> bool:
-    """Whether there is that error somewhere in a response, as Kafka's controller looks for it (its RequestChannel)."""
+    """True if there is that error somewhere in a response, as Kafka's controller looks for it (its RequestChannel)."""
     time_slice = TimeSlice()
     structs = [response]
     for each in structs:  # which grows meanwhile

@@ -15,7 +15,7 @@ registers anew, and the controller tells it what it leads and follows from now o
 
 Fencing: a broker must not serve what it leads when it may have been replaced without hearing of it. It is *fenced* while its
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
-new epoch. What it led before it serves only after LeaderAndIsr has named it again (`ReplicaControl.begin_anew`). A fenced
+new epoch. What it led before it serves only after LeaderAndIsr has named it again (`ControllerRequests.begin_anew`). A fenced
 broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere. It may lead again a
 moment later; `replication/partition/refused_sequences.py` keeps the order of what producers send meanwhile.
 """
@@ -28,7 +28,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -43,42 +43,37 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH, NO_CONTROLLER, BrokerRegistration
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.fetcher.nobody import FollowsNobody
-from ottla.replication.replica_manager.controller_claims import ControllerClaims
+from ottla.replication.replica_manager.controller_fencing import ControllerFencing
+from ottla.replication.replica_manager.controller_requests import ControllerRequests, NoFetchers
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.replication.replica_manager.replica_control import ReplicaControl
-from ottla.server.cluster.administration import Administration
-from ottla.server.cluster.cluster_id import random_cluster_id, settle_cluster_id
+from ottla.server.cluster.administration import Administration, until_shown
+from ottla.server.cluster.broker_connections import BrokerConnections
 from ottla.server.cluster.config_notifications import ConfigNotifications
-from ottla.server.cluster.controller.shell import ControllerElection
+from ottla.server.cluster.controller.election import ControllerElection
+from ottla.server.cluster.controller_channel import ask_active_controller
 from ottla.server.cluster.features import Features
-from ottla.server.cluster.log_dir_failures import LogDirFailures
-from ottla.server.cluster.log_dir_identities import settle_identities
-from ottla.server.cluster.own_logs import OwnLogs
+from ottla.server.cluster.log_dirs import LogDirFailures, settle_identities
+from ottla.server.cluster.prepared_logs import PreparedLogs
 from ottla.server.cluster.security import Security
-from ottla.server.cluster.session import ClusterSession, CoordinationTree, JoinProblem, Session
-from ottla.server.cluster.waiting import until_shown
-from ottla.server.cluster.way_to_controller import ask_while_in_office
-from ottla.server.cluster.ways_to_members import Port as PortOfWays
-from ottla.server.cluster.ways_to_members import WaysToMembers
-from ottla.server.ports import (
-    HasCoordinators,
-    HasPlanner,
-    HasReplicas,
-    HasThrottles,
+from ottla.server.cluster.session import (
+    ClusterSession,
+    CoordinationTree,
+    JoinProblem,
+    Session,
+    random_cluster_id,
+    settle_cluster_id,
 )
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from ottla.replication.controller.control_batch import TopicPartition
-    from ottla.replication.fetcher.fetcher import ReplicaFetchers
+    from ottla.replication.controller.decisions import TopicPartition
+    from ottla.replication.fetcher.fetcher import ReplicaFetcherManager
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.replica_manager.isr_changes import IsrChanges
-    from ottla.server.auth.authorizer import AclAuthorizer
-    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
     from ottla.server.cluster.acl_store import AclStore
+    from ottla.server.cluster.broker_connections import BrokerPort
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
@@ -92,29 +87,17 @@ ASK_AGAIN_S = 0.1
 SETTINGS_RETRY_S = 5.0
 NAMES_IN_LOG_MAX = 10
 CONTROLLED_SHUTDOWN_VERSION = 3
-FIRST_WORD_S = 10.0  # how long a starting broker waits until the controller names it
-TOPICS_WORD_S = 5.0  # how long clients then wait until the controller names the topics
-
-
-class Port(HasPlanner, HasCoordinators, HasReplicas, HasThrottles, PortOfWays, Protocol):
-    """What is needed of the broker here."""
-
-    @property
-    def authorizer(self) -> AclAuthorizer | None: ...
-
-    @property
-    def tokens(self) -> DelegationTokens | None: ...
+METADATA_WAIT_S = 10.0  # how long a starting broker waits until the controller names it
+TOPICS_WAIT_S = 5.0  # how long clients then wait until the controller names the topics
 
 
 class ClusterMember:
-    """See the module's docstring."""
-
-    def __init__(self, broker: Port, tree: CoordinationTree) -> None:
+    def __init__(self, broker: BrokerPort, tree: CoordinationTree) -> None:
         self._broker = broker
         self._tree = tree
         self._registration: BrokerRegistration | None = None
-        self._ways = WaysToMembers(broker, is_alone=not tree.is_shared)
-        self._to_controller = self._ways.following_controller()
+        self._connections = BrokerConnections(broker, is_alone=not tree.is_shared)
+        self._to_controller = self._connections.controller_channel()
         # A session is held before the logs are loaded, but the broker registers only when `join` is called.
         self._may_join, self._has_joined, self._has_started = trio.Event(), trio.Event(), trio.Event()
         self._join_problem = ""
@@ -123,23 +106,23 @@ class ClusterMember:
         # Read anew at every use (the lambdas below), as each registration has its own.
         self.broker_epoch, self.session = NO_BROKER_EPOCH, ClusterSession()
         self.fetchers = self._fetchers() if tree.is_shared else None
-        self.control = ReplicaControl(
+        self.controller_requests = ControllerRequests(
             broker.replicas,
             broker.cluster,
-            self.fetchers or FollowsNobody(),
+            self.fetchers or NoFetchers(),
             self,
             topic_config=broker.configs.log_config,
             learn_settings=self._learn_settings,
             broker_epoch=lambda: self.broker_epoch,
             clock_ms=broker.now_ms,
             # Nobody but this broker itself can speak to one that is alone in a controller's name.
-            claims=ControllerClaims(self.session, broker.node_id) if tree.is_shared else None,
+            fencing=ControllerFencing(self.session, broker.node_id) if tree.is_shared else None,
             is_alone=not tree.is_shared,
         )
         self.election = ControllerElection(
             self.session,
             broker.node_id,
-            peer=self._ways.of_controller,
+            peer=self._connections.from_controller,
             inter_broker_listener=broker.config.inter_broker_listener_name,
             is_unclean=lambda topic: broker.configs.log_config(topic).unclean_leader_election_enable,
             config=lambda: broker.config,
@@ -153,7 +136,7 @@ class ClusterMember:
             planner=broker.planner,
             configs=broker.configs,
             partitions=broker.replicas,
-            own_logs=None if tree.is_shared else OwnLogs(broker.replicas, broker.configs),
+            prepared_logs=None if tree.is_shared else PreparedLogs(broker.replicas, broker.configs),
         )
         self.notifications = ConfigNotifications(
             coordination=self.session,
@@ -167,13 +150,13 @@ class ClusterMember:
         beside = None if broker.config.zookeeper is None else broker.config.zookeeper.inter_broker_protocol_version
         self.features = Features(self.session, is_alone=not tree.is_shared, kinds_of_groups=kinds, beside_kafka=beside)
         self.log_dir_failures = LogDirFailures(self.session, broker.node_id)
-        self._tell_replicas()
+        self._connect_replicas()
 
-    def _fetchers(self) -> ReplicaFetchers:
-        from ottla.replication.fetcher.fetcher import ReplicaFetchers  # here, because most brokers are alone
+    def _fetchers(self) -> ReplicaFetcherManager:
+        from ottla.replication.fetcher.fetcher import ReplicaFetcherManager  # here, because most brokers are alone
 
         broker = self._broker
-        return ReplicaFetchers(
+        return ReplicaFetcherManager(
             broker.node_id,
             connect=lambda leader, number: self.peer(leader, purpose=f"broker-{broker.node_id}-fetcher-{number}"),
             config=lambda: broker.config.replication,
@@ -183,12 +166,14 @@ class ClusterMember:
         )
 
     @cached_property
-    def isr_changes(self) -> IsrChanges:
-        """What joins and leaves the in-sync replicas of the partitions that this broker leads."""
-        from ottla.replication.replica_manager.isr_changes import IsrChanges  # here, because most brokers are alone
+    def alter_partition_manager(self) -> AlterPartitionManager:
+        """Changes the in-sync replicas of the partitions that this broker leads."""
+        from ottla.replication.replica_manager.alter_partition_manager import (
+            AlterPartitionManager,  # here, because most brokers are alone
+        )
 
         broker = self._broker
-        return IsrChanges(
+        return AlterPartitionManager(
             broker.node_id,
             partitions=broker.replicas.partitions,
             ask_controller=self.ask_controller,
@@ -200,7 +185,7 @@ class ClusterMember:
 
     @cached_property
     def security(self) -> Security:
-        """What concerns its clients."""
+        """ACLs, delegation tokens and the login secret."""
         return Security(
             self._broker,
             self.session,
@@ -221,10 +206,14 @@ class ClusterMember:
 
     @cached_property
     def forwarding(self) -> ForwardingManager:
-        """What hands requests on that only the controller carries out."""
-        return self._ways.forwarding(self.election)
+        """Forwards requests that only the controller carries out."""
+        from ottla.server.cluster.forwarding import ForwardingManager  # here, because most brokers are alone
 
-    def _tell_replicas(self) -> None:
+        return ForwardingManager(
+            self.election, self._connections.controller_channel, lambda: self._broker.config.server.request_timeout_ms
+        )
+
+    def _connect_replicas(self) -> None:
         replicas, cluster = self._broker.replicas, self._broker.cluster
         replicas.on_directory_failure = self.log_dir_failures.note
         # A leader proposes only brokers that live. Whether it means the right incarnation the controller judges.
@@ -241,9 +230,9 @@ class ClusterMember:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether this broker may have been replaced."""
+        """True if this broker may have been replaced."""
         # The session may have ended unheard, or no controller has spoken to this registration yet.
-        return not self.session.is_sure or self.control.heard_epoch < self.broker_epoch
+        return not self.session.is_sure or self.controller_requests.confirmed_epoch < self.broker_epoch
 
     def _leads(self, partition: TopicPartition, leader_epoch: int) -> bool:
         found = self._broker.replicas.partition(*partition)
@@ -251,24 +240,24 @@ class ClusterMember:
             return False
         return found.leader_epoch == leader_epoch and found.has_begun_epoch
 
-    # ------------------------------------------------------------------ ways to brokers
+    # ------------------------------------------------------------------ connections to brokers
 
     def registration(self, broker_id: int) -> BrokerRegistration | None:
         """A live broker, as the controller describes it."""
         return self._broker.cluster.brokers.get(broker_id)
 
     def peer(self, broker_id: int, *, purpose: str) -> Peer:
-        """A new way to a broker. PeerUnavailable: the controller has not named such a broker."""
-        return self._ways.to(broker_id, purpose=purpose)
+        """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""
+        return self._connections.to_broker(broker_id, purpose=purpose)
 
     async def ask_controller(self, request: Message, version: int, *, timeout_s: float) -> Any:
         """Ask whoever is the controller, once. Raises PeerUnavailable."""
-        return await ask_while_in_office(self._to_controller, self.election, request, version, timeout_s=timeout_s)
+        return await ask_active_controller(self._to_controller, self.election, request, version, timeout_s=timeout_s)
 
     # ------------------------------------------------------------------ sessions
 
     def register(self, registration: BrokerRegistration) -> None:
-        """Where this broker can be reached."""
+        """Note where this broker can be reached."""
         self._registration = replace(registration, features=self.features.supported_levels)
 
     async def hold(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -313,7 +302,7 @@ class ClusterMember:
         try:
             self.broker_epoch = await self._register(session)
             # No await in between: nothing is served under the new epoch that the controller has not confirmed.
-            self.control.begin_anew()
+            self.controller_requests.begin_anew()
             # Last: from here on this broker may serve what it does not have to hear of.
             self.session.note_registered()
         except SessionExpired:
@@ -323,17 +312,17 @@ class ClusterMember:
             self._has_joined.set()  # `join` returns, and raises it
             return
         # From here on requests are carried out: those for an earlier life can be told from those for this one.
-        self.control.registered.set()
+        self.controller_requests.registered.set()
         logger.info("Broker %d is registered, broker epoch %d", self._broker.node_id, self.broker_epoch)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hear, "Settings", self.notifications.run)
-            nursery.start_soon(self._hear, "Levels of features", self.features.run)
+            nursery.start_soon(self._listen, "Settings", self.notifications.run)
+            nursery.start_soon(self._listen, "Levels of features", self.features.run)
             for what, listen in self.security.listeners().items():
-                nursery.start_soon(self._hear, what, listen)
+                nursery.start_soon(self._listen, what, listen)
             await nursery.start(self.election.run)
             self._has_joined.set()  # the election has begun: it is known whom to ask as the controller
 
-    async def _hear(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
+    async def _listen(self, what: str, listen: Callable[[], Awaitable[None]]) -> None:
         """Listen for the life of a session. Whatever goes wrong, everything is read anew a little later."""
         while True:
             try:
@@ -371,7 +360,7 @@ class ClusterMember:
                 cancel_watch()
 
     async def _wait_for_namesake(self, gone: trio.Event, patience: float) -> None:
-        """Another broker has our id, or this broker's last life has not been noticed to be over."""
+        """Wait for another broker with our id, or this broker's last registration, to go."""
         # A broker that has been a member goes on waiting. One that starts gives up below: its id may be given to two
         # brokers.
         if self._has_joined.is_set():
@@ -396,7 +385,7 @@ class ClusterMember:
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
-        """Learn all that a start needs to know of the tree, however long it is away meanwhile; the cluster's id."""
+        """Read from the tree all that a start needs, however long it is away meanwhile; returns the cluster's id."""
         while True:
             try:
                 return await self._read_tree()
@@ -437,7 +426,7 @@ class ClusterMember:
             raise JoinProblem(f"the ACLs of the cluster cannot be read: {problem}") from None
 
     async def _settle_identities(self, cluster_id: str) -> None:
-        """Know the log directories, unless they would be taken for those of another broker with the same id."""
+        """Settle the log directories' ids, unless another broker with the same id may own them."""
         broker = self._broker
         accepted = broker.configs.started_with.accepted_log_dirs
         (namesake,) = await self.session.get_all([znodes.broker_path(broker.node_id)])
@@ -462,7 +451,7 @@ class ClusterMember:
             if self.fetchers is not None:
                 await nursery.start(self.fetchers.run)
             if self._tree.is_shared:  # nobody joins or leaves the in-sync replicas of a broker that is alone
-                await nursery.start(self.isr_changes.run)
+                await nursery.start(self.alter_partition_manager.run)
             nursery.start_soon(self.administration.run)
             nursery.start_soon(self.log_dir_failures.run)
             if self.tokens is not None:
@@ -476,8 +465,8 @@ class ClusterMember:
         if self._join_problem:
             raise JoinProblem(self._join_problem)
         # The controller of a broker that is alone is here, and has its word for certain.
-        with trio.move_on_after(FIRST_WORD_S if self._tree.is_shared else math.inf):
-            await self.until_told()
+        with trio.move_on_after(METADATA_WAIT_S if self._tree.is_shared else math.inf):
+            await self.await_metadata()
         await self.features.catch_up()
         await self._tree.end_start()
         self._has_started.set()
@@ -490,10 +479,10 @@ class ClusterMember:
 
     async def until_started(self) -> None:
         """Return when clients may be served: this broker was told what there is, and what its start has decided is kept."""
-        await self.until_told()
+        await self.await_metadata()
         await self._has_started.wait()
 
-    async def until_told(self) -> None:
+    async def await_metadata(self) -> None:
         """Return when a controller has sent this broker the live brokers, itself among them, and the topics.
 
         A controller that was just elected tells of brokers first, and of partitions when it has looked at them. Clients that
@@ -502,7 +491,7 @@ class ClusterMember:
         cluster, node_id = self._broker.cluster, self._broker.node_id
         await until_shown(cluster, lambda: node_id in cluster.brokers, timeout_s=math.inf)
         # There is nothing to tell of a topic that is half created.
-        with trio.move_on_after(TOPICS_WORD_S if self._tree.is_shared else math.inf):
+        with trio.move_on_after(TOPICS_WAIT_S if self._tree.is_shared else math.inf):
             # A broker that is alone has loaded whatever it is going to lead, and knows the topics by that.
             missing = await self._topics_in_tree() if self._tree.is_shared else set(self._loaded)
 
@@ -537,7 +526,7 @@ class ClusterMember:
             with trio.move_on_after(config.controlled_shutdown_timeout_ms / 1000):
                 is_done = await self._hand_over_all()
         finally:  # also when the operator does not want to wait any longer
-            self._tell_what_is_left(is_done=is_done)
+            self._log_what_is_left(is_done=is_done)
 
     async def _hand_over_all(self) -> bool:
         config, asked = self._broker.config.member, NO_CONTROLLER
@@ -553,14 +542,14 @@ class ClusterMember:
         return False
 
     async def _until_worth_asking(self, asked: int, backoff_s: float) -> None:
-        """Return when that time has passed, or as soon as another broker is the controller than the one that was asked."""
+        """Wait for `backoff_s`, or until another broker than the one that was asked is the controller."""
         with trio.move_on_after(backoff_s):
             # Where all brokers of a cluster stop together, so does the controller.
             while self.controller_id in (asked, NO_CONTROLLER):
                 await trio.sleep(ASK_AGAIN_S)
 
-    def _tell_what_is_left(self, *, is_done: bool) -> None:
-        """`is_done`: the controller says that nothing is left; its last words may not have come here yet."""
+    def _log_what_is_left(self, *, is_done: bool) -> None:
+        """Log what this broker still leads. `is_done`: nothing, by the controller's answer."""
         node_id = self._broker.node_id
         if is_done:
             logger.info("Everything that broker %d led is handed over", node_id)
@@ -576,7 +565,7 @@ class ClusterMember:
         )
 
     async def _hand_over(self) -> int | None:
-        """One attempt; answers how many partitions are left, None if nobody knows."""
+        """Ask once for a controlled shutdown; answers how many partitions are left, None if nobody knows."""
         from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest  # here, because most are alone
 
         request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.broker_epoch)
@@ -616,11 +605,11 @@ class ClusterMember:
             self.controller.unclean_election_changed(topics)
 
     def on_election(self, partition: Partition) -> None:
-        """This broker leads a partition from now on."""
+        """Note that this broker leads a partition from now on."""
         self._broker.coordinators.on_election(partition.topic, partition.index)
 
     def on_resignation(self, topic: str, index: int) -> None:
-        """This broker does not lead a partition any more."""
+        """Note that this broker does not lead a partition any more."""
         self._broker.coordinators.on_resignation(topic, index)
 
     def on_logs_missing(self) -> None:

@@ -1,42 +1,54 @@
-"""What the brokers of a cluster agree on about their clients: rules, delegation tokens, and a secret for logins.
+"""Security data that all brokers of a cluster share: ACLs, delegation tokens, and a secret for logins.
 
 Each part is there only if this broker's settings ask for it. All of them are in the coordination tree.
 """
 
 from __future__ import annotations
 
+import secrets
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ottla.server.ports import HasEnvironment, HasSettings
+from ottla.replication.cluster.coordination import BadVersion, Create, NodeExists, NoNode, Operation, SetData
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ottla.replication.cluster.coordination import Coordination, CoordinationError
-    from ottla.server.auth.authorizer import AclAuthorizer
-    from ottla.server.auth.tokens.table import DelegationTokens
     from ottla.server.cluster.acl_store import AclStore
+    from ottla.server.cluster.broker_connections import BrokerPort
     from ottla.server.cluster.token_store import TokenStore
     from ottla.wire.errors import KafkaError
 
 
-class Port(HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
+LOGIN_SECRET = "/ottla/login_secret"
+SECRET_BYTES = 32
 
-    @property
-    def authorizer(self) -> AclAuthorizer | None: ...
 
-    @property
-    def tokens(self) -> DelegationTokens | None: ...
+async def settle_login_secret(coordination: Coordination) -> bytes:
+    """The secret in the tree, or a new one that is now there. Raises CoordinationError."""
+    while True:
+        (node,) = await coordination.get_all([LOGIN_SECRET])
+        # Whatever somebody has written there will do, if it can be a secret.
+        if node is not None and len(node.data) >= SECRET_BYTES:
+            return node.data
+        secret = secrets.token_bytes(SECRET_BYTES)
+        write: Operation = Create(LOGIN_SECRET, secret) if node is None else SetData(LOGIN_SECRET, secret, node.version)
+        try:
+            await coordination.multi([write])
+            return secret
+        except (NodeExists, NoNode, BadVersion) as error:
+            if error.path != LOGIN_SECRET:
+                raise
+            # Another broker was faster; look again.
 
 
 class Security:
-    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+    """ACLs, tokens and the login secret. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self,
-        broker: Port,
+        broker: BrokerPort,
         coordination: Coordination,
         *,
         refusal: Callable[[CoordinationError], KafkaError],
@@ -90,7 +102,7 @@ class Security:
     async def read_all(self) -> None:
         """Put everything into force. Raises CoordinationError, and MalformedNode: a rule that cannot be read may be a deny."""
         if self._broker.configs.started_with.sasl and self.login_secret is None:
-            from ottla.server.cluster.login_secret import settle_login_secret
+            from ottla.server.cluster.security import settle_login_secret
 
             self.login_secret = await settle_login_secret(self._coordination)
         if self.acls is not None:
@@ -103,7 +115,7 @@ class Security:
             await self.tokens.read_all()
 
     def listeners(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What hears of changes by other brokers, for the life of a session, each with its name for the log."""
+        """Listeners for changes by other brokers, for the life of a session, each with its name for the log."""
         found: dict[str, Callable[[], Awaitable[None]]] = {}
         if self._has_readers and self.acls is not None:
             found["ACLs"] = self.acls.run

@@ -9,20 +9,27 @@ another broker may have taken them. So nothing is sure before `note_registered`.
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     Coordination,
+    Create,
     Node,
+    NodeExists,
+    NoNode,
     OnChange,
     OnSessionChange,
     Operation,
     SessionExpired,
 )
+from ottla.replication.random_ids import random_uuid
 
 if TYPE_CHECKING:
     from ottla.replication.replica_manager.loading import HostedPartition
@@ -40,7 +47,7 @@ class Session(Coordination, Protocol):
 
 
 class CoordinationTree(Protocol):
-    """Where a broker's coordination tree is, and what a start has to do with it."""
+    """A broker's coordination tree, and what a start has to do with it."""
 
     is_shared: bool
     """Whether other brokers use it, too."""
@@ -74,8 +81,6 @@ class CoordinationTree(Protocol):
 
 
 class ClusterSession:
-    """See the module's docstring."""
-
     def __init__(self) -> None:
         self._current: Session | None = None
         self._registered: Session | None = None
@@ -85,7 +90,7 @@ class ClusterSession:
         self._current, self._registered = session, None
 
     def note_registered(self) -> None:
-        """This broker has registered in the session, and knows of which partitions it must hear anew."""
+        """Note that this broker has registered in the session, and knows of which partitions it must hear anew."""
         self._registered = self._current
 
     def _session(self) -> Session:
@@ -104,7 +109,7 @@ class ClusterSession:
 
     @property
     def is_sure(self) -> bool:
-        """Whether this broker's registration certainly lasts. Asked for every batch."""
+        """True if this broker's registration certainly lasts. Asked for every batch."""
         session = self._registered
         return session is not None and session.session_now() < session.session_sure_until
 
@@ -137,3 +142,55 @@ class ClusterSession:
 
     async def until_available(self) -> None:
         await self._session().until_available()
+
+
+NOTHING: Mapping[str, bytes] = MappingProxyType({})
+
+
+async def settle_cluster_id(
+    coordination: Coordination,
+    make_cluster_id: Callable[[], str],
+    fill: Callable[[], Awaitable[None]] | None = None,
+) -> str:
+    """The cluster's id: the one in the tree, or a new one that is now there.
+
+    `fill` puts what is known already into a tree that is new, which it is until it has a cluster id: a crash halfway
+    means that the next start fills it again.
+    """
+    # The epoch as well, which whoever stands for controller would make: another write, and another wait for the disk.
+    epoch = {znodes.CONTROLLER_EPOCH: znodes.encode_controller_epoch(0)}
+    await make_missing(coordination, [*znodes.PERSISTENT_PATHS, *znodes.OWN_PATHS, *epoch], epoch)
+    try:
+        return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
+    except NoNode:
+        cluster_id = make_cluster_id()
+    if fill is not None:
+        await fill()
+    try:
+        await coordination.multi([Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))])
+    except NodeExists:
+        # Another broker was faster, and its id counts.
+        return znodes.decode_cluster_id((await coordination.get(znodes.CLUSTER_ID)).data)
+    return cluster_id
+
+
+async def make_missing(
+    coordination: Coordination, paths: Iterable[str], contents: Mapping[str, bytes] = NOTHING
+) -> None:
+    """Make the nodes that are not there yet, with what is in `contents`; parents come first."""
+    wanted = list(paths)
+    while True:
+        found = await coordination.get_all(wanted)
+        missing: list[Operation] = [
+            Create(path, contents.get(path, b"")) for path, node in zip(wanted, found, strict=True) if node is None
+        ]
+        try:
+            await coordination.multi(missing)
+            return
+        except NodeExists:
+            continue  # another broker starts at the same time; look again
+
+
+def random_cluster_id() -> str:
+    """A random uuid in Kafka's spelling: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(random_uuid()).decode().rstrip("=")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -47,22 +47,16 @@ if TYPE_CHECKING:
 
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.metadata_cache import MetadataCache
-    from ottla.replication.config import LogConfig
+    from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.settings.passwords import KeptPasswords
 
 logger = logging.getLogger("ottla.administration")
 
 CONFIG_CHANGE_PREFIX = f"{znodes.CONFIG_CHANGES}/config_change_"
 CHECKED_AT_ONCE = 1_000  # settings; a request has room for a hundred thousand
-TOPICS_PER_TURN = 50  # told of new defaults before others get a turn on the event loop
+TOPICS_PER_SLICE = 50  # told of new defaults before others get a turn on the event loop
 
 SettingsChange = Callable[[Texts], Texts]
-
-
-class TopicConfigTaker(Protocol):
-    """Whoever has to know when the settings of a topic change."""
-
-    def update_topic_config(self, topic: str, config: LogConfig) -> None: ...
 
 
 class OutdatedSettings(KafkaError):
@@ -70,7 +64,7 @@ class OutdatedSettings(KafkaError):
 
 
 class SettingsAdministration:
-    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+    """Changes settings in the tree. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self,
@@ -78,7 +72,7 @@ class SettingsAdministration:
         coordination: Coordination,
         cluster: MetadataCache,
         configs: ConfigRepository,
-        partitions: TopicConfigTaker,
+        partitions: ReplicaManager,
         refusal: Callable[[CoordinationError], KafkaError],
         has_readers: bool,
         passwords: KeptPasswords | None = None,
@@ -314,7 +308,7 @@ class SettingsAdministration:
         """Let every partition know its topic's settings after the defaults changed."""
         for number, name in enumerate(list(self._cluster.topics), 1):
             self._partitions.update_topic_config(name, self.configs.log_config(name))
-            if number % TOPICS_PER_TURN == 0:
+            if number % TOPICS_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     # ------------------------------------------------------------------ reading
@@ -345,7 +339,7 @@ class SettingsAdministration:
             self._take_topic(name, None)
         for number, (name, node) in enumerate(found.items(), 1):
             self._take_topic(name, node)
-            if number % TOPICS_PER_TURN == 0:
+            if number % TOPICS_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
         await self.read_all_groups()
         await self.entities.read_all()
@@ -376,7 +370,7 @@ class SettingsAdministration:
             self._take_group(group_id, None)
         for number, (group_id, node) in enumerate(found.items(), 1):
             self._take_group(group_id, node)
-            if number % TOPICS_PER_TURN == 0:
+            if number % TOPICS_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     async def read_groups(self, group_ids: Sequence[str]) -> None:
@@ -415,7 +409,7 @@ class SettingsAdministration:
             await self.apply_broker(found, for_all=for_all)
 
     async def _own_settings(self, node: Node) -> Texts:
-        """This broker's settings, with passwords in clear."""
+        """Settings of this broker, with passwords in clear."""
         texts = _settings(node)
         if self._passwords is None:
             return texts

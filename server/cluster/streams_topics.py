@@ -21,8 +21,6 @@ CREATIONS_MAX = 10_000
 
 
 class StreamsTopics:
-    """See the module's docstring."""
-
     def __init__(self, administration: Administration, clock_ms: Callable[[], int]) -> None:
         self._administration = administration
         self._clock_ms = clock_ms
@@ -32,7 +30,7 @@ class StreamsTopics:
     def create(self, topics: Sequence[CreatableTopic], *, pause_ms: int) -> dict[str, str]:
         """Have missing topics created soon. Gives what kept some of them from being created lately."""
         failures = self._failures_of(topics)
-        heard = partial(self._hear, pause_ms)
+        note_outcome = partial(self._note_outcome, pause_ms)
         new = []
         for topic in topics:
             if topic.name in failures or topic.name in self._in_creation or len(self._in_creation) >= CREATIONS_MAX:
@@ -41,9 +39,9 @@ class StreamsTopics:
             try:
                 new.append(_new_topic(topic))
             except KafkaError as error:
-                heard(topic.name, error)
+                note_outcome(topic.name, error)
         if new:
-            self._administration.request_topics(new, heard)
+            self._administration.request_topics(new, note_outcome)
         return failures
 
     def _failures_of(self, topics: Sequence[CreatableTopic]) -> dict[str, str]:
@@ -55,7 +53,7 @@ class StreamsTopics:
                 found[topic.name] = message
         return found
 
-    def _hear(self, pause_ms: int, name: str, error: KafkaError | None) -> None:
+    def _note_outcome(self, pause_ms: int, name: str, error: KafkaError | None) -> None:
         self._in_creation.discard(name)
         self._failures.pop(name, None)
         if error is None:

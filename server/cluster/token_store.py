@@ -44,8 +44,8 @@ from ottla.server.auth.tokens.token import (
     renewed,
     token_path,
 )
-from ottla.server.cluster.cluster_id import make_missing
-from ottla.server.cluster.notices import ChangeNotices, persistently
+from ottla.server.cluster.config_notifications import ChangeNotices, persistently
+from ottla.server.cluster.session import make_missing
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ TOKENS_OF_REQUESTER_MAX = 5_000  # so that nobody uses up all of them
 NODE_BYTES_MAX = 64 * 1024  # ZooKeeper takes no request of more than about a megabyte
 TRIES = 11
 RETRY_S = 0.1
-NODES_PER_TURN = 200
+NODES_PER_SLICE = 200
 REMOVED_AT_ONCE = 100
 DERIVED_AT_ONCE = 8  # tokens whose credentials one call of a thread makes: 25 ms
 
@@ -70,7 +70,7 @@ Change = Callable[[DelegationToken], DelegationToken | None]
 
 
 class TokenStore:
-    """See the module's docstring. `refusal` turns a write that failed into the error for its client."""
+    """Delegation tokens in the tree. `refusal` turns a write that failed into the error for its client."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class TokenStore:
         self._clock_ms = clock_ms
         self._run_in_thread = run_in_thread
         # Whoever reads or writes tokens does so alone: what was read before a write must not come into force after it.
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._notices = ChangeNotices(coordination, CHANGES, CHANGE_PREFIX, clock_ms)
         self._noticed = trio.Event()
         self._is_new = trio.Event()
@@ -104,10 +104,10 @@ class TokenStore:
     async def create(
         self, requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int
     ) -> tuple[DelegationToken, bytes]:
-        """A new token and its HMAC. Raises KafkaError."""
+        """Make a token; returns it and its HMAC. Raises KafkaError."""
         token = new_token(requester, owner, renewers, lifetime_ms, self._config, self._clock_ms())
         data = _checked(token)
-        async with self._turn:
+        async with self._lock:
             if len(self.table) >= TOKENS_MAX or self.table.count_of(requester) >= TOKENS_OF_REQUESTER_MAX:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "There are too many delegation tokens.")
             try:
@@ -140,7 +140,7 @@ class TokenStore:
         for attempt in range(TRIES):
             if attempt:
                 await trio.sleep(RETRY_S)
-            async with self._turn:
+            async with self._lock:
                 try:
                     return await self._changed(known.token_id, change)
                 except (BadVersion, NoNode):
@@ -187,7 +187,7 @@ class TokenStore:
     async def read_all(self) -> None:
         """Put all tokens into force. Raises CoordinationError."""
         await make_missing(self._coordination, PATHS)
-        async with self._turn:
+        async with self._lock:
             nodes = await self._coordination.children_data(TOKENS)
             for token_id in [each.token_id for each in self.table if each.token_id not in nodes]:
                 self.table.remove(token_id)
@@ -216,9 +216,9 @@ class TokenStore:
     async def _read_what_changed(self) -> None:
         held, number = await self._notices.read()
         named = [text for text in dict.fromkeys(each.decode(errors="replace") for each in held) if is_token_id(text)]
-        for start in range(0, len(named), NODES_PER_TURN):
-            some = named[start : start + NODES_PER_TURN]
-            async with self._turn:
+        for start in range(0, len(named), NODES_PER_SLICE):
+            some = named[start : start + NODES_PER_SLICE]
+            async with self._lock:
                 nodes = await self._coordination.get_all([token_path(each) for each in some])
                 await self._take_all(dict(zip(some, nodes, strict=True)))
         # Only now: if reading fails, the same tokens are read again.
@@ -227,11 +227,11 @@ class TokenStore:
     async def _take_all(self, nodes: Mapping[str, Node | None]) -> None:
         for number, (token_id, node) in enumerate(nodes.items(), 1):
             self._take(token_id, node)
-            if number % NODES_PER_TURN == 0:
+            if number % NODES_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _take(self, token_id: str, node: Node | None) -> DelegationToken | None:
-        """Put what a node holds into force; None: no token."""
+        """Put the token in a node into force; None: the node holds none."""
         token = None
         if node is not None:
             try:
@@ -277,7 +277,7 @@ class TokenStore:
         now_ms = self._clock_ms()
         over = [token.token_id for token in self.table if token.is_over(now_ms)]
         for start in range(0, len(over), REMOVED_AT_ONCE):
-            async with self._turn:
+            async with self._lock:
                 await self._remove_some(over[start : start + REMOVED_AT_ONCE], now_ms)
 
     async def _remove_some(self, token_ids: Sequence[str], now_ms: int) -> None:
@@ -302,7 +302,7 @@ class TokenStore:
 
 
 def _checked(token: DelegationToken) -> bytes:
-    """What the node of a new token is to hold. Raises KafkaError if it could not be read later."""
+    """Encode the node of a new token. Raises KafkaError if it could not be read later."""
     data = encode_token(token)
     try:
         if len(data) > NODE_BYTES_MAX or decode_token(token.token_id, data) != token:

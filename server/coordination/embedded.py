@@ -91,7 +91,7 @@ class Writer:
         self.outcome: list[Result] | CoordinationError | None = None
 
     def take_outcome(self) -> list[Result]:
-        """Raises the error, if it is one."""
+        """Return the results, or raise the error."""
         outcome, self.outcome = self.outcome, []
         assert outcome is not None
         if not isinstance(outcome, CoordinationError):
@@ -105,7 +105,7 @@ class Writer:
 
 
 class EmbeddedCoordination:
-    """The `Session` of a broker that is alone; see the module's docstring. It lives as long as the process."""
+    """The `Session` of a broker that is alone. It lives as long as the process."""
 
     session_sure_until = math.inf
 
@@ -119,15 +119,15 @@ class EmbeddedCoordination:
         run_in_thread: RunInThread = trio.to_thread.run_sync,
         storage: Storage | None = None,
         is_served: bool = False,
-        last_era: int = 0,
+        last_incarnation: int = 0,
     ) -> None:
         """`is_served`: other processes may have sessions, too, and no id of theirs may ever come again.
 
-        `last_era`: the journal is that of a holder of this era, or of a later one. 0: perhaps nobody has held it yet.
+        `last_incarnation`: the journal is that of a holder of this incarnation, or of a later one. 0: perhaps nobody has held it yet.
         """
         self.session_id = self._last_session_id = SESSION_ID
         self.is_served = is_served
-        self._last_era = last_era
+        self._last_incarnation = last_incarnation
         self._journal = Journal(OsStorage() if storage is None else storage, os.path.abspath(directory))
         self._run_in_thread = run_in_thread
         self._tree = Tree()
@@ -141,19 +141,19 @@ class EmbeddedCoordination:
 
         self._is_rewritten = False
         self._queue: list[Writer] = []
-        self._turn = trio.Lock()
+        self._lock = trio.Lock()
         self._broken = trio.Event()
         self._watches = Watches()
 
     @property
     def path(self) -> str:
-        """Where the journal is."""
+        """Path of the journal."""
         return self._journal.path
 
     @property
-    def era(self) -> int:
-        """Of a tree that is served and open: the number of this life of it."""
-        return self._tree.era
+    def incarnation(self) -> int:
+        """Incarnation number; raised each time the tree is opened."""
+        return self._tree.incarnation
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the tree, and close it when this is cancelled."""
@@ -173,12 +173,12 @@ class EmbeddedCoordination:
         for changes in self._journal.read():
             self._redo_entry(changes)
         # Before anything is written: below a mount point without its disk a new tree would begin, in which nothing exists.
-        if self._tree.era < self._last_era:
+        if self._tree.incarnation < self._last_incarnation:
             raise LogDirectoryProblem(
                 f"The coordination journal {self.path} is gone, or an older one is in its place. Is its disk mounted?"
             )
         if self.is_served or self._tree.was_served:
-            self._tree.begin_era()
+            self._tree.begin_incarnation()
         if self.is_served:
             self.session_id = self._last_session_id = self._tree.last_id
         self._journal.resume()
@@ -188,14 +188,14 @@ class EmbeddedCoordination:
         self._is_open = True
 
     def _rewrite_old(self) -> None:
-        """Step 2 of a start: a shorter file, because each start would else read all changes that ever were. OSError: there is none."""
+        """Step 2 of a start: rewrite the journal, so that it does not grow with each. OSError: it cannot be."""
         try:
             self._journal.rewrite(self._snapshot())
             self._is_rewritten = True
         except OSError as error:
             # A full disk need not keep a broker from starting, as the old file says
             # the same. But there may be no old file to go on with, or nothing in it,
-            # and that another era has begun is not in the old file.
+            # and that another incarnation has begun is not in the old file.
             is_worthless = not self._journal.is_there or len(self._tree.nodes) == 1
             if self._journal.failure is not None or is_worthless or self.is_served:
                 raise
@@ -212,18 +212,18 @@ class EmbeddedCoordination:
 
     async def keep(self) -> None:
         """Return when all that was changed is on the disk. CoordinationUnavailable: it is not."""
-        async with self._turn:
+        async with self._lock:
             with trio.CancelScope(shield=True):
                 try:
                     self._check_open()
                     if self._unwritten or not self._journal.is_name_synced:
                         await self._run_in_thread(self._write_unwritten)
                 except OSError as error:
-                    self._tell_of(error)
+                    self._notify_watches(error)
                     raise CoordinationUnavailable(self.path) from None
 
     def _write_unwritten(self) -> None:
-        """In a thread; nobody changes the tree meanwhile. OSError: what was not written before is not there now either."""
+        """Write, in a thread, while nobody changes the tree. OSError: nothing more than before is written."""
         if self._unwritten:
             was_rewritten = self._is_rewritten
             if not was_rewritten:
@@ -274,7 +274,7 @@ class EmbeddedCoordination:
         return writer
 
     async def outcome_of(self, writer: Writer) -> list[Result]:
-        """Raises as `multi`."""
+        """Wait for a multi that was asked for. Raises as `multi`."""
         try:
             await self._until_decided(writer)
         except trio.Cancelled:
@@ -301,7 +301,7 @@ class EmbeddedCoordination:
         return writer
 
     async def _until_decided(self, writer: Writer) -> None:
-        async with self._turn:
+        async with self._lock:
             # Whoever has the turn writes for all who wait, so most writers find their outcome when they get it.
             while writer.outcome is None:
                 await self._write_some()
@@ -332,7 +332,7 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ plan, write, change
 
     async def _write_some(self) -> None:
-        """Carry out what waits, as much of it as goes into one entry; only the one whose turn it is may do that."""
+        """Write what waits, as much as goes into one entry; the caller holds the lock."""
         # The thread cannot be called back. Its outcome has to reach
         # the tree, or the tree would not be what is on the disk.
         with trio.CancelScope(shield=True):
@@ -346,7 +346,7 @@ class EmbeddedCoordination:
                     await self._write(changes)
             except (OSError, CoordinationError) as error:
                 self._refuse(writers)
-                self._tell_of(error)
+                self._notify_watches(error)
                 return
             # A bug: those who wait must not wait forever.
             except BaseException:
@@ -383,7 +383,7 @@ class EmbeddedCoordination:
         for writer in writers:
             writer.outcome = refusal(self.path)
 
-    def _tell_of(self, error: Exception) -> None:
+    def _notify_watches(self, error: Exception) -> None:
         if self._journal.failure is not None:
             if not self._broken.is_set():
                 logger.critical("%s is broken, nothing can be changed any more: %s", self.path, error)
@@ -394,7 +394,7 @@ class EmbeddedCoordination:
             logger.error("%s cannot be written. Changes are refused until it can: %s", self.path, error)
 
     def _carry_out(self, writers: Sequence[Writer], rehearsed: Sequence[Rehearsed]) -> None:
-        """What was rehearsed is on the disk: make it so in the tree, and tell everybody."""
+        """Apply to the tree what is on the disk by now, and notify everybody."""
         if self._is_refusing:
             self._is_refusing = False
             logger.info("%s can be written again", self.path)
@@ -411,14 +411,14 @@ class EmbeddedCoordination:
     # ------------------------------------------------------------------ the journal's contents
 
     async def _rewrite(self) -> None:
-        """Nobody changes the tree meanwhile, because whoever would is waiting for this turn to end."""
+        """Rewrite the journal. Whoever would change the tree waits for the lock meanwhile."""
         try:
             await self._run_in_thread(lambda: self._journal.rewrite(self._snapshot()))
         except OSError as error:
             logger.warning("%s is not rewritten: %s", self.path, error)
             self._journal.appended = 0  # as much again before the next attempt
             if self._journal.failure is not None:
-                self._tell_of(error)
+                self._notify_watches(error)
 
     def _snapshot(self) -> Iterator[JournalChange]:
         """Every node that outlives the process, parents first."""

@@ -65,7 +65,7 @@ class DamagedJournal(LogDirectoryProblem):
 
 
 class NewerJournal(LogDirectoryProblem):
-    """It may say what this Ottla would misread."""
+    """A journal of a later version, which this Ottla might misread."""
 
     def __init__(self, path: str, version: object) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class NewerJournal(LogDirectoryProblem):
 
 
 class Journal:
-    """See the module's docstring. `failure` is why the journal is broken, None while it is not."""
+    """The file of changes to the tree. `failure` is why it is broken, None while it is not."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self.path = path_in(directory, JOURNAL_NAME)
@@ -117,7 +117,7 @@ class Journal:
             logger.warning("%s: the last %d bytes are no whole entry", self.path, len(content) - self._size)
 
     def _without_version(self, changes: list[JournalChange]) -> list[JournalChange]:
-        """The first entry. Raises NewerJournal."""
+        """The changes without the leading version. Raises NewerJournal."""
         if not changes or changes[0][0] != NEXT_MULTI:
             return changes  # written by an Ottla that knew no versions
         version = changes[0][1] if len(changes[0]) == 2 else None
@@ -127,12 +127,12 @@ class Journal:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a file to append to."""
+        """True if there is a file to append to."""
         return self._file is not None
 
     @property
     def is_name_synced(self) -> bool:
-        """Whether a power cut leaves this file, and not the one that was there before it."""
+        """True if a power cut leaves this file, and not the one that was there before it."""
         return self._is_name_synced
 
     def resume(self) -> None:
@@ -163,7 +163,7 @@ class Journal:
         self.appended += len(changes)
 
     def _prepared(self) -> StorageFile:
-        """The file, ending with the last whole entry, under a name that is on the disk."""
+        """The open file, cut after its last whole entry, under a durable name."""
         if self.failure is not None or self._file is None:
             raise self.failure or OSError(f"{self.path} is closed")
         self.sync_name()
@@ -246,7 +246,7 @@ def _entry(changes: Sequence[JournalChange]) -> bytes:
 
 
 def _holds_entry(content: bytes, start: int) -> bool:
-    """Whether there is a whole entry anywhere from `start` on."""
+    """True if there is a whole entry anywhere from `start` on."""
     # The length field of a damaged entry says nothing of where the next one begins, so every place is looked at.
     position = content.find(_ENTRY_BEGINS, start + _entry_header.size)
     while position >= 0:

@@ -1,4 +1,4 @@
-"""What a member and the holder of a served tree say to each other over a Unix socket: frames, and what is in them.
+"""Frames and messages between a member and the holder of a served tree, over a Unix socket.
 
     frame      length of the rest, uint32 | kind, uint8 | number, uint32 | body
     text       length, uint32 | UTF-8               bytes: the same without a meaning       list: count, uint32 | each
@@ -51,7 +51,7 @@ VERSION: Final = 1
 HELLO, PROBE, NODES, CHILDREN, CHILDREN_DATA, MULTI, WATCH, UNWATCH = range(1, 9)
 GREETED, PART, DONE, FAILED, CHANGED = range(101, 106)
 
-QUESTION_BYTES_MAX: Final = 1 << 20  # as ZooKeeper takes; what is larger is refused by the member's own side
+REQUEST_BYTES_MAX: Final = 1 << 20  # as ZooKeeper takes; what is larger is refused by the member's own side
 ANSWER_BYTES_MAX: Final = 64 << 20  # one frame of an answer; a node that a lone broker has written may be large
 PART_BYTES: Final = 64 << 10  # of an answer, after which others get their turn
 OPERATIONS_MAX: Final = 2_500  # in one multi, which is carried out in one step of the event loop
@@ -84,7 +84,7 @@ _WATCHED: Final = ("node", "children")
 
 
 class Malformed(Exception):
-    """Not what this module says."""
+    """A frame or body that does not follow this module's format."""
 
 
 class Frame(NamedTuple):
@@ -268,7 +268,7 @@ def operations(several: Sequence[Operation]) -> bytes:
         _put_operation(body, each)
         if len(body) - before > largest_bytes:
             largest, largest_bytes = each.path, len(body) - before
-    if len(body) + _REST.size > QUESTION_BYTES_MAX or len(several) > OPERATIONS_MAX:
+    if len(body) + _REST.size > REQUEST_BYTES_MAX or len(several) > OPERATIONS_MAX:
         raise TooLarge(largest)
     return bytes(body)
 
@@ -342,7 +342,7 @@ def read_greeted(body: bytes) -> Greeted:
 
 
 def in_parts(items: Iterable[bytes]) -> Iterator[bytes]:
-    """What goes into each frame of an answer; there is one at least."""
+    """Split an answer into frames; there is one at least."""
     part = bytearray()
     for item in items:
         if part and len(part) + len(item) > PART_BYTES:

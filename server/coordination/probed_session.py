@@ -1,4 +1,4 @@
-"""How long a session can be rested on: what adapters share whose service is on the other side of a connection.
+"""Sessions kept sure by probes: the part shared by adapters whose service is on the other side of a connection.
 
 A session cannot have ended before its timeout has passed since the last answered probe was sent. `session_sure_until`
 keeps a third of the timeout in hand for clocks, for what the service's leader learns late, and for the broker to stop. A
@@ -24,7 +24,7 @@ SURE_SHARE, PROBE_SHARE, ANSWER_SHARE = 2 / 3, 1 / 6, 1 / 3  # of the session ti
 
 
 class ProbedSession(ABC):
-    """The part of an adapter that knows whether its session lives; see the module's docstring."""
+    """The part of an adapter that knows whether its session lives."""
 
     def __init__(self, timeout_s: float) -> None:
         self.session_id = 0
@@ -71,7 +71,7 @@ class ProbedSession(ABC):
     # ------------------------------------------------------------------ being sure
 
     async def _keep_sure(self) -> None:
-        """Probe, and tell the listeners when the session is no longer sure; until it has ended."""
+        """Probe until the session has ended, and notify the listeners when it is no longer sure."""
         while not self._ended:
             now = self.session_now()
             # Step 1: prove that the session lives, or give up a connection on which that cannot be proven.
@@ -112,7 +112,7 @@ class ProbedSession(ABC):
         self._note_contact(sent)
 
     def _note_contact(self, sent: float) -> None:
-        """Something that was sent at that time, and that only a living session is answered, has been answered."""
+        """Note that a request sent at that time was answered, which proves that the session lived then."""
         # Never earlier than before: answers to older requests may come later.
         self.session_sure_until = max(self.session_sure_until, sent + self._timeout_s * SURE_SHARE)
         self._session_changed()
@@ -121,7 +121,7 @@ class ProbedSession(ABC):
             self._call_session_listeners()
 
     def _no_longer_sure(self) -> None:
-        """The session has ended."""
+        """Mark the session as ended."""
         self._ended = True
         self.session_sure_until, self._was_sure = -math.inf, False
 

@@ -33,10 +33,9 @@ from ottla.replication.cluster.coordination import (
     WriteRefused,
 )
 from ottla.server.coordination import messages
-from ottla.server.coordination.framed_socket import FramedSocket
-from ottla.server.coordination.local_sockets import connected, is_own
 from ottla.server.coordination.messages import DONE, FAILED, PART, Frame, Hello, Malformed
 from ottla.server.coordination.probed_session import ProbedSession
+from ottla.server.coordination.sockets import FramedSocket, connected, is_own
 from ottla.server.coordination.tree import Result, Watches, key_of
 
 logger = logging.getLogger("ottla.coordination")
@@ -44,13 +43,13 @@ logger = logging.getLogger("ottla.coordination")
 ATTEMPT_S: Final = 0.05  # between attempts to connect
 LOOK_S: Final = 0.002
 REFUSED_S: Final = 1.0  # after a write for which there was no room
-QUESTIONS_MAX: Final = 100  # under way at a time
+REQUESTS_MAX: Final = 100  # under way at a time
 ITEMS_MAX: Final = 10_000_000  # of one answer
 
 Read = Callable[[bytes], Sequence[Any]]
 
 
-class _Question:
+class _Request:
     """Something asked that a task waits for, and what has come of the answer."""
 
     __slots__ = ("answered", "error", "found", "read")
@@ -81,7 +80,7 @@ class _Question:
 
 
 class ServedCoordination(ProbedSession):
-    """The `Coordination` port over a Unix socket; see the module's docstring."""
+    """The `Coordination` port over a Unix socket."""
 
     def __init__(
         self, path: str, *, timeout_s: float, connection_timeout_s: float | None = None, last_session: int = 0
@@ -95,10 +94,10 @@ class ServedCoordination(ProbedSession):
         self._connection: FramedSocket | None = None
         self._greeted = trio.Event()
         self._end_reason = ""
-        self._questions: dict[int, _Question] = {}
+        self._requests: dict[int, _Request] = {}
         self._probes: dict[int, float] = {}
         self._last_number = 0
-        self._under_way = trio.Semaphore(QUESTIONS_MAX)
+        self._under_way = trio.Semaphore(REQUESTS_MAX)
         self._watches = Watches()
         self._is_refused = False
 
@@ -163,23 +162,23 @@ class ServedCoordination(ProbedSession):
             await trio.sleep(REFUSED_S)
             await super().until_available()
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ requests
 
     def _send(self, kind: int, body: bytes = b"") -> int:
-        """The number of what was sent; nothing is once the session has ended."""
+        """Send a frame, unless the session has ended; returns its number."""
         self._last_number = self._last_number % 0xFFFFFFFF + 1
         if self._connection is not None:
             self._connection.send(messages.frame(kind, self._last_number, body))
         return self._last_number
 
     async def _ask(self, kind: int, body: bytes, read: Read) -> list[Any]:
-        question = await self._put(kind, body, _Question(read))
-        await question.answered.wait()
-        if question.error is not None:
-            raise question.error
-        return question.found
+        request = await self._put(kind, body, _Request(read))
+        await request.answered.wait()
+        if request.error is not None:
+            raise request.error
+        return request.found
 
-    async def _put(self, kind: int, body: bytes, question: _Question) -> _Question:
+    async def _put(self, kind: int, body: bytes, request: _Request) -> _Request:
         # Until it is answered, and not until nobody waits for that: the holder has to do it all the same.
         await self._under_way.acquire()
         try:
@@ -193,8 +192,8 @@ class ServedCoordination(ProbedSession):
         except BaseException:
             self._under_way.release()
             raise
-        self._questions[self._send(kind, body)] = question
-        return question
+        self._requests[self._send(kind, body)] = request
+        return request
 
     # ------------------------------------------------------------------ the life of the session
 
@@ -210,7 +209,7 @@ class ServedCoordination(ProbedSession):
                 self._connection = connection
                 nursery.start_soon(connection.run_sender)
                 nursery.start_soon(self._receive, connection)
-                nursery.start_soon(self._tell_if_late)
+                nursery.start_soon(self._log_if_late)
                 if await self._is_greeted(deadline):
                     task_status.started()
                     await self._keep_sure()
@@ -246,7 +245,7 @@ class ServedCoordination(ProbedSession):
                 raise AccessDenied(f"{self._path} is served by another user")
             return FramedSocket(sock, frame_bytes_max=messages.ANSWER_BYTES_MAX)
 
-    async def _tell_if_late(self) -> None:
+    async def _log_if_late(self) -> None:
         """Log what this member waits for, if it waits for long. The holder may hang, or wait for its disk."""
         await trio.sleep(self._timeout_s)
         if not self.session_id and not self._ended:
@@ -264,7 +263,7 @@ class ServedCoordination(ProbedSession):
                 await self._changed.wait()
         return self.session_id != 0
 
-    def _hear_greeting(self, frame: Frame) -> None:
+    def _await_greeting(self, frame: Frame) -> None:
         if frame.kind == FAILED:
             raise Malformed(f"no session: {messages.read_failure(frame.body)!r}")
         if frame.kind != messages.GREETED:
@@ -274,7 +273,7 @@ class ServedCoordination(ProbedSession):
         logger.info("Session 0x%x at %s, timeout %d ms", self.session_id, self._path, greeted.timeout_ms)
         for watched in self._watches:  # of those who came before there was a session
             self._send(messages.WATCH, messages.watched(watched))
-        # The holder counts from the arrival of the greeting's question, which is later than its sending.
+        # The holder counts from the arrival of the greeting's request, which is later than its sending.
         self._note_contact(self._probe_sent)
 
     async def _receive(self, connection: FramedSocket) -> None:
@@ -289,15 +288,15 @@ class ServedCoordination(ProbedSession):
 
     def _hear(self, frame: Frame) -> None:
         if not self.session_id:
-            self._hear_greeting(frame)
+            self._await_greeting(frame)
         elif frame.kind == messages.CHANGED:
             self._watches.call([messages.read_watched(frame.body)])
         elif (sent := self._probes.pop(frame.number, None)) is not None:
             self._probe_answered(sent)
-        elif (question := self._questions.get(frame.number)) is None:
-            raise Malformed(f"an answer to question {frame.number}, which nobody has asked")
-        elif question.hear(frame):
-            del self._questions[frame.number]
+        elif (request := self._requests.get(frame.number)) is None:
+            raise Malformed(f"an answer to request {frame.number}, which nobody has asked")
+        elif request.hear(frame):
+            del self._requests[frame.number]
             self._under_way.release()
 
     def _end(self, reason: str) -> None:
@@ -310,11 +309,11 @@ class ServedCoordination(ProbedSession):
         if self.session_id:
             level = logging.INFO if reason == "closed" else logging.WARNING
             logger.log(level, "The session 0x%x at %s has ended: %s", self.session_id, self._path, reason)
-        # First everybody's questions fail, then the listeners hear why.
-        for question in self._questions.values():
-            question.fail(SessionExpired(self._path))
+        # First everybody's requests fail, then the listeners hear why.
+        for request in self._requests.values():
+            request.fail(SessionExpired(self._path))
             self._under_way.release()
-        self._questions.clear()
+        self._requests.clear()
         self._session_changed()
         self._call_session_listeners()
 

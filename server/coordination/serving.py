@@ -17,13 +17,13 @@ What the port promises, and why it holds here:
 * The end of a session stands there behind all that it has asked for. A member's next session names its last one (HELLO), and
   is greeted when that one's end has been carried out: no write of the last one is done after a read of the next one.
 * The death of the holder ends all sessions. What was acknowledged is in the journal. Sessions and transactions of the next
-  holder have higher ids than all before (`Tree.begin_era`), so that nobody's broker epoch comes twice.
+  holder have higher ids than all before (`Tree.begin_incarnation`), so that nobody's broker epoch comes twice.
 
 * A long read does not look like a holder that is gone. A member's reads are answered one after the other, and its probes between
   the parts of an answer.
 
-What a member may cost: QUESTIONS_MAX questions at a time, and of their bytes QUESTIONS_BYTES_MAX; WATCHES_MAX watches, of which all
-members together have WATCHES_BYTES_MAX in memory; and what waits to be sent to it (`framed_socket.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
+What a member may cost: REQUESTS_MAX requests at a time, and of their bytes REQUESTS_BYTES_MAX; WATCHES_MAX watches, of which all
+members together have WATCHES_BYTES_MAX in memory; and what waits to be sent to it (`sockets.py`). Below these it is made to wait, or hung up on. One question holds the event loop for
 OPERATIONS_MAX operations or PATHS_MAX reads at most.
 """
 
@@ -45,9 +45,8 @@ from ottla.replication.cluster.coordination import CoordinationError
 from ottla.replication.log.faults import Fault, classify
 from ottla.server.coordination import messages
 from ottla.server.coordination.embedded import EmbeddedCoordination, Writer
-from ottla.server.coordination.framed_socket import FramedSocket
-from ottla.server.coordination.local_sockets import is_own, listening
 from ottla.server.coordination.messages import Frame, Malformed
+from ottla.server.coordination.sockets import FramedSocket, is_own, listening
 
 if TYPE_CHECKING:
     from ottla.server.coordination.tree import Watched
@@ -57,8 +56,8 @@ logger = logging.getLogger("ottla.coordination")
 SOCKET_NAME: Final = "coordination.socket"
 MEMBERS_MAX: Final = 500
 HELLO_S: Final = 5.0
-QUESTIONS_MAX: Final = 200  # more than a member has under way by itself, so that its probes are always received
-QUESTIONS_BYTES_MAX: Final = 8 << 20
+REQUESTS_MAX: Final = 200  # more than a member has under way by itself, so that its probes are always received
+REQUESTS_BYTES_MAX: Final = 8 << 20
 WATCHES_MAX: Final = 100_000
 WATCHES_BYTES_MAX: Final = 256 << 20
 WATCH_BYTES: Final = 1_200  # of memory, beside its path, which is there as text and in the frame that tells of a change
@@ -81,61 +80,65 @@ async def hold_tree(
     directory: Path,
     where: Path | socket.socket,
     *,
-    last_era: int = 0,
-    on_other_era: Callable[[int], None] = lambda era: None,
+    last_incarnation: int = 0,
+    on_other_incarnation: Callable[[int], None] = lambda incarnation: None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Open the tree whose journal is in this directory, and serve it until cancelled. Only one process may do that.
 
-    It tells its era when it serves, and `on_other_era` each that follows when the tree was opened anew. `last_era` is that of
+    It tells its incarnation when it serves, and `on_other_incarnation` each that follows when the tree was opened anew. `last_incarnation` is that of
     the holder before, if there was one: its members wait for this one.
     Once there are members, a disk without room does not end it. While writes are refused it goes on by itself; where it cannot
     go on (a sync has failed for want of room), or cannot begin, all of it is opened anew until that works.
 
     Raises OSError if the journal or the socket cannot be had, LogDirectoryProblem, and TreeBroken.
     """
-    era, patience = last_era, _Patience()
+    incarnation, patience = last_incarnation, _Patience()
     tell: Callable[[int], None] = task_status.started
 
     def begin(begun: int) -> None:
-        nonlocal era, tell
-        era = begun
-        tell(era)
-        tell = on_other_era
+        nonlocal incarnation, tell
+        incarnation = begun
+        tell(incarnation)
+        tell = on_other_incarnation
 
     while True:
         try:
-            await _hold_until_broken(directory, where, era, patience, begin)
+            await _hold_until_broken(directory, where, incarnation, patience, begin)
         except (OSError, TreeBroken) as problem:
-            await patience.with_(problem, has_members=era > 0)
+            await patience.with_(problem, has_members=incarnation > 0)
 
 
 async def _hold_until_broken(
-    directory: Path, where: Path | socket.socket, last_era: int, patience: _Patience, begin: Callable[[int], None]
+    directory: Path,
+    where: Path | socket.socket,
+    last_incarnation: int,
+    patience: _Patience,
+    begin: Callable[[int], None],
 ) -> None:
     # First the socket, whose lock only one process has: to open the journal is to put another file in its place, and what a
     # holder that lives writes from then on would be nowhere. No other frame has the tree: it is freed before it is read again.
-    with _listener(where) as listener, await _opened(directory, last_era, patience) as embedded:
+    with _listener(where) as listener, await _opened(directory, last_incarnation, patience) as embedded:
         patience.is_over()
-        begin(embedded.era)
+        begin(embedded.incarnation)
         await serve_tree(embedded, listener)
 
 
-async def _opened(directory: Path, last_era: int, patience: _Patience) -> closing[EmbeddedCoordination]:
+async def _opened(directory: Path, last_incarnation: int, patience: _Patience) -> closing[EmbeddedCoordination]:
     while True:
-        embedded = EmbeddedCoordination(directory, is_served=True, last_era=last_era)
+        embedded = EmbeddedCoordination(directory, is_served=True, last_incarnation=last_incarnation)
         try:
             await trio.to_thread.run_sync(embedded.open)
         except OSError as problem:
             embedded.close()
             # The socket stays. Who connects is greeted later, and need not try again and again.
-            await patience.with_(problem, has_members=last_era > 0)
+            await patience.with_(problem, has_members=last_incarnation > 0)
         else:
             return closing(embedded)
 
 
 class _Patience:
-    """With a disk that is well, and only short of something.
+    """Give-up rule for a holder whose disk is well, and only short of something.
 
     A failed sync leaves pages of which nobody knows whether they are on the disk. But opening writes the whole tree to a new
     file, and everything that was acknowledged was synced before.
@@ -145,9 +148,9 @@ class _Patience:
         self.is_over()
 
     def is_over(self) -> None:
-        """The tree is open."""
+        """Note that the tree is open."""
         self._delay_s = RETRY_S
-        self._is_told = False
+        self._is_logged = False
 
     async def with_(self, problem: OSError | TreeBroken, *, has_members: bool) -> None:
         """Wait before another attempt, or raise the problem."""
@@ -155,8 +158,8 @@ class _Patience:
         # Without members nobody waits, and whoever starts the holder is to hear why it does not begin.
         if not has_members or classify(failure) is Fault.BROKEN:
             raise problem
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_logged:
+            self._is_logged = True
             logger.error("The coordination tree is away, and its members wait until there is room: %s", problem)
         # They hold the calls that have failed, and these a file, perhaps one that is removed already: until somebody looks for
         # cycles its room would not be free.
@@ -173,14 +176,14 @@ async def serve_tree(
 ) -> None:
     """Serve a tree that is open (`is_served`), until cancelled; `where` is the socket's path, or a socket that listens.
 
-    It tells the tree's era when it serves. Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
+    It tells the tree's incarnation when it serves. Raises OSError (HeldElsewhere: another process serves there), and TreeBroken.
     """
     assert embedded.is_served
     with _listener(where) as listener:
         async with trio.open_nursery() as nursery:
             service = _Service(embedded, nursery)
             nursery.start_soon(service.accept, listener)
-            task_status.started(embedded.era)
+            task_status.started(embedded.incarnation)
             failure = await embedded.until_broken()
             nursery.cancel_scope.cancel()
         raise TreeBroken(embedded.path, failure)
@@ -223,7 +226,7 @@ class _Service:
             sock.close()
         else:
             self._connections += 1
-            self._nursery.start_soon(self._run, FramedSocket(sock, frame_bytes_max=messages.QUESTION_BYTES_MAX))
+            self._nursery.start_soon(self._run, FramedSocket(sock, frame_bytes_max=messages.REQUEST_BYTES_MAX))
 
     async def _run(self, connection: FramedSocket) -> None:
         try:
@@ -259,7 +262,7 @@ class _Service:
 
 
 class _Member:
-    """One connection: the questions of a member, and its session."""
+    """One connection: the requests of a member, and its session."""
 
     def __init__(self, service: _Service, connection: FramedSocket) -> None:
         self._service = service
@@ -269,12 +272,12 @@ class _Member:
         self._timeout_s = HELLO_S
         self._silent_since = trio.current_time()
         self._watches: dict[Watched, Callable[[], None]] = {}
-        self._asked = self._asked_bytes = 0
+        self._pending = self._pending_bytes = 0
         self._reads: deque[tuple[Answer, int]] = deque()
         self._decided = trio.Event()  # replaced each time
 
     async def run(self) -> None:
-        """Until the connection ends, or has to; raises Malformed."""
+        """Serve until the connection ends, or has to; raises Malformed."""
         problem: Malformed | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -321,11 +324,11 @@ class _Member:
 
     @property
     def _is_owed(self) -> bool:
-        """Whether it is the holder that has to do something: receive what has come, or carry out what was asked for."""
+        """True if it is the holder that has to do something: receive what has come, or carry out what was asked for."""
         connection = self._connection
-        return connection.has_room and (self._is_asked_much or connection.has_come)
+        return connection.has_room and (self._is_busy or connection.has_come)
 
-    # ------------------------------------------------------------------ questions
+    # ------------------------------------------------------------------ requests
 
     async def _serve(self, nursery: trio.Nursery) -> None:
         while (frames := await self._connection.receive()) is not None:
@@ -342,12 +345,12 @@ class _Member:
 
     async def _until_room(self) -> None:
         await self._connection.until_room()
-        while self._is_asked_much:
+        while self._is_busy:
             await self._decided.wait()
 
     @property
-    def _is_asked_much(self) -> bool:
-        return self._asked >= QUESTIONS_MAX or self._asked_bytes >= QUESTIONS_BYTES_MAX
+    def _is_busy(self) -> bool:
+        return self._pending >= REQUESTS_MAX or self._pending_bytes >= REQUESTS_BYTES_MAX
 
     async def _greet(self, frame: Frame) -> None:
         if frame.kind != messages.HELLO:
@@ -381,10 +384,10 @@ class _Member:
             case kind:
                 raise Malformed(f"a question of kind {kind}")
 
-    def _note_asked(self, questions: int, size: int) -> None:
-        self._asked += questions
-        self._asked_bytes += size
-        if questions < 0:
+    def _note_pending(self, requests: int, size: int) -> None:
+        self._pending += requests
+        self._pending_bytes += size
+        if requests < 0:
             self._decided.set()
             self._decided = trio.Event()
 
@@ -392,25 +395,25 @@ class _Member:
 
     def _begin_read(self, answer: Answer, size: int, nursery: trio.Nursery) -> None:
         # In a task of its own: probes come and are answered between the parts of a long answer.
-        self._note_asked(1, size)
+        self._note_pending(1, size)
         self._reads.append((answer, size))
         if len(self._reads) == 1:
             nursery.start_soon(self._answer_reads)
 
     async def _answer_reads(self) -> None:
-        """One after the other, so that no more than one adds to what waits to be sent."""
+        """Answer reads one after the other, so that no more than one adds to what waits to be sent."""
         while self._reads:
             answer, size = self._reads[0]
             await self._connection.until_room()
             await answer()
             self._reads.popleft()
-            self._note_asked(-1, -size)
+            self._note_pending(-1, -size)
 
     def _say(self, kind: int, number: int, body: bytes = b"") -> None:
         self._connection.send(messages.frame(kind, number, body))
 
     async def _say_all(self, number: int, items: Iterable[bytes]) -> None:
-        """An answer of any length: others are served between its parts, and it is made as fast as it is received."""
+        """Send an answer of any length in parts, as fast as they are received; others are served in between."""
         last: bytes | None = None
         for part in messages.in_parts(items):
             if last is not None:
@@ -468,7 +471,7 @@ class _Member:
     def _begin_multi(self, number: int, body: bytes, nursery: trio.Nursery) -> None:
         # Into the queue at once, because tasks begin in any order.
         writer = self._tree.ask_for(self._session_id, messages.read_operations(body))
-        self._note_asked(1, len(body))
+        self._note_pending(1, len(body))
         nursery.start_soon(self._end_multi, number, writer, len(body))
 
     async def _end_multi(self, number: int, writer: Writer, size: int) -> None:
@@ -479,7 +482,7 @@ class _Member:
         else:
             await self._say_all(number, map(messages.result, results))
         finally:
-            self._note_asked(-1, -size)
+            self._note_pending(-1, -size)
 
 
 def _watch_bytes(watched: Watched) -> int:

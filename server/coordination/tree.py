@@ -82,33 +82,33 @@ class TreeNode:
         self.children[name] = None
 
 
-ERA_BITS = 32  # of a transaction's number, below the number of its era
+INCARNATION_BITS = 32  # of a transaction's number, below the number of its incarnation
 
 
 class Tree:
     """The nodes by path, each after its parent, and the number of the last transaction.
 
-    A tree that is served begins an *era* with each opening. Ephemeral nodes leave nothing in the journal, so the numbers of
-    their transactions would come again: as the broker epochs of other lives. Those of a new era are higher than all before.
+    A tree that is served begins an *incarnation* with each opening. Ephemeral nodes leave nothing in the journal, so the numbers of
+    their transactions would come again: as the broker epochs of other lives. Those of a new incarnation are higher than all before.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[str, TreeNode] = {"": TreeNode(b"", 0)}
         self.last_id = 0
 
-    def begin_era(self) -> None:
-        """From now on no transaction has a number of an earlier era. Holds once the root is written down."""
+    def begin_incarnation(self) -> None:
+        """Begin an incarnation: transaction numbers are above those of earlier ones. Holds once the root is written."""
         # Kept with the root, which has no other use for it: so the journal's format stays, and no node has to be added.
-        self.last_id = self.nodes[""].creation_id = ((self.last_id >> ERA_BITS) + 1) << ERA_BITS
+        self.last_id = self.nodes[""].creation_id = ((self.last_id >> INCARNATION_BITS) + 1) << INCARNATION_BITS
 
     @property
-    def era(self) -> int:
-        """The number of the last era that was written down; 0: it was never served."""
-        return self.nodes[""].creation_id >> ERA_BITS
+    def incarnation(self) -> int:
+        """The number of the last incarnation that was written down; 0: it was never served."""
+        return self.nodes[""].creation_id >> INCARNATION_BITS
 
     @property
     def was_served(self) -> bool:
-        return self.last_id >> ERA_BITS > 0
+        return self.last_id >> INCARNATION_BITS > 0
 
     # ------------------------------------------------------------------ reads
 
@@ -143,7 +143,7 @@ class Tree:
         return self._apply(operations, session_id, [])
 
     def rehearse(self, multis: Iterable[Multi]) -> list[Rehearsed]:
-        """What each multi would change if all were done one after another, or why it could not be; the tree stays as it is."""
+        """Results of each multi if all were done one after another, or its error; the tree stays as it is."""
         undo: list[Callable[[], None]] = []
         last_id = self.last_id
         rehearsed: list[Rehearsed] = []
@@ -276,7 +276,7 @@ class Watches:
         return iter(list(self._listeners))
 
     def watch(self, kind: str, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Returns the function that cancels."""
+        """Add a listener; returns the function that cancels it."""
         watched = (kind, key_of(path))
         token = object()
         self._listeners.setdefault(watched, {})[token] = on_change
@@ -299,7 +299,7 @@ class Watches:
 
 
 def concerned_by(changes: Iterable[NodeChange]) -> Iterable[Watched]:
-    """What to watch to hear of these changes, each once."""
+    """Watches that these changes concern, each once."""
     found: dict[Watched, None] = {}
     for change in changes:
         found["node", change.path] = None

@@ -13,7 +13,7 @@ answers pings. So the adapter probes with `sync`, which only the leader can answ
 from the answers is in `probed_session.py`. The probe is also the first request of every connection: what is read after it
 includes all that the server before may still have written for us.
 
-Order: results of requests, watch events (`zookeeper_watches.py`) and changes of state share one queue
+Order: results of requests, watch events (`Watches` of `kazoo_handler.py`) and changes of state share one queue
 (`kazoo_handler.py`), and requests one connection, so everybody sees things happen in ZooKeeper's order.
 """
 
@@ -50,9 +50,8 @@ from ottla.replication.cluster.coordination import (
     TooLarge,
 )
 from ottla.replication.system import boot_time
-from ottla.server.coordination.kazoo_handler import LoopHandler
+from ottla.server.coordination.kazoo_handler import LoopHandler, Watches
 from ottla.server.coordination.probed_session import PROBE_SHARE, ProbedSession
-from ottla.server.coordination.zookeeper_watches import Watches
 from ottla.server.settings.coordination_config import ZooKeeperConfig, parse_connect, sasl_options, tls_context
 
 logger = logging.getLogger("ottla.zookeeper")
@@ -60,7 +59,7 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_BYTES_MAX = 0xFFFFF  # ZooKeeper's jute.maxbuffer; a server hangs up on whoever sends more
 # All readers together, so that a probe never waits behind more, and no turn of the loop is spent on sending more.
 READS_IN_FLIGHT = 200
-READS_PER_PIECE = 100  # in one flight, after which others get their turn
+READS_PER_PIECE = 100  # in one call, after which others get their turn
 # To connect to one server, which while it is starting may take a connection and never answer.
 ATTEMPT_S_MIN, ATTEMPT_S_MAX = 0.3, 3.0
 WAIT_TOLD_S = 1.0  # how long a session may take to begin before the log says that it is waited for
@@ -84,7 +83,7 @@ _ERRORS: dict[type[Exception], type[CoordinationError]] = {
 }
 
 
-class _Flight:
+class _PendingCall:
     """Requests that one task waits for together.
 
     kazoo's answers hold this object. When the wait is over it lets go of the answers, or else none of them would ever be freed.
@@ -107,7 +106,7 @@ class _Flight:
 
 
 class ZooKeeperCoordination(ProbedSession):
-    """The `Coordination` port over ZooKeeper; see the module's docstring. Raises InvalidSetting when made."""
+    """The `Coordination` port over ZooKeeper. Raises InvalidSetting when made."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         super().__init__(config.zookeeper_session_timeout_ms / 1000)
@@ -118,7 +117,7 @@ class ZooKeeperCoordination(ProbedSession):
         self._client: Any = None
         self._connected = False
         self._end_reason = ""
-        self._flights: set[_Flight] = set()  # so that a lost connection can wake everybody who waits
+        self._pending: set[_PendingCall] = set()  # so that a lost connection can wake everybody who waits
         self._readers = trio.CapacityLimiter(READS_IN_FLIGHT // READS_PER_PIECE)
         self._watches = Watches(self._absolute)
         # Trio's clock stands still while the machine is suspended. ZooKeeper goes on to count, and ends the session.
@@ -250,7 +249,7 @@ class ZooKeeperCoordination(ProbedSession):
         return f"{problem} ({server})" if len(self._servers) > 1 else problem
 
     async def _is_open(self) -> bool:
-        """Whether there is a session that was proven by a probe, and a root; makes the root."""
+        """True if there is a session that was proven by a probe, and a root; makes the root."""
         try:
             await self._make_root()
         except CoordinationUnavailable:  # not yet, or lost again; the next change leads to another look
@@ -328,8 +327,8 @@ class ZooKeeperCoordination(ProbedSession):
             logger.warning("The connection to ZooKeeper is lost")
         self._watches.cut_off()
         # Nobody waits for kazoo to notice. Whether a request was carried out is open, and `_ask` says so.
-        for flight in self._flights:
-            flight.landed.set()
+        for pending in self._pending:
+            pending.landed.set()
         self._session_changed()
 
     def _end(self, reason: str) -> None:
@@ -375,7 +374,7 @@ class ZooKeeperCoordination(ProbedSession):
     # ------------------------------------------------------------------ requests
 
     def _client_now(self) -> Any:
-        """kazoo's client, if it may be called; raises what the port promises."""
+        """kazoo's client if it may be called; else raises what the port promises."""
         if self._ended:
             raise SessionExpired
         # kazoo would keep the request and send it after the connection
@@ -386,19 +385,19 @@ class ZooKeeperCoordination(ProbedSession):
 
     async def _ask(self, requests: Sequence[Callable[[], Any]]) -> list[Any]:
         """Send requests in one go and wait until all are answered, each with a value or an error."""
-        flight = _Flight(len(requests))
-        self._flights.add(flight)
+        pending = _PendingCall(len(requests))
+        self._pending.add(pending)
         try:
             # Sent without an await in between: one round trip for all of them, and nobody else's request in the middle.
             for index, request in enumerate(requests):
-                request().rawlink(partial(flight.land, index))
-            await flight.landed.wait()
+                request().rawlink(partial(pending.land, index))
+            await pending.landed.wait()
         finally:
             # Also when the caller is cancelled. An answer that comes later finds nobody, which `land` expects.
-            self._flights.discard(flight)
-            answers, flight.answers = flight.answers, None
+            self._pending.discard(pending)
+            answers, pending.answers = pending.answers, None
         # The connection was lost. Some of the answers may be there, but nothing is known of the others.
-        if flight.missing:
+        if pending.missing:
             self._client_now()  # raises if the session has ended
             raise CoordinationUnavailable
         assert answers is not None

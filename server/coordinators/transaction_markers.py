@@ -170,7 +170,7 @@ class TransactionMarkers:
 
     async def _find_places(self) -> None:
         # Until this broker has heard which topics there are, every other partition seems to be gone.
-        await self._broker.member.until_told()
+        await self._broker.member.await_metadata()
         self._knows_topics = True
         while True:
             await self._place_all()

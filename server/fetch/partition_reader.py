@@ -242,7 +242,7 @@ class PartitionReader(KeepsFewFilesOpen):
                 broker_epoch=self.replica_epoch,
                 now_ms=self.now_ms,
             )
-            member.isr_changes.on_follower_fetch(partition, follower)
+            member.alter_partition_manager.on_follower_fetch(partition, follower)
             # This very fetch may have committed records. Otherwise the follower would hear of it only with its next
             # fetch.
             if partition.high_watermark > read.high_watermark:

@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ottla.replication.controller.single_broker import check_reassignment
+from ottla.replication.controller.elect_leaders import check_single_broker_reassignment
 from ottla.server.broker import Broker
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
@@ -39,7 +39,7 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.controller.decisions import TopicPartition
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
@@ -90,7 +90,7 @@ async def _reassign_alone(
         code, message = ErrorCode.REQUEST_TIMED_OUT if is_late else ErrorCode.NONE, None
         try:
             if not is_late:
-                check_reassignment(planner, topic, asked.partition_index, asked.replicas)
+                check_single_broker_reassignment(planner, topic, asked.partition_index, asked.replicas)
         except KafkaError as error:
             code, message = error.code, error.message
         return ReassignablePartitionResponse(

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.cluster.metadata_cache import NO_LEADER
-from ottla.replication.controller.elect_leaders import ElectionType
-from ottla.replication.controller.single_broker import election
+from ottla.replication.controller.elect_leaders import ElectionType, single_broker_election
 from ottla.server.broker import Broker
-from ottla.server.cluster.waiting import until_shown
+from ottla.server.cluster.administration import until_shown
 from ottla.server.gate.access import refusal_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ottla.replication.cluster.metadata_cache import MetadataCache
-    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.controller.decisions import TopicPartition
 
 Results = dict["TopicPartition", KafkaError | None]
 
@@ -109,7 +108,7 @@ async def _elect_alone(request: ElectLeadersRequest, cluster: MetadataCache) -> 
         problem = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
 
     def why_not(topic: str, index: int) -> KafkaError:
-        return problem or election(cluster, topic, index, ElectionType(request.election_type))
+        return problem or single_broker_election(cluster, topic, index, ElectionType(request.election_type))
 
     results = []
     time_slice = TimeSlice()

@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/replica_manager/replica_control.py`.
+"""LeaderAndIsr: the controller says what this broker leads and follows; see `replication/replica_manager/controller_requests.py`.
 
 Behaviour
 * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
@@ -29,7 +29,7 @@ from ottla.wire.messages.leader_and_isr import (
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return context.broker.member.control.lead_and_follow(request)
+    return context.broker.member.controller_requests.lead_and_follow(request)
 
 
 def _refused(request: LeaderAndIsrRequest, code: ErrorCode) -> Worked[LeaderAndIsrResponse]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ottla.replication.cluster.metadata_cache import PartitionState
-    from ottla.replication.controller.control_batch import TopicPartition
+    from ottla.replication.controller.decisions import TopicPartition
 
 
 @handles(ListPartitionReassignmentsRequest, answers_at_length=True, forwarded=True, reads_only=True)

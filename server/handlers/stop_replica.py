@@ -1,4 +1,4 @@
-"""StopReplica: the controller takes replicas from this broker; see `replication/replica_manager/replica_control.py`.
+"""StopReplica: the controller takes replicas from this broker; see `replication/replica_manager/controller_requests.py`.
 
 Behaviour
 * Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
@@ -25,7 +25,7 @@ from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopRepl
 def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return context.broker.member.control.stop(request)
+    return context.broker.member.controller_requests.stop(request)
 
 
 def _refused(request: StopReplicaRequest, code: ErrorCode) -> Worked[StopReplicaResponse]:

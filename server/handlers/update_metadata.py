@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller says who lives and who leads what; see `replication/replica_manager/replica_control.py`.
+"""UpdateMetadata: the controller says who lives and who leads what; see `replication/replica_manager/controller_requests.py`.
 
 Behaviour
 * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
@@ -19,4 +19,4 @@ from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMet
 @handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
-    return context.broker.member.control.update_metadata(request)
+    return context.broker.member.controller_requests.update_metadata(request)

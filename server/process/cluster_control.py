@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from ottla.server.coordination.local_sockets import bound, short_path
+from ottla.server.coordination.sockets import bound, short_path
 
 logger = logging.getLogger("ottla.cluster")
 

@@ -42,7 +42,7 @@ NEEDED_AT_START = (
     "ottla.replication.controller.alter_partition",
     "ottla.replication.controller.elect_leaders",
     "ottla.replication.fetcher.fetcher",
-    "ottla.replication.replica_manager.isr_changes",
+    "ottla.replication.replica_manager.alter_partition_manager",
     "ottla.replication.log.cleaner",
     "ottla.replication.partition.fetch_session",
     "ottla.server.coordination.served",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Delete, NoNode
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
+from ottla.replication.random_ids import random_topic_id
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.loading import HostedPartition
-from ottla.server.cluster.administration import random_topic_id
-from ottla.server.cluster.log_dir_identities import check_journal
+from ottla.server.cluster.log_dirs import check_journal
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.replication.log.names import LOCK, parse_partition_directory, path_in
 from ottla.replication.log.storage import ACCESS, OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem, hold_directories, make_directories
-from ottla.server.cluster.log_dir_identities import check_journal
-from ottla.server.coordination.local_sockets import is_held
+from ottla.server.cluster.log_dirs import check_journal
+from ottla.server.coordination.sockets import is_held
 from ottla.server.settings.server_config import FOLDER
 from ottla.server.settings.worker_places import tree_socket, worker_folder
 from ottla.server.start.looking_again import looks

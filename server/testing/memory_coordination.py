@@ -360,7 +360,7 @@ class _Connection:
             self.from_service.send(partial(watches.call, seen))
 
 
-class _Flight:
+class _PendingCall:
     """A request that a task waits for."""
 
     __slots__ = ("landed", "outcome")
@@ -385,7 +385,7 @@ class MemoryCoordination(ProbedSession):
         self._connection_timeout_s = connection_timeout_s
         self._connection: _Connection | None = None  # None while cut off
         self._attempt: _Connection | None = None
-        self._flights: dict[_Flight, None] = {}  # in order, so that a run can be repeated by its seed
+        self._pending: dict[_PendingCall, None] = {}  # in order, so that a run can be repeated by its seed
 
     # ------------------------------------------------------------------ the port
 
@@ -420,16 +420,16 @@ class MemoryCoordination(ProbedSession):
             raise SessionExpired
         if self._connection is None:
             raise CoordinationUnavailable
-        flight = _Flight()
-        self._flights[flight] = None
-        self._connection.ask(action, flight.land)
+        pending = _PendingCall()
+        self._pending[pending] = None
+        self._connection.ask(action, pending.land)
         try:
-            await flight.landed.wait()
+            await pending.landed.wait()
         finally:
-            self._flights.pop(flight, None)
-        if isinstance(flight.outcome, CoordinationError):
-            raise flight.outcome
-        return flight.outcome
+            self._pending.pop(pending, None)
+        if isinstance(pending.outcome, CoordinationError):
+            raise pending.outcome
+        return pending.outcome
 
     # ------------------------------------------------------------------ the life of the session
 
@@ -506,8 +506,8 @@ class MemoryCoordination(ProbedSession):
         if connection is self._connection:  # not if this is the news of one that was replaced
             self._connection = None
             self._probe_open = False
-            for flight in list(self._flights):
-                flight.land(SessionExpired() if self._ended else CoordinationUnavailable())
+            for pending in list(self._pending):
+                pending.land(SessionExpired() if self._ended else CoordinationUnavailable())
             self._session_changed()
 
     def end(self, reason: str) -> None:

@@ -34,7 +34,7 @@ from ottla.replication.config import LogConfig
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import TopicPlan, TopicPlanner
 from ottla.server.cluster.administration import Administration
-from ottla.server.cluster.cluster_id import settle_cluster_id
+from ottla.server.cluster.session import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import all_routes

@@ -48,7 +48,7 @@ async def running(directory: Path, **more: str) -> AsyncIterator[Broker]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve, config, stop=stop, on_ready=on_ready))
         await ready.wait()
-        await brokers[0].member.until_told()
+        await brokers[0].member.await_metadata()
         try:
             yield brokers[0]
         finally:

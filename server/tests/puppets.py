@@ -17,9 +17,9 @@ from ottla.replication.cluster.coordination import Create, Delete, NoNode, SetDa
 from ottla.replication.cluster.metadata_cache import NO_LEADER, BrokerEndpoint, BrokerRegistration, PartitionState
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
-from ottla.replication.controller.control_batch import TopicPartition
+from ottla.replication.controller.decisions import TopicPartition
 from ottla.server.cluster.controller.active_controller import ActiveController
-from ottla.server.cluster.controller.shell import ControllerElection
+from ottla.server.cluster.controller.election import ControllerElection
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.wire.errors import ErrorCode

@@ -19,7 +19,7 @@ from ottla.server.auth.acls import Acl, AclFilter, Pattern, PatternType, Permiss
 from ottla.server.auth.authorizer import AclAuthorizer
 from ottla.server.cluster import acl_store as store_module
 from ottla.server.cluster.acl_store import AclStore
-from ottla.server.cluster.notices import EXPIRATION_MS, ChangeNotices
+from ottla.server.cluster.config_notifications import EXPIRATION_MS, ChangeNotices
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType

@@ -12,13 +12,14 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.replication import random_ids
 from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.config import LogConfig
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.replication.log.partition_log import PartitionLog
+from ottla.replication.random_ids import RESERVED_IDS, random_topic_id
 from ottla.replication.tests.held_threads import Held
 from ottla.server.cluster import administration as administration_module
-from ottla.server.cluster.administration import RESERVED_IDS, random_topic_id
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -67,7 +68,7 @@ async def test_of_two_creations_of_one_name_one_finds_it_taken(tmp_path: Path) -
             nursery.start_soon(create)
     assert sorted(found) == [ErrorCode.NONE] * 2 + [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
     assert len(broker.cluster.topics) == 2
-    assert not len(broker.administration._turns)
+    assert not len(broker.administration._locks)
 
 
 async def test_colliding_names_at_the_same_time_are_not_both_created(tmp_path: Path) -> None:
@@ -314,12 +315,12 @@ async def test_a_topic_whose_logs_are_ordered_late_keeps_its_records(tmp_path: P
     """The controller has written it, and this broker hears of it when its client has lost patience and asks again."""
     broker = await opened(tmp_path)
     async with trio.open_nursery() as nursery:
-        async with broker.member.control._turn:  # the order to lead waits here
+        async with broker.member.controller_requests._lock:  # the order to lead waits here
             assert codes(await broker.administration.create_topics([NewTopic(name="t")])) == [
                 ErrorCode.REQUEST_TIMED_OUT
             ]
             assert await broker.coordination.children("/brokers/topics") == ["t"]
-            held = Held(broker.replicas._new_logs, lambda function, _: function.__name__ == "_make_some", after=True)
+            held = Held(broker.replicas._creation, lambda function, _: function.__name__ == "_make_some", after=True)
             again: list[ErrorCode] = []
 
             async def ask_again() -> None:
@@ -415,7 +416,7 @@ async def test_an_internal_topic_is_made_once_and_fits_a_single_broker(tmp_path:
 
 def test_topic_ids_are_never_the_reserved_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [*RESERVED_IDS, b"x" * 16]
-    monkeypatch.setattr(administration_module._topic_ids, "take", lambda: made.pop(0))
+    monkeypatch.setattr(random_ids._topic_ids, "take", lambda: made.pop(0))
     assert random_topic_id() == b"x" * 16
 
 

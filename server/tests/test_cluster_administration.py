@@ -12,7 +12,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Operation, SetData
 from ottla.replication.cluster.metadata_cache import NO_LEADER, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
-from ottla.server.cluster.administration import TOPICS_PER_TURN
+from ottla.server.cluster.administration import TOPICS_PER_SLICE
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -103,7 +103,7 @@ async def test_requests_to_delete_very_many_topics_share_what_is_written_in_a_tu
             finally:
                 writing -= 1
 
-        names = [[f"t-{peer}-{number}" for number in range(TOPICS_PER_TURN + 10)] for peer in range(4)]
+        names = [[f"t-{peer}-{number}" for number in range(TOPICS_PER_SLICE + 10)] for peer in range(4)]
         async with trio.open_nursery() as nursery:
             for some in names:
                 nursery.start_soon(cluster[1].administration.create_topics, [NewTopic(name=name) for name in some])
@@ -111,7 +111,7 @@ async def test_requests_to_delete_very_many_topics_share_what_is_written_in_a_tu
         async with trio.open_nursery() as nursery:
             for some in names:
                 nursery.start_soon(cluster[1].administration.delete_topics, some)
-        assert 1 < most <= TOPICS_PER_TURN + 1  # the controller removes them meanwhile
+        assert 1 < most <= TOPICS_PER_SLICE + 1  # the controller removes them meanwhile
         assert await cluster.tree.children(znodes.TOPICS) == []
 
 

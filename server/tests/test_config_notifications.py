@@ -18,8 +18,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.metadata_cache import PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.cluster.config_notifications import ConfigNotifications
-from ottla.server.cluster.notices import EXPIRATION_MS
+from ottla.server.cluster.config_notifications import EXPIRATION_MS, ConfigNotifications
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -43,7 +43,7 @@ VERSION = 17
 EPOCH = 3
 
 
-class IsrChanges:
+class AlterPartitionManager:
     """Notes who fetched."""
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Leader:
         state = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=EPOCH)
         self.cluster.put_topic(TopicState("t", TOPIC_ID, (state,) * partitions))
         self.replicas = SimpleNamespace(partition=self.partition)
-        self.isr_changes = IsrChanges()
+        self.alter_partition_manager = AlterPartitionManager()
         self.is_in_cluster = True
-        self.member: Any = SimpleNamespace(isr_changes=self.isr_changes, is_fenced=False)
+        self.member: Any = SimpleNamespace(alter_partition_manager=self.alter_partition_manager, is_fenced=False)
         self.config = SimpleNamespace(replication=ReplicationConfig(), server=ServerConfig())
         self.socket: Any = None  # of the connection that asks
         self.fetch_sessions = FetchSessionCache(10, lambda: 77)
@@ -203,7 +203,7 @@ async def test_a_follower_reads_to_the_log_end_and_tells_how_far_it_is(leader: L
     follower = partition.followers.by_id[2]
     assert (follower.log_end_offset, follower.log_start_offset) == (0, 0)
     assert follower.broker_epoch == (42 if version >= 15 else -1)
-    assert leader.isr_changes.told == [(0, 2)]
+    assert leader.alter_partition_manager.told == [(0, 2)]
     answer = told(leader.ask({0: 1}, version=version, max_wait_ms=0))[0]
     assert (answer.high_watermark, partition.high_watermark) == (1, 1), "it hears at once what it made committed"
 
@@ -213,7 +213,7 @@ async def test_only_the_first_read_of_a_request_counts_as_progress(leader: Leade
     leader.append()
     assert reading.is_ready
     assert told(reading.response())[0].records
-    assert leader.isr_changes.told == [(0, 2)]
+    assert leader.alter_partition_manager.told == [(0, 2)]
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
@@ -235,7 +235,7 @@ async def test_what_has_left_our_log_does_not_count(leader: Leader) -> None:
     partition = leader.partitions[0]
     assert partition.followers is not None
     assert partition.followers.by_id[2].log_end_offset == -1
-    assert leader.isr_changes.told == []
+    assert leader.alter_partition_manager.told == []
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_who_does_not_follow_is_refused(
 ) -> None:
     answer = told(leader.ask({0: 0}, broker=broker, version=version, leader_epoch=leader_epoch))[0]
     assert (answer.error_code, answer.high_watermark) == (code, -1)
-    assert leader.isr_changes.told == []
+    assert leader.alter_partition_manager.told == []
 
 
 async def test_a_broker_that_is_alone_has_no_followers(leader: Leader) -> None:

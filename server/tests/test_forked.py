@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from ottla.server.cluster.administration import random_topic_id
+from ottla.replication.random_ids import random_topic_id
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.cluster import forwarding
+from ottla.server.cluster.controller_channel import MOVE_GRACE_S
 from ottla.server.cluster.forwarding import ForwardingManager
-from ottla.server.cluster.way_to_controller import MOVE_GRACE_S
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import Route, all_routes
@@ -684,7 +684,7 @@ async def test_the_requests_of_one_address_leave_room_for_others(autojump_clock:
         assert CreateTopicsResponse.decode(answer.body, 7) == MADE
         nursery.cancel_scope.cancel()
     assert made._of_address == {}
-    assert ways.made - ways.closed == forwarding.IDLE_WAYS_MAX, "a rush leaves few connections"
+    assert ways.made - ways.closed == forwarding.IDLE_CHANNELS_MAX, "a rush leaves few connections"
 
 
 @pytest.mark.parametrize("member", [1, 2])

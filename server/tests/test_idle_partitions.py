@@ -73,7 +73,7 @@ class World:
 
     def __init__(self, idle_from: int) -> None:
         self.leader = FencedLeader(COUNT)
-        self.leader.member.isr_changes = self.asked_to_join = AskedToJoin()
+        self.leader.member.alter_partition_manager = self.asked_to_join = AskedToJoin()
         self.leader.fetch_sessions = FetchSessionCache(10, itertools.count(1).__next__)
         self.clients = [Client(2), Client(3), Client(CONSUMER)]
         self.epochs = [EPOCH] * COUNT

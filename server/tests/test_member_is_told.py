@@ -19,7 +19,7 @@ from ottla.replication.cluster.metadata_cache import (
     PartitionState,
     TopicState,
 )
-from ottla.server.cluster.member import TOPICS_WORD_S, ClusterMember
+from ottla.server.cluster.member import TOPICS_WAIT_S, ClusterMember
 
 BROKER = 1
 
@@ -63,7 +63,7 @@ async def test_a_member_waits_for_its_topics_but_not_for_those_being_deleted(
     is_told = trio.Event()
 
     async def wait() -> None:
-        await member.until_told()
+        await member.await_metadata()
         is_told.set()
 
     nursery.start_soon(wait)
@@ -86,7 +86,7 @@ async def test_a_member_waits_for_all_partitions_of_a_topic_that_it_has_loaded(
     is_told = trio.Event()
 
     async def wait() -> None:
-        await member.until_told()
+        await member.await_metadata()
         is_told.set()
 
     tell_of_brokers(cluster)
@@ -103,8 +103,8 @@ async def test_a_member_waits_for_all_partitions_of_a_topic_that_it_has_loaded(
 async def test_a_member_does_not_wait_for_its_topics_for_ever(autojump_clock: trio.testing.MockClock) -> None:
     cluster = MetadataCache()
     tell_of_brokers(cluster)
-    await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).until_told()
-    assert trio.current_time() == pytest.approx(TOPICS_WORD_S)
+    await Member(cluster, {znodes.TOPICS: ["half created"], znodes.DELETED_TOPICS: []}).await_metadata()
+    assert trio.current_time() == pytest.approx(TOPICS_WAIT_S)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.replication.log.tests.failing_calls import WRITES
 from ottla.server.cluster import administration, member
-from ottla.server.cluster.cluster_id import settle_cluster_id
+from ottla.server.cluster.session import settle_cluster_id
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
@@ -205,8 +205,8 @@ async def test_clients_wait_however_long_it_takes_to_lead_everything(
 ) -> None:
     broker = await with_topic(tmp_path, 3)
     await broker.stop()
-    monkeypatch.setattr(member, "FIRST_WORD_S", 0.0)
-    monkeypatch.setattr(member, "TOPICS_WORD_S", 0.0)
+    monkeypatch.setattr(member, "METADATA_WAIT_S", 0.0)
+    monkeypatch.setattr(member, "TOPICS_WAIT_S", 0.0)
     again = await opened(tmp_path)
     assert len(again.hosted()) == 3
 

@@ -26,8 +26,8 @@ class Member(ClusterMember):
         self.session = ClusterSession()
         self.broker_epoch = OLD_EPOCH
         self.was_fenced_when_it_began_anew = False
-        self.control: Any = SimpleNamespace(
-            heard_epoch=OLD_EPOCH, registered=trio.Event(), begin_anew=self._note_beginning
+        self.controller_requests: Any = SimpleNamespace(
+            confirmed_epoch=OLD_EPOCH, registered=trio.Event(), begin_anew=self._note_beginning
         )
         self.election: Any = SimpleNamespace(run=self._elect)
         self.notifications: Any = SimpleNamespace(run=trio.sleep_forever)
@@ -60,7 +60,7 @@ async def test_a_broker_is_fenced_until_it_has_registered_and_heard_of_it(nurser
     await trio.testing.wait_all_tasks_blocked()
     assert member.was_fenced_when_it_began_anew
     assert member.is_fenced
-    member.control.heard_epoch = NEW_EPOCH
+    member.controller_requests.confirmed_epoch = NEW_EPOCH
     assert not member.is_fenced
     member.session.attach(None)
     assert member.is_fenced

@@ -36,13 +36,12 @@ from ottla.replication.cluster.coordination import (
     WriteRefused,
 )
 from ottla.server.coordination import embedded as embedded_module
-from ottla.server.coordination import framed_socket, messages, served, serving
+from ottla.server.coordination import messages, served, serving, sockets
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.coordination.framed_socket import FramedSocket
-from ottla.server.coordination.local_sockets import HeldElsewhere, connected, listening
 from ottla.server.coordination.messages import Frame, Frames, Hello
 from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import TreeBroken, hold_tree, serve_tree
+from ottla.server.coordination.sockets import FramedSocket, HeldElsewhere, connected, listening
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.coordination_promises import Calls
 
@@ -184,11 +183,11 @@ async def test_a_member_gets_answers_of_any_length(holder: Holder) -> None:
 async def test_a_multi_that_is_too_large_is_refused_here(holder: Holder) -> None:
     member = await holder.member()
     with pytest.raises(TooLarge) as refused:
-        await member.multi([Create("/a"), Create("/large", b"x" * messages.QUESTION_BYTES_MAX)])
+        await member.multi([Create("/a"), Create("/large", b"x" * messages.REQUEST_BYTES_MAX)])
     assert refused.value.path == "/large"
     with pytest.raises(TooLarge):
         await member.multi([Check("/", 0)] * (messages.OPERATIONS_MAX + 1))
-    await member.multi([Create("/large", b"x" * (messages.QUESTION_BYTES_MAX - 100))])
+    await member.multi([Create("/large", b"x" * (messages.REQUEST_BYTES_MAX - 100))])
     assert await member.children("/") == ["large"]
 
 
@@ -308,7 +307,7 @@ async def test_the_last_session_is_over_before_the_next_begins(holder: Holder) -
 
 
 async def test_nothing_of_a_session_is_done_after_its_end(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "QUESTIONS_MAX", 2)
+    monkeypatch.setattr(serving, "REQUESTS_MAX", 2)
     gate, at_gate = trio.Event(), trio.Event()
     run_in_thread = holder.embedded._run_in_thread
 
@@ -341,12 +340,12 @@ async def _in_vain(member: ServedCoordination, operation: Operation) -> None:
 
 
 async def test_a_member_knows_at_once_that_its_holder_is_gone(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    sockets: list[FramedSocket] = []
-    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: sockets.append(FramedSocket(*a, **k)) or sockets[-1])
+    made: list[FramedSocket] = []
+    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
     monkeypatch.setattr(served, "LOOK_S", 0.0)
     member = await holder.member()
     assert member.session_sure_until > member.session_now()
-    sockets[0]._sock.close()  # as the system does it when the process dies; this task has not let the loop run since
+    made[0]._sock.close()  # as the system does it when the process dies; this task has not let the loop run since
     assert member.session_sure_until == -math.inf
 
 
@@ -440,8 +439,8 @@ async def test_no_time_runs_while_the_holder_is_away(tmp_path: Path, mock_clock:
 
 
 async def test_a_member_that_receives_nothing_is_given_up(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    sockets: list[FramedSocket] = []
-    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: sockets.append(FramedSocket(*a, **k)) or sockets[-1])
+    made: list[FramedSocket] = []
+    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
     member, deaf = await holder.member(), Raw(holder.path)
     await member.multi([Create("/large", b"x" * 900_000)])
     await deaf.greeted(400)
@@ -456,15 +455,15 @@ async def test_a_member_that_receives_nothing_is_given_up(holder: Holder, monkey
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            while not sockets[1].is_closed:
-                most = max(most, sockets[1]._waiting_bytes)
+            while not made[1].is_closed:
+                most = max(most, made[1]._waiting_bytes)
                 await member.get("/")  # others are served
-    assert 0 < most <= framed_socket.ROOM_BYTES + 2 * 900_000
+    assert 0 < most <= sockets.ROOM_BYTES + 2 * 900_000
     deaf.sock.close()
 
 
 async def test_what_a_member_asks_for_does_not_end_its_session(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framed_socket, "WAITING_BYTES_MAX", 2_000_000)
+    monkeypatch.setattr(sockets, "WAITING_BYTES_MAX", 2_000_000)
     member = await holder.member()
     async with trio.open_nursery() as nursery:
         for number in range(10):
@@ -475,8 +474,8 @@ async def test_what_a_member_asks_for_does_not_end_its_session(holder: Holder, m
 async def test_questions_that_nobody_waits_for_keep_no_probe_from_being_answered(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "QUESTIONS_MAX", 3)
-    monkeypatch.setattr(serving, "QUESTIONS_MAX", 4)
+    monkeypatch.setattr(served, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(serving, "REQUESTS_MAX", 4)
     gate = trio.Event()
     run_in_thread = holder.embedded._run_in_thread
 
@@ -503,7 +502,7 @@ async def test_questions_that_nobody_waits_for_keep_no_probe_from_being_answered
 
 
 async def test_notices_that_nobody_receives_are_bounded(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framed_socket, "WAITING_BYTES_MAX", 20_000)
+    monkeypatch.setattr(sockets, "WAITING_BYTES_MAX", 20_000)
     member, deaf = await holder.member(), Raw(holder.path)
     await deaf.greeted(60_000)
     await member.multi([Create(f"/{number}") for number in range(400)])
@@ -561,7 +560,7 @@ async def test_a_full_disk_keeps_a_holder_from_starting() -> None:
     first.open()
     await first.multi([Create("/a")])
     first.close()
-    storage.space_left = 0  # so that it cannot be noted that another era begins
+    storage.space_left = 0  # so that it cannot be noted that another incarnation begins
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         EmbeddedCoordination(DIRECTORY, storage=storage, is_served=True).open()
 

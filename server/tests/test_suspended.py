@@ -34,7 +34,7 @@ def suspends(monkeypatch: pytest.MonkeyPatch) -> Suspends:
 
 
 def is_fenced(session: ClusterSession) -> bool:
-    member = SimpleNamespace(session=session, control=SimpleNamespace(heard_epoch=7), broker_epoch=7)
+    member = SimpleNamespace(session=session, controller_requests=SimpleNamespace(confirmed_epoch=7), broker_epoch=7)
     return bool(cast(Any, ClusterMember.is_fenced).fget(member))
 
 

@@ -27,8 +27,8 @@ from ottla.server.auth.tokens.token import (
     encode_token,
     token_path,
 )
-from ottla.server.cluster import notices, token_store
-from ottla.server.cluster.login_secret import LOGIN_SECRET, settle_login_secret
+from ottla.server.cluster import config_notifications, token_store
+from ottla.server.cluster.security import LOGIN_SECRET, settle_login_secret
 from ottla.server.cluster.token_store import TokenStore
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -505,7 +505,7 @@ async def test_old_notices_are_removed(tmp_path: Path, monkeypatch: pytest.Monke
         await settled()
         # This tree does not say when a node was made.
         other._notices._created_ms = dict.fromkeys(other._notices._created_ms, 1)
-        monkeypatch.setattr(other._notices, "_clock_ms", lambda: notices.EXPIRATION_MS + 2)
+        monkeypatch.setattr(other._notices, "_clock_ms", lambda: config_notifications.EXPIRATION_MS + 2)
         await one.create(ALICE, ALICE, (), -1)
         await settled()
         assert len(await tree.children(CHANGES)) == 1

@@ -30,7 +30,7 @@ from ottla.replication.log.tests.failing_calls import (
 )
 from ottla.replication.log.tests.failing_calls import run_case as run_one
 from ottla.replication.log.tests.logs import batch
-from ottla.server.cluster.controller import topics_by_request
+from ottla.server.cluster.controller import decision_writer
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import opened
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -225,7 +225,7 @@ SOME_OR_ALL = pytest.mark.parametrize(
 def test_every_call_fails_once(
     operation: Operation, restart: Restart, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (partition_states, topics_by_request):
+    for module in (partition_states, decision_writer):
         monkeypatch.setattr(module, "FIRST_STATES_PER_WRITE", 2)
 
     count = 0
@@ -240,7 +240,7 @@ def test_every_call_fails_once(
 def test_what_undoes_a_failed_change_may_fail_too(
     operation: Operation, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (partition_states, topics_by_request):
+    for module in (partition_states, decision_writer):
         monkeypatch.setattr(module, "FIRST_STATES_PER_WRITE", 2)
     case = in_trio(operation, killed, goes_on=True)
     made = run_one(case).made

@@ -89,7 +89,7 @@ class FakeBroker:
         partitions = tuple(PartitionState(leader, 0, (leader,), (leader,)) for leader in leaders)
         self.cluster.put_topic(TopicState(name, bytes(16), partitions))
 
-    async def until_told(self) -> None:
+    async def await_metadata(self) -> None:
         await self.knows_topics.wait()
 
     def partition(self, topic: str, index: int) -> Any:

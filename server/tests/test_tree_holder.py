@@ -64,7 +64,7 @@ async def test_a_sync_without_room_ends_the_sessions_and_not_the_holder(
 ) -> None:
     socket = tmp_path / "socket"
     later = list[int]()
-    era = await nursery.start(partial(hold_tree, DIRECTORY, socket, on_other_era=later.append))
+    incarnation = await nursery.start(partial(hold_tree, DIRECTORY, socket, on_other_incarnation=later.append))
     first = await member(nursery, socket)
     await first.multi([Create("/acknowledged")])
     failures = 0
@@ -87,13 +87,13 @@ async def test_a_sync_without_room_ends_the_sessions_and_not_the_holder(
     await second.multi([Create("/afterwards")])
     assert failures == 3  # the write, and two attempts to open the journal anew
     assert caplog.text.count("The coordination tree is away") == 1
-    assert later[-1] == second.session_id >> 32 > era
+    assert later[-1] == second.session_id >> 32 > incarnation
 
 
 async def test_who_follows_another_holder_waits_for_room(disk: MemoryStorage, tmp_path: Path) -> None:
     socket = tmp_path / "socket"
     async with trio.open_nursery() as former:
-        era = await former.start(partial(hold_tree, DIRECTORY, socket))
+        incarnation = await former.start(partial(hold_tree, DIRECTORY, socket))
         first = await member(former, socket)
         await first.multi([Create("/acknowledged")])
         disk.space_left = 0
@@ -104,7 +104,7 @@ async def test_who_follows_another_holder_waits_for_room(disk: MemoryStorage, tm
     with pytest.raises(OSError, match=NO_ROOM.strerror):
         await hold_tree(DIRECTORY, socket)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(hold_tree, DIRECTORY, socket, last_era=era))
+        nursery.start_soon(partial(hold_tree, DIRECTORY, socket, last_incarnation=incarnation))
         found = ServedCoordination(str(socket), timeout_s=60.0)
         async with trio.open_nursery() as begun:
             begun.start_soon(nursery.start, found.run)
@@ -119,14 +119,14 @@ async def test_who_follows_another_holder_waits_for_room(disk: MemoryStorage, tm
 async def test_a_broken_disk_ends_it(disk: MemoryStorage, tmp_path: Path) -> None:
     disk.fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "sync" else None
     with pytest.raises(OSError, match="broken"):
-        await hold_tree(DIRECTORY, tmp_path / "socket", last_era=0)
+        await hold_tree(DIRECTORY, tmp_path / "socket", last_incarnation=0)
     disk.fail = None
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(hold_tree, DIRECTORY, tmp_path / "socket"))
         nursery.cancel_scope.cancel()
     disk.fail = lambda operation, path: OSError(errno.EIO, "broken") if operation == "sync" else None
     with pytest.raises(OSError, match="broken"):
-        await hold_tree(DIRECTORY, tmp_path / "socket", last_era=1)
+        await hold_tree(DIRECTORY, tmp_path / "socket", last_incarnation=1)
 
 
 async def test_an_older_journal_or_none_is_not_taken_for_the_one_before(disk: MemoryStorage, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_an_older_journal_or_none_is_not_taken_for_the_one_before(disk: Me
     kept = []
     for _ in range(2):
         async with trio.open_nursery() as nursery:
-            era = await nursery.start(partial(hold_tree, DIRECTORY, socket))
+            incarnation = await nursery.start(partial(hold_tree, DIRECTORY, socket))
             kept.append(disk.read(JOURNAL))
             nursery.cancel_scope.cancel()
     for old in (kept[0], None):
@@ -144,11 +144,13 @@ async def test_an_older_journal_or_none_is_not_taken_for_the_one_before(disk: Me
         with pytest.raises(
             LogDirectoryProblem, match=r"is gone, or an older one is in its place\. Is its disk mounted\?"
         ):
-            await hold_tree(DIRECTORY, socket, last_era=era)
+            await hold_tree(DIRECTORY, socket, last_incarnation=incarnation)
         assert disk.exists(JOURNAL) == (old is not None)
     disk.replace(JOURNAL, kept[1])
     async with trio.open_nursery() as nursery:
-        assert await nursery.start(partial(hold_tree, DIRECTORY, socket, last_era=era)) == era + 1
+        assert (
+            await nursery.start(partial(hold_tree, DIRECTORY, socket, last_incarnation=incarnation)) == incarnation + 1
+        )
         nursery.cancel_scope.cancel()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.server.coordination.local_sockets import listening
+from ottla.server.coordination.sockets import listening
 from ottla.server.settings.worker_places import tree_socket
 from ottla.server.start import looking_again, worker_folders
 from ottla.server.start.worker_folders import hold_folders, keep_out_workers, refuse_fewer

@@ -6,7 +6,7 @@
 One task works on one event after the other (`events.py`): looks at the tree, which its watches ask for, answers
 of brokers, and requests. A watch is set before its node is read, so that nothing is missed. The controller writes a
 decision, commits it and sends it to the brokers (`decision_writer.py`, `broker_channels.py`) before the next event has
-its turn. So its picture differs from the tree only while a write is on its way.
+its turn. So its state differs from the tree only while a write is on its way.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, PartitionState, TopicState
 from ottla.replication.cluster.peers import Peer
-from ottla.replication.controller.control_batch import ControlBatch, ControlRequest, Sender, TopicPartition
-from ottla.replication.controller.decisions import Decision
+from ottla.replication.controller.decisions import ControlBatch, ControlRequest, Decision, Sender, TopicPartition
 from ottla.replication.controller.partition_states import Leads, PartitionStates, TopicIds, leads_nothing
 from ottla.replication.controller.topic_planner import TopicPlan
-from ottla.server.cluster.administration import random_topic_id
-from ottla.server.cluster.controller.broker_channels import BrokerChannel, BrokerChannels, deleted_replicas
-from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally
+from ottla.replication.random_ids import random_topic_id
+from ottla.server.cluster.controller.controller_channel_manager import (
+    BrokerChannel,
+    ControllerChannelManager,
+    deleted_replicas,
+)
+from ottla.server.cluster.controller.decision_writer import CarriedOut, Decide, DecisionWriter, Tally, TopicRequests
 from ottla.server.cluster.controller.events import ControllerEvents
 from ottla.server.cluster.controller.finalized_levels import FinalizedLevels
-from ottla.server.cluster.controller.topics_by_request import TopicsByRequest
-from ottla.server.cluster.controller.tree import ControllerTree, Deposed
-from ottla.server.cluster.controller.tree_reader import TreeReader
+from ottla.server.cluster.controller.tree import ControllerTree, Deposed, TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from ottla.wire.messages.stop_replica import StopReplicaRequest
@@ -69,7 +70,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 class ActiveController:
-    """See the module's docstring. Requests raise KafkaError NOT_CONTROLLER when the controller resigns before their turn."""
+    """The controller. Requests raise KafkaError NOT_CONTROLLER when it resigns before their turn."""
 
     def __init__(
         self,
@@ -103,15 +104,15 @@ class ActiveController:
         self._events = ControllerEvents()
         self._tree = ControllerTree(session, epoch_version)
         self._reader = TreeReader(self._tree, make_topic_id)
-        self._writer = DecisionWriter(self._tree, self._reader, self.states, self._tell)
+        self._writer = DecisionWriter(self._tree, self._reader, self.states, self._notify)
         self._levels = FinalizedLevels(self._tree, self.states, node_id, is_alone=is_alone)
-        self._topics = TopicsByRequest(self.states, self._writer, self._begin_to_watch, self._events.put)
+        self._topics = TopicRequests(self.states, self._writer, self._begin_to_watch, self._events.put)
         self._watches: dict[str, Callable[[], None]] = {}
-        self._channels: BrokerChannels
+        self._channels: ControllerChannelManager
 
     @property
     def elections(self) -> tuple[int, int]:
-        """How many leaders this controller has chosen instead of others, and how many of them were not in sync (unclean)."""
+        """Number of leaders that this controller elected in place of others; how many were not in sync (unclean)."""
         return self._writer.elections, self._writer.unclean_elections
 
     # ------------------------------------------------------------------ requests
@@ -134,7 +135,7 @@ class ActiveController:
         return await self._events.ask(extend, to_the_end=self._is_alone)
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """Errors are in the response, NOT_CONTROLLER as well."""
+        """Carry out AlterPartition. Errors are in the response, NOT_CONTROLLER as well."""
         from ottla.wire.messages.alter_partition import AlterPartitionResponse  # here, because most are alone
 
         try:
@@ -192,7 +193,7 @@ class ActiveController:
         end: Deposed | CoordinationError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                self._channels = BrokerChannels(nursery, self._peer, self._on_answer, self._timeout_s)
+                self._channels = ControllerChannelManager(nursery, self._peer, self._on_answer, self._timeout_s)
                 try:
                     await self._work(nursery)
                 except (Deposed, SessionExpired, CoordinationUnavailable) as error:
@@ -264,7 +265,7 @@ class ActiveController:
             cancel()
 
     async def _load(self) -> None:
-        """Everything that was decided before. What notifications say is seen in the answers to the first requests."""
+        """Load what was decided before. Pending notifications show in the answers to the first requests."""
         for path in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
             await self._tree.delete_below(path)
         await self._levels.load()
@@ -300,7 +301,7 @@ class ActiveController:
         await self._after()
 
     async def _balance_now_and_then(self) -> None:
-        """leader.imbalance.check.interval.seconds, leader.imbalance.per.broker.percentage."""
+        """Balance leaders (leader.imbalance.check.interval.seconds, leader.imbalance.per.broker.percentage)."""
         await trio.sleep(FIRST_BALANCE_S)
         while True:
             if self._config().replication.auto_leader_rebalance_enable:
@@ -317,7 +318,7 @@ class ActiveController:
 
     # ------------------------------------------------------------------ telling the brokers
 
-    async def _tell(self, batch: ControlBatch) -> None:
+    async def _notify(self, batch: ControlBatch) -> None:
         sender = Sender(
             controller_id=self._node_id,
             controller_epoch=self.epoch,
@@ -336,7 +337,7 @@ class ActiveController:
             self._events.put(partial(self._hear, channel, request, response))
 
     def _is_known(self, broker: int, request: ControlRequest, response: Any) -> bool:
-        """Whether an answer without error tells the controller nothing: an UpdateMetadata was taken, or all logs are there.
+        """True if an answer without error tells the controller nothing: an UpdateMetadata was taken, or all logs are there.
 
         With something in the queue nobody knows: it may be another answer of the same broker.
         """
@@ -442,7 +443,7 @@ class ActiveController:
             await self._look_at_deletions()
 
     async def _look_at_topic(self, name: str) -> None:
-        """Partitions may have been added."""
+        """Read a topic again: partitions may have been added."""
         known = self.states.topics.get(name)
         if known is None:
             return
@@ -472,7 +473,7 @@ class ActiveController:
         await self._carry_out(Decision)  # decides nothing; `pending` does the rest
 
     async def _mark_deletions(self) -> None:
-        """Marks of topics that do not exist are removed, all of them where delete.topic.enable is off."""
+        """Begin marked deletions; drop marks of unknown topics, or all where delete.topic.enable is off."""
         names = await self._tree.children(znodes.DELETED_TOPICS)
         known = dict.fromkeys(name for name in names if name in self.states.topics)  # in their order
         if not self._config().replication.delete_topic_enable:
@@ -486,7 +487,7 @@ class ActiveController:
         self.states.delete_topics(list(known))
 
     async def _look_at_reassignments(self) -> None:
-        """/admin/reassign_partitions, which old tools write: it names what is still being reassigned by it."""
+        """Carry out /admin/reassign_partitions, which old tools write; it names what it still has under way."""
         if (read := await self._reader.reassignments()) is not None:
             # Those that are on their way there are not begun again.
             wanted = {name: target for name, target in read[0].items() if not self._has_target(name, target)}
@@ -496,7 +497,7 @@ class ActiveController:
             await self._settle_reassignments()
 
     async def _settle_reassignments(self) -> None:
-        """Take out of /admin/reassign_partitions what is not being reassigned, or by a request to somewhere else."""
+        """Drop from /admin/reassign_partitions what is not being reassigned, or by a request to somewhere else."""
         if (read := await self._reader.reassignments()) is None:
             return
         targets, version = read
@@ -588,7 +589,7 @@ class ActiveController:
         return outcomes
 
     async def _after(self) -> None:
-        """Tell the operator what an event came to."""
+        """Log the outcome of an event."""
         tally, self._writer.tally = self._writer.tally, Tally()
         for name in tally.deleted:
             logger.info("Topic %s was deleted", name)
@@ -601,7 +602,7 @@ class ActiveController:
 
 
 def _parts(names: Sequence[T], size: int = PARTITIONS_PER_DECISION) -> Iterator[Sequence[T]]:
-    """What is decided at a time, so that a large request does not hold the event loop."""
+    """Cut partitions into parts, so that a large request does not hold the event loop."""
     for start in range(0, len(names), size):
         yield names[start : start + size]
 

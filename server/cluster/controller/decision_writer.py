@@ -1,4 +1,4 @@
-"""Carrying out what the controller decides: write, commit, tell the brokers, and go on with what follows from it.
+"""Carrying out what the controller decides: write, commit, notify the brokers, and go on with what follows from it.
 
 | a multi fails with                     | then                                                                  |
 |----------------------------------------|-----------------------------------------------------------------------|
@@ -13,8 +13,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.replication.cluster.coordination import (
     BadVersion,
@@ -25,19 +27,32 @@ from ottla.replication.cluster.coordination import (
     NoNode,
     NotEmpty,
     TooLarge,
+    WriteRefused,
 )
 from ottla.replication.cluster.metadata_cache import NO_LEADER, NO_PARTITION_EPOCH, PartitionState
 from ottla.replication.cluster.znodes import TOPICS
-from ottla.replication.controller.control_batch import ControlBatch, TopicPartition
-from ottla.replication.controller.decisions import Change, Decision, NodeRemoval, StateChange
-from ottla.replication.controller.partition_states import PartitionStates
+from ottla.replication.controller.decisions import (
+    Change,
+    ControlBatch,
+    Decision,
+    NodeRemoval,
+    StateChange,
+    Steps,
+    TopicPartition,
+)
+from ottla.replication.controller.partition_states import FIRST_STATES_PER_WRITE, PartitionStates
 from ottla.replication.controller.partition_table import ControlledTopic
-from ottla.replication.controller.steps import Steps
-from ottla.server.cluster.controller.tree import ControllerTree
-from ottla.server.cluster.controller.tree_reader import TreeReader
+from ottla.server.cluster.controller.tree import ControllerTree, TreeReader
+from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.time_slice import TimeSlice
 
+if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import TopicState
+    from ottla.replication.controller.topic_planner import TopicPlan
+    from ottla.server.cluster.controller.events import Action
+
 logger = logging.getLogger("ottla.controller")
+
 
 Decide = Callable[[], Decision | Steps[Decision]]
 ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it knows must be wrong
@@ -45,7 +60,7 @@ ATTEMPTS_MAX = 100  # after as many the controller gives up its office: what it 
 
 @dataclass(slots=True)
 class CarriedOut:
-    """What an input came to. `decision` is the last one made of it, `written` what was written of all."""
+    """Outcome of an input. `decision` is the last one made of it, `written` what was written of all."""
 
     decision: Decision = field(default_factory=Decision)
     written: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -53,7 +68,7 @@ class CarriedOut:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of partitions."""
+    """Counts of what became of partitions."""
 
     led: int = 0
     offline: int = 0
@@ -61,26 +76,26 @@ class Tally:
     deleted: list[str] = field(default_factory=list)
 
     def take_leaders(self) -> str:
-        """How many leaders have changed since the last time."""
+        """Number of leaders that have changed since the last call."""
         text = f"{self.led} partitions have another leader, {self.offline} have none any more"
         self.led = self.offline = 0
         return text
 
 
 class DecisionWriter:
-    """See the module's docstring. `tell` gives a batch to the channels."""
+    """Writes decisions, commits them and notifies the brokers. `notify` gives a batch to the channels."""
 
     def __init__(
         self,
         tree: ControllerTree,
         reader: TreeReader,
         states: PartitionStates,
-        tell: Callable[[ControlBatch], Awaitable[None]],
+        notify: Callable[[ControlBatch], Awaitable[None]],
     ) -> None:
         self._tree = tree
         self._reader = reader
         self._states = states
-        self._tell = tell
+        self._notify = notify
         self.tally = Tally()
         self.elections = self.unclean_elections = 0  # leaders that were chosen, and those that were not in sync before
 
@@ -100,7 +115,7 @@ class DecisionWriter:
         return lambda: decisions.pop() if decisions else self._states.pending() or Decision()
 
     async def do(self, decide: Decide) -> CarriedOut:
-        """Write one decision, commit it and tell the brokers; `pending` decisions stay pending. Raises as `carry_out`."""
+        """Write one decision, commit it and notify the brokers; `pending` decisions stay pending. Raises as `carry_out`."""
         outcome = CarriedOut()
         for _ in range(ATTEMPTS_MAX):
             # After a failed attempt it decides on what was read again. What was written before that counts already.
@@ -112,7 +127,7 @@ class DecisionWriter:
         raise RuntimeError(f"nothing comes of {ATTEMPTS_MAX} attempts to write {outcome.decision.changes[:3]}")
 
     async def _do_parts(self, parts: Iterable[Decision], outcome: CarriedOut) -> bool:
-        """Whether all were written; if not, what they rest on was read again."""
+        """True if all were written; if not, what they rest on was read again."""
         for part in parts:
             try:
                 await self._write(part)
@@ -139,7 +154,7 @@ class DecisionWriter:
                 outcome.written[change.partition] = change.state
         batch = self._states.commit(part)
         if batch:
-            await self._tell(batch)
+            await self._notify(batch)
 
     def _count(self, change: Change) -> None:
         if isinstance(change, NodeRemoval):
@@ -176,7 +191,7 @@ class DecisionWriter:
             self._states.note_node(path, exists=node is not None)
 
     async def read_again(self, names: Iterable[str]) -> None:
-        """Load topics anew, and tell the brokers of whatever was not known."""
+        """Load topics anew, and notify the brokers of whatever was not known."""
         wanted = [name for name in names if name in self._states.topics]
         found = await self._reader.topics(wanted)
         batch = ControlBatch()
@@ -189,26 +204,26 @@ class DecisionWriter:
             if name not in self._states.deletions:
                 self._restate(batch, name, before.partitions)
         if batch:
-            await self._tell(batch)
+            await self._notify(batch)
 
     async def restate(self, names: Iterable[str]) -> None:
-        """Tell of all states of topics that nobody has heard of."""
+        """Notify of all states of topics that nobody has heard of."""
         batch = ControlBatch()
         for name in names:
             self._restate(batch, name, {})
         if batch:
-            await self._tell(batch)
+            await self._notify(batch)
 
     def _restate(self, batch: ControlBatch, name: str, before: Mapping[int, PartitionState]) -> None:
-        """Tell of those partitions of a topic that are not as they were known before."""
+        """Notify of those partitions of a topic that differ from what was known."""
         for partition, state in _led(self._states.topics[name]):
             known = before.get(partition[1])
             if state == known:
                 continue
             # Brokers pass over LeaderAndIsr of an epoch that they know, so it is sent only where there is a new one.
             if known is None or (known.leader_epoch, known.replicas) != (state.leader_epoch, state.replicas):
-                self._states.tell(batch, partition, state, self._states.online(partition, state.replicas))
-            self._states.tell_all(batch, partition, state)
+                self._states.notify(batch, partition, state, self._states.online(partition, state.replicas))
+            self._states.notify_all(batch, partition, state)
 
 
 def _led(topic: ControlledTopic) -> Iterator[tuple[TopicPartition, PartitionState]]:
@@ -218,7 +233,7 @@ def _led(topic: ControlledTopic) -> Iterator[tuple[TopicPartition, PartitionStat
 
 
 def _halves(part: Decision) -> Iterator[Decision]:
-    """Several changes in smaller parts."""
+    """Cut a part of several changes into smaller ones."""
     sizes = [change.size for change in part.changes]
     # Not more than there is before the last change, which may be the large one: a part that is the whole would not end.
     return part.parts(min(sum(sizes) // 2, sum(sizes[:-1])))
@@ -230,3 +245,133 @@ def _topic(change: Change) -> str:
     if isinstance(change, NodeRemoval):
         return change.paths[0].removeprefix(TOPICS + "/").split("/")[0]
     return change.topic
+
+
+Outcomes = dict[str, KafkaError | None]
+
+
+def not_stored() -> KafkaError:
+    """The error for a client whose change finds no room."""
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change cannot be stored.")
+
+
+class TopicRequests:
+    """Creates and extends topics as the controller: turns a `TopicPlan` into nodes of the tree and requests to brokers.
+
+    | step                                      | if there is no room for it, or it is too large                     |
+    |-------------------------------------------|--------------------------------------------------------------------|
+    | one write: node, settings, first states   | KAFKA_STORAGE_ERROR, and there is no such topic or partition       |
+    | more writes: the states of partitions     | they wait until there is room: the topic exists since the first one |
+    | beyond the first FIRST_STATES_PER_WRITE   |                                                                    |
+
+    A request ends with the first step, so it never waits for room. The others are events of their own, later.
+
+    `watch` is called with each topic that was written, `later` with what is to be done then.
+    """
+
+    def __init__(
+        self,
+        states: PartitionStates,
+        writer: DecisionWriter,
+        watch: Callable[[str], None],
+        later: Callable[[Action], None],
+    ) -> None:
+        self._states = states
+        self._writer = writer
+        self._watch = watch
+        self._later = later
+
+    async def create(self, plans: Sequence[TopicPlan]) -> Outcomes:
+        """Create topics; by name None, or why the topic was not created."""
+        outcomes: Outcomes = {}
+        # As many at a time as go into one write.
+        for some in _in_groups(plans, FIRST_STATES_PER_WRITE):
+            outcomes |= await self._create_some(some)
+        return outcomes
+
+    async def _create_some(self, plans: Sequence[TopicPlan]) -> Outcomes:
+        outcomes: Outcomes = {}
+
+        def decide() -> Decision:
+            changes = []
+            for plan in plans:
+                # An attempt before this one may have created it, and failed with another topic.
+                if plan.name in outcomes or self._exists(plan):
+                    continue
+                try:
+                    changes.append(self._states.create_topic(*_created(plan)))
+                except KafkaError as error:
+                    outcomes[plan.name] = bare(error)
+            return Decision(changes=tuple(changes))
+
+        try:
+            await self._writer.do(decide)
+        except (WriteRefused, TooLarge) as problem:
+            # A topic with very long settings must not keep the others from being.
+            if isinstance(problem, TooLarge) and len(plans) > 1:
+                for plan in plans:
+                    outcomes |= {} if plan.name in outcomes else await self._create_some([plan])
+                return outcomes
+            logger.error("New topics such as %s cannot be stored: %r", plans[0].name, problem)
+        for plan in plans:
+            if self._exists(plan):
+                self._complete(plan)
+                outcomes[plan.name] = None
+            else:
+                outcomes.setdefault(plan.name, not_stored())
+        return outcomes
+
+    def _exists(self, plan: TopicPlan) -> bool:
+        known = self._states.topics.get(plan.name)
+        return known is not None and known.topic_id == plan.after.topic_id
+
+    async def add_partitions(
+        self, name: str, plan: Callable[[TopicState | None], TopicPlan], *, validate_only: bool
+    ) -> TopicPlan:
+        """Extend a topic; returns the plan that was carried out. Raises KafkaError."""
+        planned: list[TopicPlan] = []
+
+        def decide() -> Decision:
+            # By the latest plan; an earlier one may have failed because a tool has written the node.
+            planned[:] = [plan(self._states.topic(name))]
+            added = [each.replicas for each in planned[0].after.partitions[planned[0].first_new :]]
+            return Decision() if validate_only else Decision(changes=(self._states.add_partitions(name, added),))
+
+        try:
+            await self._writer.do(decide)
+        except (WriteRefused, TooLarge) as problem:
+            logger.error("New partitions of topic %s cannot be stored: %r", name, problem)
+            raise not_stored() from None
+        if not validate_only:
+            self._complete(planned[0])
+        return planned[0]
+
+    def _complete(self, plan: TopicPlan) -> None:
+        """Give first states to the partitions that were too many for the first write."""
+        count = len(plan.after.partitions)
+        logger.info("Topic %s %s, %d partitions", plan.name, "has grown" if plan.before else "was created", count)
+        self._watch(plan.name)
+        for start in range(plan.first_new + FIRST_STATES_PER_WRITE, count, FIRST_STATES_PER_WRITE):
+            part = range(start, min(start + FIRST_STATES_PER_WRITE, count))
+            elect = partial(self._states.elect_new, plan.name, part)
+            self._later(partial(self._writer.carry_out, elect))
+
+
+def _created(plan: TopicPlan) -> tuple[str, bytes, list[tuple[int, ...]], Mapping[str, str]]:
+    replicas = [partition.replicas for partition in plan.after.partitions]
+    return plan.name, plan.after.topic_id, replicas, plan.configs or {}
+
+
+def _in_groups(plans: Sequence[TopicPlan], partitions_max: int) -> Iterator[list[TopicPlan]]:
+    """Group plans that together have about so many partitions."""
+    group: list[TopicPlan] = []
+    size = 0
+    for plan in plans:
+        count = len(plan.after.partitions)
+        if group and size + count > partitions_max:
+            yield group
+            group, size = [], 0
+        group.append(plan)
+        size += count
+    if group:
+        yield group

@@ -1,4 +1,4 @@
-"""What the active controller has to do: one thing after the other, in the order in which it came up.
+"""Event queue of the active controller: one thing after the other, in the order in which it came up.
 
 A *look* is at something in the tree that may have changed; one that waits already is not asked for twice. Somebody waits
 for the outcome of a *request*, and gets NOT_CONTROLLER if the controller resigns first. Who does not wait any longer takes
@@ -57,7 +57,7 @@ class _Request:
 
 
 class ControllerEvents:
-    """See the module's docstring. Anybody puts in, one task takes out."""
+    """Queue of events; anybody puts in, one task takes out."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[str | None, Action]] = deque()
@@ -71,7 +71,7 @@ class ControllerEvents:
         return bool(self._queue)
 
     def look(self, key: str, action: Action) -> None:
-        """Look at what `key` stands for, some time from now."""
+        """Queue a look at what `key` stands for."""
         # A look reads everything that its key stands for, so one that waits covers later changes as well.
         if key not in self._waiting:
             self._waiting.add(key)
@@ -81,7 +81,7 @@ class ControllerEvents:
         self._put(None, action)
 
     async def ask(self, action: Callable[[], Awaitable[T]], *, to_the_end: bool = False) -> T:
-        """The outcome of an action when its turn has come. Raises KafkaError.
+        """Queue an action and wait for its outcome. Raises KafkaError.
 
         Cancelled: an action that has not begun will not begin. With `to_the_end` an action that has begun cannot be left:
         this returns its outcome all the same. So Cancelled means that nothing was done.
@@ -114,7 +114,7 @@ class ControllerEvents:
             self._arrived.set()
 
     async def next(self) -> Action:
-        """What is to be done next; others have a turn before it."""
+        """The next action; others have a turn before it."""
         await trio.lowlevel.checkpoint()
         while not self._queue:
             self._arrived = trio.Event()
@@ -126,7 +126,7 @@ class ControllerEvents:
         return action
 
     def close(self) -> None:
-        """Nothing is done any more."""
+        """Refuse everything from now on."""
         self._is_over = True
         self._queue.clear()
         for request in self._requests:

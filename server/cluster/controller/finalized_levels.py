@@ -46,7 +46,7 @@ PARTITIONS_PER_STEP = 500
 
 
 class FinalizedLevels:
-    """See the module's docstring. Methods raise Deposed and SessionExpired."""
+    """Finalized feature levels, as the controller raises and sets them. Raises Deposed and SessionExpired."""
 
     def __init__(self, tree: ControllerTree, states: PartitionStates, node_id: int, *, is_alone: bool) -> None:
         self._tree = tree
@@ -89,7 +89,7 @@ class FinalizedLevels:
     async def raise_newest(self) -> None:
         """Raise what nobody has set to the highest level that all brokers support."""
         while not self._is_alone and self._levels.is_ours:
-            self._tell_who_lacks()
+            self._log_who_lacks()
             raised = self._raised()
             if raised == self._levels.finalized or await self._is_anybody_away():
                 return
@@ -116,7 +116,7 @@ class FinalizedLevels:
         """The newest level of each feature that nobody has set."""
         return {name: latest for name, latest in supported_levels().items() if name not in self._levels.settled}
 
-    def _tell_who_lacks(self) -> None:
+    def _log_who_lacks(self) -> None:
         wanted = self._wanted()
         lacking = {
             broker.node_id
@@ -128,7 +128,7 @@ class FinalizedLevels:
         self._lacking = lacking
 
     async def _is_anybody_away(self) -> bool:
-        """Whether a broker that holds a replica is not registered; the log names them once."""
+        """True if a broker that holds a replica is not registered; the log names them once."""
         time_slice, holders = TimeSlice(), set[int]()
         for number, (_, state) in enumerate(self._states.partitions(), 1):
             holders.update(state.replicas)

@@ -137,7 +137,7 @@ def replica_manager(broker: Broker, exposition: Exposition) -> Iterator[str]:
         yield ""
     for name, about in COUNTED.items():
         yield exposition.single(f"kafka_server_replicamanager_{name}", GAUGE, about, counts[name])
-    changes = broker.member.isr_changes
+    changes = broker.member.alter_partition_manager
     for name, about, value in (
         ("isrshrinks", "Replicas that left the in-sync replicas.", changes.shrunk),
         ("isrexpands", "Replicas that joined the in-sync replicas.", changes.expanded),

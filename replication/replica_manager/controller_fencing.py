@@ -61,7 +61,7 @@ class KnownTopic(NamedTuple):
     partition_count: int
 
     def refusal(self, topic_id: bytes, index: int) -> ErrorCode:
-        """Why a partition of this number under this topic id cannot be; NONE if it is there."""
+        """The error for a partition of this number under this topic id; NONE if the tree has it."""
         # A side that knows no id contradicts nothing: topics from before Kafka 2.8 have none at first.
         if ZERO_UUID not in (topic_id, self.topic_id) and topic_id != self.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -72,7 +72,7 @@ NO_TOPIC = KnownTopic(ZERO_UUID, 0)
 
 
 class Claim(NamedTuple):
-    """What a request says of a topic: its id, and the highest number of a partition."""
+    """A request's claim about a topic: its id, and the highest number of a partition."""
 
     topic_id: bytes
     highest_index: int
@@ -81,8 +81,8 @@ class Claim(NamedTuple):
         return not known.refusal(self.topic_id, self.highest_index)
 
 
-class ControllerClaims:
-    """See the module's docstring. One caller at a time; `since` is when the request came."""
+class ControllerFencing:
+    """Verifies the controller's requests against the tree. One caller at a time; `since` is when the request came."""
 
     def __init__(self, coordination: Coordination, node_id: int) -> None:
         self._coordination = coordination
@@ -97,28 +97,28 @@ class ControllerClaims:
     # ------------------------------------------------------------------ the controller
 
     async def is_controller(self, controller_id: int, epoch: int, *, since: float) -> bool:
-        """Whether a broker is the controller of this epoch."""
+        """True if a broker is the controller of this epoch."""
         # 1. What was verified before costs no read.
-        if self._holds_office(controller_id, epoch):
+        if self._is_elected(controller_id, epoch):
             return True
         # 2. A plain look. One that began after this request came is as good as its own.
         if self._looked_at < since:
-            await self._look_at_office()
+            await self._read_controller()
         # 3. The server may lag behind, so nobody is refused before a look behind a barrier. A storm of false requests
         # shares one.
-        if not self._holds_office(controller_id, epoch) and self._looked_for_certain_at < since:
+        if not self._is_elected(controller_id, epoch) and self._looked_for_certain_at < since:
             # The look counts from its beginning: the answer may lack what was written later.
             began = trio.current_time()
             await self._barrier()
-            await self._look_at_office()
+            await self._read_controller()
             self._looked_for_certain_at = began
-        return self._holds_office(controller_id, epoch)
+        return self._is_elected(controller_id, epoch)
 
-    def _holds_office(self, controller_id: int, epoch: int) -> bool:
-        """While nobody is in office, the last controller's words may still be on their way."""
+    def _is_elected(self, controller_id: int, epoch: int) -> bool:
+        """True if the tree names this controller and epoch; without a controller, the last epoch's still counts."""
         return epoch == self._epoch and self._controller_id in (NO_CONTROLLER, controller_id)
 
-    async def _look_at_office(self) -> None:
+    async def _read_controller(self) -> None:
         began = trio.current_time()
         epoch, controller = await self._read([znodes.CONTROLLER_EPOCH, znodes.CONTROLLER])
         try:
@@ -133,18 +133,18 @@ class ControllerClaims:
     # ------------------------------------------------------------------ brokers
 
     async def live_brokers(
-        self, told: Mapping[int, BrokerRegistration], known: Collection[int]
+        self, received: Mapping[int, BrokerRegistration], known: Collection[int]
     ) -> Mapping[int, BrokerRegistration]:
-        """The brokers among `told` and `known` that live, as the tree has them. This broker has heard of `known` before."""
+        """Live brokers among `received` and `known` by the tree. This broker has heard of `known` before."""
         # The tree may have brokers that no controller has introduced. They do not count before one does.
-        named = {*told, *known}
+        named = {*received, *known}
         # First what was read before, then a plain look, then one behind a barrier. What agrees ends it.
-        if self._brokers_among(named) != told:
+        if self._brokers_among(named) != received:
             self._brokers = await self._read_brokers()
-        if self._brokers_among(named) != told:
+        if self._brokers_among(named) != received:
             await self._barrier()
             self._brokers = await self._read_brokers()
-            if self._brokers_among(named) != told:
+            if self._brokers_among(named) != received:
                 logger.warning("The coordination tree has other brokers than those that a controller tells of")
         return self._brokers_among(named)
 
@@ -164,7 +164,7 @@ class ControllerClaims:
     # ------------------------------------------------------------------ topics
 
     async def topics(self, claims: Mapping[str, Claim]) -> Mapping[str, KnownTopic]:
-        """What the tree has of these topics, or had when it agreed with the claim; NO_TOPIC where there is none."""
+        """The tree's entry for each topic, or the last one that agreed with the claim; NO_TOPIC where there is none."""
         # First a look that may be out of date. Topics that do not agree with it get a second one, behind a barrier.
         await self._learn([name for name, claim in claims.items() if not claim.agrees(self._known(name))])
         doubtful = [name for name, claim in claims.items() if not claim.agrees(self._known(name))]
@@ -177,14 +177,14 @@ class ControllerClaims:
         return known
 
     def forget_topic(self, name: str) -> None:
-        """A topic is gone."""
+        """Forget a topic that is gone."""
         self._topics.pop(name, None)
 
     def _known(self, name: str) -> KnownTopic:
         return self._topics.get(name, NO_TOPIC)
 
     async def _learn(self, names: Sequence[str]) -> None:
-        # A stranger chooses the names, and a name that is no topic's could be the path of another node.
+        # An unknown peer chooses the names, and a name that is no topic's could be the path of another node.
         names = [name for name in names if topic_name_problem(name) is None]
         if len(self._topics) + len(names) > TOPICS_KEPT_MAX:
             self._topics.clear()  # what is dropped is read again
@@ -198,8 +198,8 @@ class ControllerClaims:
                     self._topics[name] = KnownTopic(assignment.topic_id or ZERO_UUID, len(assignment.partitions))
             await trio.lowlevel.checkpoint()
 
-    async def goes(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Those of these partitions whose replica here is to be deleted."""
+    async def to_delete(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Partitions whose local replica the controller wants deleted."""
         wanted = set(partitions)
         going = await self._going(wanted)
         # Nothing is deleted in doubt, but the server may not have seen the mark yet.
@@ -246,7 +246,7 @@ class ControllerClaims:
             await self._patiently(lambda: self._coordination.multi([Check(znodes.CONTROLLER_EPOCH, ANY_VERSION)]))
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The outcome of a call, as soon as there is a session in which it can be had."""
+        """Repeat a call until there is a session in which it succeeds."""
         while True:
             try:
                 return await call()

@@ -1,4 +1,4 @@
-"""Which broker is the controller: an election by an ephemeral node, with an epoch that only grows (Kafka's class KafkaController).
+"""Election of the controller, by an ephemeral node and an epoch that only grows (Kafka's class KafkaController).
 
     election = ControllerElection(session, node_id, ...)
     await nursery.start(election.run)  # until the session is over
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import (
     BadVersion,
@@ -38,6 +37,7 @@ from ottla.replication.cluster.coordination import (
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerRegistration
 from ottla.replication.cluster.peers import Peer
 from ottla.replication.controller.partition_states import Leads, leads_nothing
+from ottla.replication.system import system_clock_ms
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed
 
@@ -51,15 +51,13 @@ AFTER_FAILURE_S = 1.0
 
 
 class Term(NamedTuple):
-    """What an elected controller writes under: its epoch, and the version of /controller_epoch."""
+    """Term of an elected controller: its epoch, and the version of /controller_epoch that it writes under."""
 
     epoch: int
     epoch_version: int
 
 
 class ControllerElection:
-    """See the module's docstring."""
-
     def __init__(
         self,
         session: Coordination,
@@ -73,7 +71,7 @@ class ControllerElection:
         leads: Leads = leads_nothing,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
-        """`peer` makes a way to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
+        """`peer` connects to a broker that is registered (to this one as well); `is_unclean` says whether a topic allows
         unclean elections; `is_alone`: no other broker uses the tree; `leads`: what this broker leads, since which epoch."""
         self.active: ActiveController | None = None
         self.controller_id = NO_CONTROLLER
@@ -129,7 +127,7 @@ class ControllerElection:
     # ------------------------------------------------------------------ watching and standing
 
     async def _look(self) -> Term | None:
-        """Our term if we are the controller; None if another one is."""
+        """Find the controller or stand for election: our term if we are the controller; None if another one is."""
         while True:
             try:
                 epoch = await self._epoch()
@@ -216,12 +214,12 @@ class ControllerElection:
         failure: Exception | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_office, nursery.cancel_scope)
+                nursery.start_soon(self._watch_controller, nursery.cancel_scope)
                 try:
                     await self.active.run()
                 except Exception as error:  # noqa: BLE001 - a failing controller has to make way, whatever it is
                     failure = error
-                nursery.cancel_scope.cancel()  # `_watch_office` goes on otherwise
+                nursery.cancel_scope.cancel()  # `_watch_controller` goes on otherwise
         finally:
             self.active = None
             logger.info("Broker %d resigned as controller, epoch %d", self._node_id, term.epoch)
@@ -233,7 +231,7 @@ class ControllerElection:
             # Otherwise this broker would stay the controller, and fail, as long as its session lives.
             await self._step_down(term)
 
-    async def _watch_office(self, office: trio.CancelScope) -> None:
+    async def _watch_controller(self, office: trio.CancelScope) -> None:
         """End our term when /controller is not ours any more: somebody may have removed it, to have another election."""
         is_ours = True
         while is_ours:
@@ -251,7 +249,7 @@ class ControllerElection:
         office.cancel()
 
     async def _is_available_again(self) -> bool:
-        """Wait for it; False if the session is over meanwhile."""
+        """Wait for the service; False if the session is over meanwhile."""
         try:
             await self._session.until_available()
         except SessionExpired:

@@ -14,7 +14,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.partition.partition import Partition
-from ottla.replication.replica_manager.isr_changes import IsrChanges, PartitionResponse
+from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager, PartitionResponse
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
@@ -96,7 +96,7 @@ class Leader:
         self.is_fenced = False
         self.now_ms = NOW_MS
         self.partitions = [led(index, isr) for index in range(count)]
-        self.changes = IsrChanges(
+        self.changes = AlterPartitionManager(
             1,
             partitions=lambda: self.partitions,
             ask_controller=self.controller.ask,

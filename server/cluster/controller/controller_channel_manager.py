@@ -1,4 +1,4 @@
-"""The controller's ways to the brokers: what it tells each of them arrives in order, and at least once.
+"""Channels from the controller to the brokers: requests arrive in order, and at least once (Kafka's ControllerChannelManager).
 
 Every live broker has a queue and a task. A request is sent again until it was answered; a broker that cannot be reached
 long enough loses its session, and with it its queue. A broker that came up again has a channel of its own.
@@ -15,7 +15,7 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
-from ottla.replication.controller.control_batch import ControlRequest, TopicPartition
+from ottla.replication.controller.decisions import ControlRequest, TopicPartition
 from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest
@@ -32,7 +32,7 @@ OnAnswer = Callable[["BrokerChannel", ControlRequest, Any], None]
 
 
 class BrokerChannel:
-    """The way to one incarnation of a broker."""
+    """Channel to one incarnation of a broker."""
 
     def __init__(self, broker: BrokerRegistration, connect: Connect, on_answer: OnAnswer, timeout_s: float) -> None:
         self.broker = broker
@@ -50,11 +50,11 @@ class BrokerChannel:
         self._arrived.set()
 
     def update(self, broker: BrokerRegistration) -> None:
-        """The same incarnation is reached elsewhere, from the next connection on."""
+        """Use the incarnation's new endpoint from the next connection on."""
         self.broker = broker
 
     def close(self) -> None:
-        """What is not answered yet is not sent again."""
+        """Send nothing again that is not answered yet."""
         self._scope.cancel()
 
     async def run(self) -> None:
@@ -101,8 +101,8 @@ class BrokerChannel:
                 await peer.aclose()
 
 
-class BrokerChannels:
-    """The ways to all live brokers; their tasks run in the nursery given."""
+class ControllerChannelManager:
+    """Channels to all live brokers; their tasks run in the nursery given."""
 
     def __init__(
         self, nursery: trio.Nursery, connect: Connect, on_answer: OnAnswer, timeout_s: Callable[[], float]
@@ -114,7 +114,7 @@ class BrokerChannels:
         self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerRegistration) -> None:
-        """Begin to talk to a broker that came up; its former incarnation hears nothing more."""
+        """Open a channel to a broker that came up; its former incarnation hears nothing more."""
         # What was for its former incarnation must not reach this one: it may not know what went before.
         self.close(broker.node_id)
         channel = BrokerChannel(broker, self._connect, self._on_answer, self._timeout_s())
@@ -129,7 +129,7 @@ class BrokerChannels:
         self._channels[broker.node_id].update(broker)
 
     def put(self, node_id: int, requests: list[ControlRequest]) -> None:
-        """Send to a broker; nothing happens if it is gone."""
+        """Queue a request for a broker; no-op if it is gone."""
         if (channel := self._channels.get(node_id)) is not None:
             channel.put(requests)
 

@@ -1,25 +1,26 @@
-"""Keeps the ids of a broker's log directories in the coordination tree, and refuses to start on others.
-
-The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. `replication/replica_manager/directory_identities.py` has the
-rules. A broker that is alone keeps its tree in one of its log directories, so the tree can be lost with the disk.
-`check_journal` finds out what it can then.
-"""
+"""Identities of log directories in the coordination tree, and notices of failed ones."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
+import trio
+
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import Create, Operation, SetData
+from ottla.replication.cluster.coordination import CoordinationError, Create, Operation, SetData
 from ottla.replication.log.names import path_in
 from ottla.replication.replica_manager.directories import HeldDirectory, LogDirectoryProblem
-from ottla.replication.replica_manager.directory_identities import Known, identify
+from ottla.replication.replica_manager.log_directory_registry import Known, identify
 from ottla.server.coordination.journal import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.replication.log.storage import LogDirectory
     from ottla.replication.replica_manager.manager import ReplicaManager
+
+logger = logging.getLogger("ottla.cluster")
 
 
 async def settle_identities(
@@ -31,6 +32,10 @@ async def settle_identities(
     keep: Callable[[], Awaitable[None]],
 ) -> None:
     """Know every log directory by its id, and have the tree know it. Raises LogDirectoryProblem.
+
+    The node is /ottla/log_dirs/<node id>, which brokers of Apache Kafka ignore. The rules are in
+    `replication/replica_manager/log_directory_registry.py`. A broker that is alone keeps its tree in one of its log
+    directories, so the tree can be lost with the disk. `check_journal` finds out what it can then.
 
     `keep`: returns when the tree's changes outlive a power cut (`CoordinationTree.keep`).
     """
@@ -84,3 +89,72 @@ def check_journal(held: Sequence[HeldDirectory], accepted: Collection[str]) -> N
 
 def _has_journal(held: HeldDirectory) -> bool:
     return held.log_directory.storage.exists(path_in(held.path, JOURNAL_NAME))
+
+
+PREFIX = f"{znodes.LOG_DIR_EVENTS}/log_dir_event_"
+RETRY_S = 0.1
+
+NOTIFY_AGAIN_S = 5.0
+
+
+class LogDirFailures:
+    """Notifies the controller of log directories that fail, by a node below /log_dir_event_notification for each (KIP-112).
+
+    The node names the broker and not the directory. The controller asks for all replicas of the broker with LeaderAndIsr, and
+    those that are answered with KAFKA_STORAGE_ERROR are offline from then on. Directories that failed before this broker
+    registered need no node: a broker that comes is asked in any case.
+
+    A log that could not be made for a passing reason counts as offline, too, until the controller asks for it again. So this
+    broker makes such a node again and again, after a pause, until all logs are made.
+
+    `session` outlives the sessions behind it.
+    """
+
+    def __init__(self, session: Coordination, node_id: int) -> None:
+        self._session = session
+        self._node_id = node_id
+        self._unreported: list[LogDirectory] = []
+        self._failed = trio.Event()
+        # After the pause, so that one node stands for all that was noted until now. A log that fails once more is
+        # noted once more.
+        self._missing = trio.Event()
+
+    def note_missing(self) -> None:
+        """Logs could not be made, on disks that are well."""
+        self._missing.set()
+
+    def note(self, directory: LogDirectory) -> None:
+        """A directory has failed just now."""
+        self._unreported.append(directory)
+        self._failed.set()
+
+    async def run(self) -> None:
+        """Tell of what fails; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._notify_again)
+            await self._report_failures()
+
+    async def _notify_again(self) -> None:
+        while True:
+            await self._missing.wait()
+            await trio.sleep(NOTIFY_AGAIN_S)
+            self._missing = trio.Event()
+            await self._notify()
+
+    async def _report_failures(self) -> None:
+        while True:
+            await self._failed.wait()
+            self._failed = trio.Event()
+            while self._unreported:
+                await self._notify()
+                logger.warning("Told the controller that log directory %s has failed", self._unreported.pop(0).path)
+
+    async def _notify(self) -> None:
+        """Write the node, as often as it takes; a second one does no harm."""
+        node = Create(PREFIX, znodes.encode_log_dir_failure(self._node_id), sequential=True)
+        while True:
+            try:
+                await self._session.multi([node])
+                return
+            except CoordinationError:
+                await trio.sleep(RETRY_S)  # if the session has ended, the next one takes the node

@@ -16,9 +16,9 @@ from ottla.replication.cluster.coordination import CoordinationUnavailable, Sess
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, MetadataCache
 from ottla.replication.config import LogConfig
 from ottla.replication.partition.partition import Partition
-from ottla.replication.replica_manager.controller_claims import ControllerClaims
+from ottla.replication.replica_manager.controller_fencing import ControllerFencing
+from ottla.replication.replica_manager.controller_requests import ControllerRequests
 from ottla.replication.replica_manager.manager import ReplicaManager
-from ottla.replication.replica_manager.replica_control import ReplicaControl
 from ottla.replication.tests.disks import NODE, TOPIC_ID, Disk
 from ottla.replication.tests.lagging_tree import LaggingTree
 from ottla.wire import time_slice
@@ -78,14 +78,14 @@ class Witness:
 class Stage:
     """A broker's replicas under control."""
 
-    def __init__(self, replicas: ReplicaManager, claims: ControllerClaims | None = None) -> None:
+    def __init__(self, replicas: ReplicaManager, claims: ControllerFencing | None = None) -> None:
         self.replicas = replicas
         self.broker_epoch = EPOCH
         self.on_learn: Callable[[], None] = lambda: None
         self.cluster = MetadataCache()
         self.witness = Witness()
         self.learned: list[str] = []
-        self.control = ReplicaControl(
+        self.control = ControllerRequests(
             replicas,
             self.cluster,
             self.witness,
@@ -94,7 +94,7 @@ class Stage:
             learn_settings=self._learn,
             broker_epoch=lambda: self.broker_epoch,
             clock_ms=lambda: 0,
-            claims=claims,
+            fencing=claims,
         )
         self.control.registered.set()
 
@@ -253,7 +253,7 @@ async def test_what_is_old_is_refused(stage: Stage) -> None:
 @pytest.mark.parametrize("broker_epoch", [-1, EPOCH, EPOCH + 1])
 async def test_epochs_of_this_broker_that_may_be_meant(stage: Stage, broker_epoch: int) -> None:
     assert await stage.lead_and_follow(state(), broker_epoch=broker_epoch) == [0]
-    assert stage.control.heard_epoch == broker_epoch
+    assert stage.control.confirmed_epoch == broker_epoch
 
 
 async def test_before_it_is_registered_nothing_is_carried_out_that_may_be_for_an_earlier_life(
@@ -422,7 +422,7 @@ class Verifying(Stage):
         self.tree.elect(9, 1)
         for broker in (NODE, OTHER):
             self.tree.register(registration(broker))
-        super().__init__(replicas, ControllerClaims(self.tree, NODE))
+        super().__init__(replicas, ControllerFencing(self.tree, NODE))
 
 
 @pytest.fixture

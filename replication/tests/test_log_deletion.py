@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from ottla.replication.log.tests.logs import read_batches
+from ottla.replication.replica_manager.log_lifecycle import RENAMED_AT_ONCE
 from ottla.replication.replica_manager.manager import ReplicaManager
-from ottla.replication.replica_manager.removals import RENAMED_AT_ONCE
 from ottla.replication.tests.disks import Disk, Hosted, partition_of, produce
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -24,7 +24,7 @@ def disk() -> Disk:
 
 def rename_slowly(manager: ReplicaManager) -> None:
     """A rename takes a second; after another one the event loop hears of it."""
-    run_in_thread = manager._removals._run_in_thread
+    run_in_thread = manager._deletion._run_in_thread
 
     async def slow(*arguments: Any) -> Any:
         await trio.sleep(1)
@@ -32,7 +32,7 @@ def rename_slowly(manager: ReplicaManager) -> None:
         await trio.sleep(1)
         return result
 
-    manager._removals._run_in_thread = slow
+    manager._deletion._run_in_thread = slow
 
 
 async def test_threads_rename_what_is_deleted_a_few_at_a_time(

@@ -1,9 +1,9 @@
-"""What a controller tells this broker: to lead and follow (LeaderAndIsr), to stop (StopReplica), and what is (UpdateMetadata).
+"""Carry out the controller's requests: LeaderAndIsr, StopReplica and UpdateMetadata.
 
 The trio shell between the controller's requests and the replicas. Requests are carried out one after the other, because
 making logs has to be waited for, and an older request must not overtake a newer one. Before this broker is registered they
-wait: they may be meant for an earlier life of it, whose picture of the cluster it does not have. What they say of the
-controller and of partitions that are new here is verified first (`controller_claims.py`).
+wait: they may be meant for an earlier incarnation of it, whose metadata cache it does not have. What they say of the
+controller and of partitions that are new here is verified first (`controller_fencing.py`).
 
 | the request                                      | answer                                                                  |
 |--------------------------------------------------|-------------------------------------------------------------------------|
@@ -46,10 +46,10 @@ from ottla.replication.cluster.metadata_cache import (
     TopicState,
     is_internal_topic,
 )
-from ottla.replication.controller.control_batch import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
+from ottla.replication.controller.decisions import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, TopicPartition
 from ottla.replication.log.faults import Fault, classify
 from ottla.replication.log.names import is_partition_name
-from ottla.replication.replica_manager.controller_claims import Claim, ControllerClaims, KnownTopic
+from ottla.replication.replica_manager.controller_fencing import Claim, ControllerFencing, KnownTopic
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.leader_and_isr import (
@@ -80,7 +80,7 @@ logger = logging.getLogger("ottla.replication.controller")
 NO_BROKER_EPOCH = -1
 NO_LEADER_EPOCH = -1
 PARTITIONS_PER_TOPIC_MAX = 200_000
-"""A topic's node in the tree (1 MB at most, by default) has no room for so many. The picture of the cluster is as long as the
+"""A topic's node in the tree (1 MB at most, by default) has no room for so many. The metadata cache is as long as the
 highest number of a partition."""
 
 
@@ -97,11 +97,21 @@ class NewPartition(NamedTuple):
 
 
 class Fetchers(Protocol):
-    """What fetches from leaders."""
+    """Replica fetchers as the controller's requests need them."""
 
     def follow(self, partition: Partition) -> None: ...
 
     def forget(self, partition: Partition) -> None: ...
+
+
+class NoFetchers:
+    """Fetchers of a broker that is alone: no other broker could lead."""
+
+    def follow(self, partition: Partition) -> None:
+        pass
+
+    def forget(self, partition: Partition) -> None:
+        pass
 
 
 class LeadershipListener(Protocol):
@@ -114,11 +124,11 @@ class LeadershipListener(Protocol):
     def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None: ...
 
     def on_logs_missing(self) -> None:
-        """A log could not be made, or a role not taken, for a passing reason: the controller has to ask for it again."""
+        """Have the controller ask again: a log could not be made, or a role not taken, for a passing reason."""
 
 
-class ReplicaControl:
-    """Carries out the controller's requests; see the module's docstring. `registered` is to be set with the first epoch."""
+class ControllerRequests:
+    """Carries out the controller's requests. `registered` is to be set with the first broker epoch."""
 
     def __init__(
         self,
@@ -131,17 +141,17 @@ class ReplicaControl:
         learn_settings: Callable[[Sequence[str]], Awaitable[None]],
         broker_epoch: Callable[[], int],
         clock_ms: Callable[[], int],
-        claims: ControllerClaims | None = None,
+        fencing: ControllerFencing | None = None,
         is_alone: bool = False,
     ) -> None:
-        """Without `claims` every sender of a request is believed to be the controller.
+        """Without `fencing` every sender of a request is believed to be the controller.
 
         `is_alone`: a log on a failed directory counts as deleted. Kafka's single node does not wait for it either, and when
         the directory is back the log is put aside, because no topic claims it.
         """
         self.registered = trio.Event()  # until it is set, all requests wait
         self.controller_epoch = 0
-        self.heard_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
+        self.confirmed_epoch = NO_BROKER_EPOCH  # of this broker, as a controller named it last
         self._replicas = replicas
         self._cluster = cluster
         self._fetchers = fetchers
@@ -150,12 +160,12 @@ class ReplicaControl:
         self._learn_settings = learn_settings
         self._broker_epoch = broker_epoch
         self._clock_ms = clock_ms
-        self._claims = claims
+        self._fencing = fencing
         self._lost_logs = ErrorCode.NONE if is_alone else ErrorCode.KAFKA_STORAGE_ERROR
-        self._turn = trio.Lock()  # held by the request that is being carried out
+        self._lock = trio.Lock()  # held by the request that is being carried out
 
     def begin_anew(self) -> None:
-        """This broker has registered again: what it leads it may lead no more."""
+        """Stop leading everything: this broker has registered again, and another may lead by now."""
         for partition in self._replicas.partitions():
             if partition.is_leader:
                 partition.must_hear = True
@@ -165,12 +175,12 @@ class ReplicaControl:
                 self._listener.on_resignation(partition.topic, partition.index)
 
     @asynccontextmanager
-    async def _my_turn(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
-        """Gives why the request as a whole is not for this broker or not from its controller."""
+    async def _admitted(self, request: ControllerRequest) -> AsyncGenerator[ErrorCode]:
+        """Hold the lock for a request; gives the error that refuses it as a whole, or NONE."""
         # Before any waiting: a look at the tree that begins while this request waits is recent enough for it.
         since = trio.current_time()
         await self.registered.wait()
-        async with self._turn:
+        async with self._lock:
             yield await self._refusal(request, since)
 
     async def _refusal(self, request: ControllerRequest, since: float) -> ErrorCode:
@@ -194,7 +204,7 @@ class ReplicaControl:
             )
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # Is the sender the controller at all?
-        if self._claims is not None and not await self._claims.is_controller(
+        if self._fencing is not None and not await self._fencing.is_controller(
             request.controller_id, request.controller_epoch, since=since
         ):
             logger.warning(
@@ -205,14 +215,14 @@ class ReplicaControl:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = request.controller_epoch
         # This may end the fence: a controller knows of this registration. One that names no epoch (-1) does not.
-        self.heard_epoch = max(self.heard_epoch, request.broker_epoch)
+        self.confirmed_epoch = max(self.confirmed_epoch, request.broker_epoch)
         return ErrorCode.NONE
 
     # --- lead and follow ----------------------------------------------------------------------------------------------
 
     async def lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """LeaderAndIsr, v5 and later."""
-        async with self._my_turn(request) as error:
+        """Carry out LeaderAndIsr, v5 and later."""
+        async with self._admitted(request) as error:
             if error:
                 return _refused(request, error)
             time_slice = TimeSlice()
@@ -287,9 +297,9 @@ class ReplicaControl:
                 highest = max(index, claims[name].highest_index) if name in claims else index
                 claims[name] = Claim(topic.topic_id, highest)
                 found.append(NewPartition(name, index, topic.topic_id, state.is_new))
-        if self._claims is None or not claims:
+        if self._fencing is None or not claims:
             return found
-        known = await self._claims.topics(claims)
+        known = await self._fencing.topics(claims)
         for name, index, topic_id, _ in found:
             if code := known[name].refusal(topic_id, index):
                 logger.warning("Refused to make a log of %s-%d, which is not in the coordination tree", name, index)
@@ -343,7 +353,7 @@ class ReplicaControl:
         return ErrorCode.NONE
 
     def _confirm(self, partition: Partition) -> None:
-        """The controller still says of this partition what it said before this broker registered anew."""
+        """Serve again what the controller still says of this partition since this broker registered anew."""
         if partition.must_hear:
             partition.must_hear = False
             if partition.is_leader:
@@ -383,8 +393,8 @@ class ReplicaControl:
     # --- stop ---------------------------------------------------------------------------------------------------------
 
     async def stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """StopReplica, v3 and later."""
-        async with self._my_turn(request) as error:
+        """Carry out StopReplica, v3 and later."""
+        async with self._admitted(request) as error:
             if error:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             codes: dict[TopicPartition, ErrorCode] = {}
@@ -415,9 +425,9 @@ class ReplicaControl:
             for state in topic.partition_states
             if state.delete_partition and self._replicas.partition(topic.topic_name, state.partition_index) is not None
         }
-        if self._claims is None or not named:
+        if self._fencing is None or not named:
             return set()
-        kept = named - await self._claims.goes(named)
+        kept = named - await self._fencing.to_delete(named)
         if kept:
             logger.warning(
                 "Refused to delete %d replicas: the coordination tree assigns them to this broker", len(kept)
@@ -442,8 +452,8 @@ class ReplicaControl:
     # --- what is ------------------------------------------------------------------------------------------------------
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """UpdateMetadata, v7 and later: what this broker tells its clients from now on."""
-        async with self._my_turn(request) as error:
+        """Carry out UpdateMetadata, v7 and later: update the metadata cache."""
+        async with self._admitted(request) as error:
             if not error:
                 deleted: dict[str, bytes] = {}
                 time_slice = TimeSlice()
@@ -459,37 +469,37 @@ class ReplicaControl:
 
     async def _update_brokers(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> None:
         known = self._cluster.brokers  # stays as it is: `put_brokers` replaces the mapping
-        told: dict[int, BrokerRegistration] = {}
+        received: dict[int, BrokerRegistration] = {}
         for broker in request.live_brokers:
-            told[broker.id] = _registration(broker)
+            received[broker.id] = _registration(broker)
             await time_slice.yield_if_over()
-        live: Mapping[int, BrokerRegistration] = told
-        if self._claims is not None:
-            live = await self._claims.live_brokers(told, known.keys())
+        live: Mapping[int, BrokerRegistration] = received
+        if self._fencing is not None:
+            live = await self._fencing.live_brokers(received, known.keys())
         self._cluster.put_brokers(live.values(), controller_id=request.controller_id)
         # The high watermark does not wait for brokers that are gone, and nothing else tells the partitions.
         if known.keys() - live.keys():
             self._wait_for_nobody_gone()
 
     async def _bounds(self, request: UpdateMetadataRequest, time_slice: TimeSlice) -> Mapping[str, KnownTopic]:
-        """What the tree has of topics of which the request says more than this broker knows."""
+        """Read from the tree the topics of which the request says more than this broker knows."""
         claims: dict[str, Claim] = {}
         for topic in request.topic_states:
             known = self._cluster.topics.get(topic.topic_name)
             is_known = known is not None and topic.topic_id in (ZERO_UUID, known.topic_id)
             count = len(known.partitions) if known is not None and is_known else 0
-            # What is being deleted adds nothing to the picture.
-            told = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
+            # What is being deleted adds nothing to the metadata cache.
+            received = [each.partition_index for each in topic.partition_states if each.leader != LEADER_DURING_DELETE]
             # Only numbers that are new here cost a read.
-            if told and (min(told) < 0 or max(told) >= count):
-                claims[topic.topic_name] = Claim(topic.topic_id, max(told))
+            if received and (min(received) < 0 or max(received) >= count):
+                claims[topic.topic_name] = Claim(topic.topic_id, max(received))
             await time_slice.yield_if_over()
-        return {} if self._claims is None or not claims else await self._claims.topics(claims)
+        return {} if self._fencing is None or not claims else await self._fencing.topics(claims)
 
     async def _possible(
         self, topic: UpdateMetadataTopicState, bound: KnownTopic | None, time_slice: TimeSlice
     ) -> list[UpdateMetadataPartitionState]:
-        """The states of the partitions whose numbers the tree has."""
+        """Drop states of partitions whose numbers the tree does not have."""
         possible = []
         for state in topic.partition_states:
             index = state.partition_index
@@ -510,23 +520,23 @@ class ReplicaControl:
 
     def _forget_topics(self, topics: Mapping[str, bytes]) -> None:
         for name in topics:
-            if self._claims is not None:
-                self._claims.forget_topic(name)
+            if self._fencing is not None:
+                self._fencing.forget_topic(name)
         self._listener.on_topics_deleted(topics)
 
     def _wait_for_nobody_gone(self) -> None:
-        """Commit records that waited only for a broker that was about to be in sync and is gone now."""
+        """Commit records that waited only for a broker that was about to join the in-sync replicas and is gone."""
         for partition in self._replicas.partitions():
             partition.reconsider()
 
     def _update_topic(
-        self, name: str, topic_id: bytes, told: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]
+        self, name: str, topic_id: bytes, received: Sequence[UpdateMetadataPartitionState], deleted: dict[str, bytes]
     ) -> None:
         known = self._cluster.topics.get(name)
         if known is not None and topic_id not in (ZERO_UUID, known.topic_id):
             known = None  # another topic that has the same name
         states = dict(enumerate(known.partitions)) if known is not None else {}
-        for each in told:
+        for each in received:
             if each.leader == LEADER_DURING_DELETE:
                 states.pop(each.partition_index, None)
             # Without an id this may be another topic of the same name, whose epochs have begun anew.
@@ -542,29 +552,29 @@ class ReplicaControl:
         partitions = tuple(states.get(index, UNKNOWN_STATE) for index in range(max(states) + 1))
         self._cluster.put_topic(TopicState(name, topic_id, partitions, is_internal_topic(name)))
 
-    def _resign_if_moved(self, topic: str, told: UpdateMetadataPartitionState) -> None:
+    def _resign_if_moved(self, topic: str, received: UpdateMetadataPartitionState) -> None:
         """Stop leading a partition that was reassigned away while this broker could not hear of it.
 
         The controller does not speak of it to a broker that is no replica any more. The log stays, as with Kafka.
         """
-        partition = self._replicas.partition(topic, told.partition_index)
+        partition = self._replicas.partition(topic, received.partition_index)
         if (
             partition is not None
-            and told.leader_epoch > partition.leader_epoch
-            and self._replicas.node_id not in told.replicas
+            and received.leader_epoch > partition.leader_epoch
+            and self._replicas.node_id not in received.replicas
         ):
             partition.make_follower(
-                leader_id=told.leader,
-                leader_epoch=told.leader_epoch,
-                partition_epoch=told.zk_version,
-                replicas=tuple(told.replicas),
+                leader_id=received.leader,
+                leader_epoch=received.leader_epoch,
+                partition_epoch=received.zk_version,
+                replicas=tuple(received.replicas),
             )
             self._fetchers.forget(partition)
-            self._listener.on_resignation(topic, told.partition_index)
+            self._listener.on_resignation(topic, received.partition_index)
 
 
 def _refused(request: LeaderAndIsrRequest, error: ErrorCode) -> LeaderAndIsrResponse:
-    """The same error for the whole and for each partition, as Kafka's brokers tell it."""
+    """Answer the whole request and each of its partitions with one error, as Kafka's brokers do."""
     topics = [
         LeaderAndIsrTopicError(
             topic_id=topic.topic_id,
@@ -593,21 +603,21 @@ def _registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
     return BrokerRegistration(broker.id, endpoints, broker.rack, security_protocols=protocols)
 
 
-def _is_older(told: UpdateMetadataPartitionState, known: PartitionState) -> bool:
-    """Whether a request was overtaken: it was on its way for so long that the controller sent it, and others, again.
+def _is_older(received: UpdateMetadataPartitionState, known: PartitionState) -> bool:
+    """True if a request was overtaken: it was on its way for so long that the controller sent it, and others, again.
 
     Apache Kafka would believe it, and show a former leader to clients until the partition changes once more.
     """
-    return (told.leader_epoch, told.zk_version) < (known.leader_epoch, known.partition_epoch)
+    return (received.leader_epoch, received.zk_version) < (known.leader_epoch, known.partition_epoch)
 
 
-def _partition_state(told: UpdateMetadataPartitionState) -> PartitionState:
+def _partition_state(received: UpdateMetadataPartitionState) -> PartitionState:
     return PartitionState(
-        leader=told.leader,
-        leader_epoch=told.leader_epoch,
-        replicas=tuple(told.replicas),
-        isr=tuple(told.isr),
-        partition_epoch=told.zk_version,
-        controller_epoch=told.controller_epoch,
-        offline_replicas=tuple(told.offline_replicas),
+        leader=received.leader,
+        leader_epoch=received.leader_epoch,
+        replicas=tuple(received.replicas),
+        isr=tuple(received.isr),
+        partition_epoch=received.zk_version,
+        controller_epoch=received.controller_epoch,
+        offline_replicas=tuple(received.offline_replicas),
     )

@@ -14,7 +14,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import BadVersion, Create, Delete, NodeExists, NoNode, SetData
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
-from ottla.server.tests.test_controller_shell import proposal
+from ottla.server.tests.test_controller_election import proposal
 from ottla.wire.errors import KafkaError
 
 BROKERS = (1, 2, 3, 4)

@@ -10,7 +10,7 @@ import trio.testing
 
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.cluster.way_to_controller import MOVE_GRACE_S, WayToController, ask_while_in_office
+from ottla.server.cluster.controller_channel import MOVE_GRACE_S, ControllerChannel, ask_active_controller
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -36,7 +36,7 @@ class Stage:
     def __init__(self) -> None:
         self.ports = {1: 9001, 2: 9002}
         self.made: list[FakePeer] = []
-        self.way = WayToController(self._endpoint, self._connect)
+        self.way = ControllerChannel(self._endpoint, self._connect)
 
     def _endpoint(self, broker_id: int) -> BrokerEndpoint | None:
         port = self.ports.get(broker_id)
@@ -136,7 +136,7 @@ async def test_a_bug_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(SlowWay, "ask", fails)
     with pytest.raises(ZeroDivisionError):
-        await ask_while_in_office(SlowWay(1), FakeOffice(), REQUEST, 0, timeout_s=30)
+        await ask_active_controller(SlowWay(1), FakeOffice(), REQUEST, 0, timeout_s=30)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_a_controller_that_hangs_is_waited_for_while_it_is_in_office(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(election)
         try:
-            found = await ask_while_in_office(SlowWay(seconds), office, REQUEST, 0, timeout_s=30)
+            found = await ask_active_controller(SlowWay(seconds), office, REQUEST, 0, timeout_s=30)
         except PeerUnavailable as unavailable:
             found = str(unavailable)
         took_s = trio.current_time() - began

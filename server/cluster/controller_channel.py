@@ -1,9 +1,9 @@
-"""This broker's way to whoever is the controller."""
+"""Connection from this broker to the active controller."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -12,46 +12,30 @@ from ottla.replication.cluster.peers import Peer, PeerUnavailable
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
+    from ottla.server.cluster.controller.election import ControllerElection
     from ottla.wire.schema import Message
 
 MOVE_GRACE_S = 2.0
 """How long a controller that was replaced may take for its last answers."""
 
 
-class Office(Protocol):
-    """What this broker knows of who is the controller."""
-
-    @property
-    def controller_id(self) -> int: ...
-
-    @property
-    def moved(self) -> trio.Event:
-        """Set when that has changed; each time it is another event."""
-
-
-class Way(Protocol):
-    """A connection to the controller: `WayToController`."""
-
-    async def ask(self, controller_id: int, request: Message, version: int, *, timeout_s: float) -> Any: ...
-
-    async def aclose(self) -> None: ...
-
-
-async def ask_while_in_office(way: Way, office: Office, request: Message, version: int, *, timeout_s: float) -> Any:
-    """Ask the controller once. Raises PeerUnavailable, also when another broker has replaced it: one that hangs never answers."""
+async def ask_active_controller(
+    channel: ControllerChannel, election: ControllerElection, request: Message, version: int, *, timeout_s: float
+) -> Any:
+    """Ask the controller once. Raises PeerUnavailable, also when another broker replaces it: one that hangs never answers."""
     answer: Any = None
-    controller_id = office.controller_id
+    controller_id = election.controller_id
     problem: Exception = PeerUnavailable(f"broker {controller_id} is not the controller any more")
     async with trio.open_nursery() as nursery:
 
         async def give_up() -> None:
-            while office.controller_id == controller_id:
-                await office.moved.wait()
+            while election.controller_id == controller_id:
+                await election.moved.wait()
             nursery.cancel_scope.deadline = trio.current_time() + MOVE_GRACE_S
 
         nursery.start_soon(give_up)
         try:
-            answer = await way.ask(controller_id, request, version, timeout_s=timeout_s)
+            answer = await channel.ask(controller_id, request, version, timeout_s=timeout_s)
         except Exception as error:  # noqa: BLE001 - raised below, where the nursery puts it into no group
             problem = error
         nursery.cancel_scope.cancel()
@@ -60,10 +44,10 @@ async def ask_while_in_office(way: Way, office: Office, request: Message, versio
     return answer
 
 
-class WayToController:
-    """One connection, which follows the controller from broker to broker and from address to address.
+class ControllerChannel:
+    """Connection to the active controller (Kafka's NodeToControllerChannelManager). It follows the controller as that moves.
 
-    `endpoint` tells where a broker is now, None while nobody knows; `connect` makes a way there. Several may ask at once.
+    `endpoint` gives a broker's present address, None while nobody knows; `connect` connects there. Several may ask at once.
     """
 
     def __init__(self, endpoint: Callable[[int], BrokerEndpoint | None], connect: Callable[[int], Peer]) -> None:
@@ -78,7 +62,7 @@ class WayToController:
             raise PeerUnavailable("there is no controller")
         wanted = (controller_id, self._endpoint(controller_id))
         if self._peer is None or wanted != self._known:
-            # The former way is closed last. Others who ask in the meantime share the new one.
+            # The former connection is closed last. Others who ask in the meantime share the new one.
             former, self._peer = self._peer, None
             try:
                 self._peer = self._connect(controller_id)
@@ -87,12 +71,12 @@ class WayToController:
                 if former is not None:
                     await former.aclose()
         peer = self._peer
-        if peer is None:  # somebody else found meanwhile that nobody knows the way
+        if peer is None:  # somebody else found meanwhile that its address is not known
             raise PeerUnavailable(f"broker {controller_id} is not known")
         return await peer.ask(request, version, timeout_s=timeout_s)
 
     async def aclose(self) -> None:
-        """Hang up. Who asks again has a new connection."""
+        """Hang up. The next request opens a new connection."""
         peer, self._peer = self._peer, None
         if peer is not None:
             await peer.aclose()

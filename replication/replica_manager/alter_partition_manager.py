@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.replication.clock import system_clock_ms
 from ottla.replication.cluster.metadata_cache import RECOVERED
 from ottla.replication.cluster.peers import PeerUnavailable
+from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState
 from ottla.wire.schema import ZERO_UUID
@@ -70,12 +70,8 @@ _OVERTAKEN = frozenset(
 )
 
 
-class AskController(Protocol):
-    """Sends one request to whoever is the controller now, once. Raises PeerUnavailable."""
-
-    def __call__(
-        self, request: AlterPartitionRequest, version: int, *, timeout_s: float
-    ) -> Awaitable[AlterPartitionResponse]: ...
+AskController = Callable[..., Awaitable[AlterPartitionResponse]]
+"""Sends one request, its version and `timeout_s` to the present controller, once. Raises PeerUnavailable."""
 
 
 class Proposal(NamedTuple):
@@ -90,14 +86,12 @@ class Proposal(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing has overtaken it."""
+        """True if nothing has overtaken it."""
         # By identity: a new term as leader has other followers, and an equal proposal can be made later.
         return self.partition.followers is self.followers and self.followers.proposed is self.proposed
 
 
-class IsrChanges:
-    """See the module's docstring."""
-
+class AlterPartitionManager:
     def __init__(
         self,
         node_id: int,
@@ -238,7 +232,7 @@ class IsrChanges:
         )
 
     def _conclude(self, proposal: Proposal, answer: PartitionResponse) -> bool:
-        """What an answer means for a proposal; False if it has to be sent again."""
+        """Act on the answer to a proposal; False if it has to be sent again."""
         partition, code = proposal.partition, answer.error_code
         # Nobody knows whether it was carried out: the same is asked again.
         if code and proposal.is_open and code not in _REFUSED_WITHOUT_EFFECT and code not in _OVERTAKEN:

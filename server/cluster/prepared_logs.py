@@ -1,4 +1,4 @@
-"""The logs of new partitions, made before the tree hears of them: what a broker that is alone does first."""
+"""Logs of new partitions, made before the coordination tree hears of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.administration")
 
 
-class OwnLogs:
-    """Nobody sees these logs until the controller says that this broker is to lead them (`ReplicaControl`)."""
+class PreparedLogs:
+    """Logs of new partitions, made before the tree hears of them: the first step of a broker that is alone.
+
+    Nobody sees these logs until the controller says that this broker is to lead them (`ControllerRequests`).
+    """
 
     def __init__(self, replicas: ReplicaManager, configs: ConfigRepository) -> None:
         self._replicas = replicas

@@ -1,8 +1,8 @@
-"""Which log directory is which: each has an id, in its `meta.properties` and in the coordination tree.
+"""Identities of log directories (`identify`, sans-IO), and the registry of those that this process has locked.
 
 A disk that is not mounted looks like an empty directory. Without further ado the partitions on it would begin anew at offset
-0, and what was acknowledged would be gone. So the tree remembers the ids of a broker's directories, and a start is refused
-when one of them is not what it was. Sans-IO: `identify` looks at what was found and says what each directory's id is.
+0, and what was acknowledged would be gone. So each directory has an id, in its `meta.properties` and in the coordination
+tree, which remembers the ids of a broker's directories; a start is refused when one of them is not what it was.
 
 | found at a start                                        | what follows                                               |
 |---------------------------------------------------------|------------------------------------------------------------|
@@ -22,12 +22,27 @@ An id is in the tree before it is in the directory, as `is_new`, so that a crash
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.replication.cluster.znodes import KnownDirectory
 from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
-from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.replication.log.names import FUTURE_MARK
+from ottla.replication.replica_manager.directories import (
+    FoundPartition,
+    HeldDirectory,
+    LogDirectoryProblem,
+    hold_directories,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+    from ottla.replication.log.storage import LogDirectory, Storage
+
+logger = logging.getLogger("ottla.replication")
+
 
 Known = Mapping[bytes, KnownDirectory]
 
@@ -54,7 +69,7 @@ class Identities(NamedTuple):
 def identify(
     known: Known | None, seen: Sequence[SeenDirectory], *, accepted: Collection[str], new_uuid: Callable[[], bytes]
 ) -> Identities:
-    """Raises LogDirectoryProblem unless every directory is what it was; `accepted` are the paths of those that need not be."""
+    """Decide the ids of all directories. LogDirectoryProblem: one that is not `accepted` is not what it was."""
     # A copy first: with two directories of one id no other question has an answer.
     _refuse_copies(seen)
     if known is None:
@@ -127,7 +142,7 @@ def _refuse_copies(seen: Sequence[SeenDirectory]) -> None:
 
 
 def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collection[str]) -> None:
-    """Ids are given to all directories at once, so an empty one beside one with an id has lost its own, or was added."""
+    """Refuse an empty directory beside one with an id: ids are given to all at once, so it lost its own or is new."""
     with_id = next(
         (each for each in seen if each.meta is not None and not each.meta.version and each.directory_id), None
     )
@@ -135,14 +150,14 @@ def _refuse_empty_beside_known(seen: Sequence[SeenDirectory], accepted: Collecti
         if with_id is not None and each.is_online and each.meta is None and each.path not in accepted:
             raise LogDirectoryProblem(
                 f"Log directory {each.path} is empty, and nothing is known of it although {with_id.path} was in use. "
-                f"Is its disk mounted? {_way_out(each.path)}"
+                f"Is its disk mounted? {_remedy(each.path)}"
             )
 
 
 def _empty(expected: bytes, path: str) -> LogDirectoryProblem:
     return LogDirectoryProblem(
         f"Log directory {path} is empty, but this broker kept one there with directory.id {encode_uuid(expected)}. Is its "
-        f"disk mounted? {_way_out(path)}"
+        f"disk mounted? {_remedy(path)}"
     )
 
 
@@ -157,9 +172,100 @@ def _foreign(each: SeenDirectory) -> LogDirectoryProblem:
 def _no_longer_configured(key: bytes, path: str) -> LogDirectoryProblem:
     return LogDirectoryProblem(
         f"Log directory {path}, directory.id {encode_uuid(key)}, is not among log.dirs any more, and what it held would "
-        f"begin anew, empty. {_way_out(path)}"
+        f"begin anew, empty. {_remedy(path)}"
     )
 
 
-def _way_out(path: str) -> str:
+def _remedy(path: str) -> str:
     return f"If what it held is gone for good, start once with --accept-empty-log-dir {path}"
+
+
+class LogDirectoryRegistry:
+    """Log directories of this process: locked, searched and marked at the start, looked up afterwards."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        *,
+        node_id: int,
+        storage: Storage,
+        descriptors: Descriptors,
+        run_in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self.all: list[HeldDirectory] = []
+        # Absolute: the tree compares paths between starts, which may have another working directory.
+        self._paths = [os.path.abspath(path) for path in log_dirs]
+        self._cordoned: set[str] = set()
+        self._node_id = node_id
+        self._storage = storage
+        self._descriptors = descriptors
+        self._run_in_thread = run_in_thread
+
+    async def take(self) -> None:
+        """Take the directories. LogDirectoryProblem says what stands in the way."""
+        self.all = await self._run_in_thread(self._hold)
+        self._cordon()
+
+    def cordon(self, log_dirs: Iterable[str]) -> None:
+        """Place no new logs in these directories from now on; allow them in all others."""
+        self._cordoned = {os.path.abspath(path) for path in log_dirs}
+        self._cordon()
+
+    def _cordon(self) -> None:
+        for each in self.all:
+            each.log_directory.is_cordoned = each.path in self._cordoned
+
+    @property
+    def are_all_cordoned(self) -> bool:
+        return bool(self.all) and all(each.log_directory.is_cordoned for each in self.all)
+
+    def _hold(self) -> list[HeldDirectory]:
+        return hold_directories(self._paths, self._storage, node_id=self._node_id, descriptors=self._descriptors)
+
+    def log_directories(self) -> list[LogDirectory]:
+        """The log directories, offline ones too."""
+        return [held.log_directory for held in self.all]
+
+    def online(self) -> list[HeldDirectory]:
+        return [held for held in self.all if held.log_directory.is_online]
+
+    def of(self, log_directory: LogDirectory) -> HeldDirectory:
+        (held,) = (held for held in self.all if held.log_directory is log_directory)
+        return held
+
+    def seen(self) -> list[SeenDirectory]:
+        """The log directories as they were found."""
+        return [SeenDirectory(held.path, held.log_directory.is_online, held.meta) for held in self.all]
+
+    async def mark(self, ids: Mapping[str, bytes], cluster_id: str) -> set[str]:
+        """Write their ids into the log directories; answers the paths of those that have them now."""
+        # A directory whose disk fails here is left out of the answer, and stays `is_new` in the tree.
+        for held in self.online():
+            try:
+                await self._run_in_thread(self._mark_one, held, ids[held.path], cluster_id)
+            except OSError as error:
+                held.log_directory.judge(error, held.path)
+        return {held.path for held in self.online() if held.meta is not None and held.meta.directory_id is not None}
+
+    def _mark_one(self, held: HeldDirectory, directory_id: bytes, cluster_id: str) -> None:
+        held.settle(node_id=self._node_id, cluster_id=cluster_id, directory_id=directory_id)
+
+    def found_partitions(self) -> list[FoundPartition]:
+        """The partitions on disk, whether anybody knows of them or not; only before they are loaded.
+
+        A directory that cannot be read is offline from then on. A broker that took it for empty would put its logs aside
+        and begin them anew.
+        """
+        found: list[FoundPartition] = []
+        for held in self.online():
+            try:
+                found += held.found_partitions()
+            except OSError as error:  # a thread tells nobody; the loading sees it
+                logger.error("Log directory %s is offline: %s", held.path, error)
+                held.log_directory.failure = error
+        # A future log beside a current one is only a copy on its way, so the current one counts.
+        current = {(each.parsed.topic, each.parsed.partition): each for each in found if not each.parsed.mark}
+        for each in found:
+            if each.parsed.mark == FUTURE_MARK:  # alone, it is what the next load makes the current one
+                current.setdefault((each.parsed.topic, each.parsed.partition), each)
+        return list(current.values())

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.replication.log.checkpoints import MetaProperties, encode_uuid
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.replication.replica_manager.directory_identities import (
+from ottla.replication.replica_manager.log_directory_registry import (
     Identities,
     Known,
     KnownDirectory,

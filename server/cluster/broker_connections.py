@@ -1,0 +1,137 @@
+"""Connections from this broker to the other brokers, and to itself.
+
+The controller's connections, in both directions, use a listener of their own if control.plane.listener.name names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
+from ottla.server.cluster.controller_channel import ControllerChannel
+from ottla.server.gate.context import THIS_BROKER, RequestContext
+from ottla.server.gate.dispatch import all_routes
+from ottla.server.peers.speech import Speech
+from ottla.server.ports import (
+    HasCluster,
+    HasCoordinators,
+    HasEnvironment,
+    HasPlanner,
+    HasReadiness,
+    HasReplicas,
+    HasSettings,
+    HasThrottles,
+)
+from ottla.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
+    from ottla.server.auth.authorizer import AclAuthorizer
+    from ottla.server.auth.tls_listener import TlsListeners
+    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.wire.schema import Message
+
+
+class LocalPeer:
+    """Peer that stands for this broker itself: it calls the handlers, without a socket."""
+
+    def __init__(self, broker: HasEnvironment, client_id: str) -> None:
+        self._broker = broker
+        self._client_id = client_id
+
+    async def ask(self, request: Message, version: int, *, timeout_s: float) -> Any:
+        """Call the handler; `timeout_s` is ignored."""
+        route = all_routes()[request.api_key]
+        context = RequestContext(
+            self._broker,
+            api_version=version,
+            client_id=self._client_id,
+            principal=THIS_BROKER,
+            now_ms=self._broker.now_ms(),
+        )
+        try:
+            response = route.handler(request, context)
+            return await response if isinstance(response, Coroutine) else response
+        except KafkaError as error:
+            from ottla.wire.error_answers import error_answer  # here, because it is seldom needed
+
+            return error_answer(request, route.response_class, version, error.code, error.message)
+
+    async def aclose(self) -> None:
+        """There is nothing to hang up."""
+
+
+class BrokerPort(
+    HasCluster,
+    HasCoordinators,
+    HasPlanner,
+    HasReadiness,
+    HasReplicas,
+    HasSettings,
+    HasEnvironment,
+    HasThrottles,
+    Protocol,
+):
+    """Parts of the broker that its membership of the cluster uses."""
+
+    @property
+    def authorizer(self) -> AclAuthorizer | None: ...
+
+    @property
+    def tls(self) -> TlsListeners | None: ...
+
+    @property
+    def tokens(self) -> DelegationTokens | None: ...
+
+
+class BrokerConnections:
+    """Connects to brokers by their ids. To this broker itself it gives a `LocalPeer`."""
+
+    def __init__(self, broker: BrokerPort, *, is_alone: bool) -> None:
+        self._broker = broker
+        self._listener = broker.config.inter_broker_listener_name
+        self._control_plane = broker.config.control_plane_listener_name or self._listener
+        self._peers = {} if is_alone else {each: self._peers_at(each) for each in broker.config.between_brokers}
+
+    def _peers_at(self, listener: str) -> Peers:
+        broker = self._broker
+        assert broker.readiness is not None
+        member = broker.config.member
+        speech = Speech(
+            receive_buffer_bytes=broker.config.replication.replica_socket_receive_buffer_bytes,
+            connect_timeout_s=member.socket_connection_setup_timeout_ms / 1000,
+            connect_timeout_max_s=member.socket_connection_setup_timeout_max_ms / 1000,
+            encryption=None if broker.tls is None else broker.tls.get(listener),
+            login=broker.config.peer_logins.get(listener),
+        )
+        return broker.environment.make_peers(broker.readiness, speech)
+
+    def to_broker(self, broker_id: int, *, purpose: str) -> Peer:
+        """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""
+        endpoint = self._broker.cluster.endpoint(broker_id, self._listener)
+        return self._connect(broker_id, endpoint, self._listener, purpose)
+
+    def endpoint_of_controller(self, broker_id: int) -> BrokerEndpoint | None:
+        """Address of that broker if it is the controller; None: nobody knows."""
+        return self._broker.cluster.endpoint(broker_id, self._control_plane)
+
+    def to_controller(self, broker_id: int) -> Peer:
+        """Connect to the broker that is the controller. PeerUnavailable: it is not known."""
+        return self._connect(broker_id, self.endpoint_of_controller(broker_id), self._control_plane, "to-controller")
+
+    def controller_channel(self) -> ControllerChannel:
+        """Make a channel to whichever broker is the controller."""
+        return ControllerChannel(self.endpoint_of_controller, self.to_controller)
+
+    def from_controller(self, registration: BrokerRegistration) -> Peer:
+        """Connect as the controller to a registered broker. PeerUnavailable: it has no such listener."""
+        endpoint = registration.endpoints.get(self._control_plane)
+        return self._connect(registration.node_id, endpoint, self._control_plane, str(self._broker.node_id))
+
+    def _connect(self, broker_id: int, endpoint: BrokerEndpoint | None, listener: str, client_id: str) -> Peer:
+        if broker_id == self._broker.node_id:
+            return LocalPeer(self._broker, client_id)
+        if endpoint is None or listener not in self._peers:
+            raise PeerUnavailable(f"broker {broker_id} is not known on listener {listener}")
+        return self._peers[listener].to(endpoint, client_id=client_id)
