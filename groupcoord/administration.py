@@ -69,7 +69,7 @@ class GroupAdministration:
         return sum([shard.group_count for shard in self._loaded()])
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
-        """Each group with the offsets that it has committed, to be looked at in turns; they may change between two of them."""
+        """Iterate over groups with their committed offsets, which may change between two steps."""
         for shard in self._loaded():
             yield from shard.read(ListCommitted(), now_ms=self._shards.now_ms())
 
@@ -87,7 +87,7 @@ class GroupAdministration:
         return [each.shard(now_ms) for each in led]
 
     def delete_groups(self, request: DeleteGroupsRequest) -> Worked[Given[DeleteGroupsResponse]]:
-        """Each group once, however often it is named."""
+        """Handle a request that names groups. Each is answered once, however often it is named."""
         group_ids = list(dict.fromkeys(request.groups_names))
         if len(group_ids) > GROUPS_PER_SLICE or any(map(self._share_service_of, group_ids)):
             return self._delete_in_slices(group_ids)

@@ -78,7 +78,7 @@ class Timers:
         self._deadlines.pop(key, None)
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
-        """A key whose deadline has passed, or None; it has no deadline from here on."""
+        """Take a key whose deadline has passed; None: there is none."""
         heap, deadlines = self._heap, self._deadlines
         while heap and heap[0][0] <= now_ms:
             key = heappop(heap)[1]
@@ -112,7 +112,7 @@ Steps = Iterator[None]
 
 
 class KeyedState(Protocol):
-    """A state that is always what its records say: for each key the value of the last record, or nothing."""
+    """State that is made of its records alone: for each key the value of the last record, or nothing."""
 
     def value_of(self, key: Any) -> Any | None:
         """The value in force for a key, as it could be written again; None: there is none."""
@@ -238,7 +238,7 @@ class Effects:
         self._transaction = transaction
 
     def be_cuttable(self) -> None:
-        """Each beginning of this call's records leaves a good state, should the others be lost."""
+        """Allow several batches for this call's records: each beginning of them leaves a good state."""
         self._is_cuttable = True
 
     def compute(
@@ -276,7 +276,7 @@ class Effects:
             tell(error)
 
     def take_replies(self) -> list[Reply]:
-        """The replies of a step, which the next one starts without."""
+        """Take the replies of a step, which the next one starts without."""
         replies, self.replies = self.replies, []
         return replies
 

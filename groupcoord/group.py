@@ -29,7 +29,7 @@ REASON_LENGTH_MAX = 500
 
 
 class LastRebalance(NamedTuple):
-    """When a group began to rebalance, by the time of day; after which generation or epoch, and why."""
+    """Last rebalance of a group: its time of day, the generation or epoch before it, and the reason."""
 
     timestamp_ms: int
     after_generation: int
@@ -50,7 +50,7 @@ PartitionCheck = Callable[[bytes, str, int], ErrorCode]
 
 
 class Group(Protocol):
-    """One group. The calls may collect what they owe in the shard's `Effects`, unless they are said to be reads."""
+    """One group of any type. Calls may collect what they owe in the shard's `Effects`, unless they are reads."""
 
     last_rebalance: LastRebalance | None
     """For people; None: none since this broker coordinates the group."""
@@ -121,10 +121,10 @@ class Group(Protocol):
         """Cancel all its deadlines: the group is gone. They would hit the next group of that name."""
 
     def abandon(self, caller: Caller) -> None:
-        """Nobody waits for the answer of a caller that is parked here."""
+        """Forget a parked caller, whose connection is gone."""
 
     def unload(self, error: ErrorCode) -> Steps:
-        """This broker no longer coordinates the group: answer `error` to everybody who is parked here, some at each step."""
+        """Answer `error` to everybody who is parked, some at each step: this broker no longer coordinates the group."""
 
 
 def member_reason(member_id: str, what: str) -> str:
@@ -140,6 +140,6 @@ def note_rebalance(effects: Effects, group: Group, epoch: int, reason: str) -> N
 
 
 def log_rebalance(kind: str, group_id: str, generation: int, member_count: int, reason: str) -> None:
-    """`generation`: the one that begins, which groups whose members hear from the broker count as their epoch."""
+    """Log the reason. `generation`: the one that begins; the epoch where the broker makes the assignments."""
     text = "Rebalance of %s group %r: generation %d, members %d, because %s"
     logger.info(text, kind, group_id, generation, member_count, reason)

@@ -81,5 +81,5 @@ class Kinds:
 
 
 def every_kind() -> list[PartKind]:
-    """All of them, loaded."""
+    """All kinds, loaded."""
     return [*ALWAYS, *(late.kind() for late in LATE)]

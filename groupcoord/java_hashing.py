@@ -11,7 +11,7 @@ def string_hash(text: str) -> int:
 
 
 def _hash(text: str, value: int = 0) -> int:
-    """`value` is the hash of what stands before the text."""
+    """Continue a hash with a text. `value`: the hash of what stands before it."""
     units = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(units), 2):
         value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF

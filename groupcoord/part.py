@@ -49,7 +49,7 @@ class Host:
 
 
 class Part:
-    """One part of one shard; see the module's docstring. All of it may be left empty."""
+    """One part of one shard. All its tables may be left empty."""
 
     group_type = ""
     """The `Group.group_type` of its groups, if it is a kind of groups."""
@@ -75,7 +75,7 @@ class Part:
         """All records were replayed. Sessions are started by the shell."""
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction has ended."""
+        """Take over the end of a transaction."""
 
 
 @dataclass(frozen=True)

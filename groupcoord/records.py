@@ -38,7 +38,7 @@ class KeyedRecord(NamedTuple):
 
 
 class RecordFormat:
-    """One type of record: the class of its keys, and that of its values. Keys have version 0 only."""
+    """Format of one type of record: the classes of its keys and values. Keys have version 0 only."""
 
     def __init__(
         self,

@@ -120,15 +120,15 @@ class GroupCoordinator:
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
-        """This broker leads a partition of the offsets topic from now on."""
+        """Load a partition of the offsets topic, which this broker leads from now on."""
         self._runtime.on_election(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """This broker no longer leads a partition of the offsets topic."""
+        """Unload a partition of the offsets topic, which this broker no longer leads."""
         self._runtime.on_resignation(partition)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Given[ErrorCode]:
-        """A transaction that may have committed offsets here has ended: they count from the commit of its marker on."""
+        """End a transaction that may have committed offsets here: they count from the commit of its marker on."""
         return self._runtime.end_transaction(partition, end)
 
     def partition_for(self, group_id: str) -> int:

@@ -113,7 +113,7 @@ class Shard:
         return self._outcome()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
-        """Nobody waits for the answer of this parked caller any more."""
+        """Forget this parked caller, whose connection is gone."""
         self._begin(now_ms, timestamp_ms)
         group = self._groups.get(caller.parked_group_id)
         if group is not None:

@@ -195,7 +195,7 @@ class ClassicState:
         api_version: int,
         is_transactional: bool = False,
     ) -> ErrorCode:
-        """Members commit for their generation; others only while the group has no members, or in a transaction."""
+        """Check a commit: members commit for their generation, others only to an empty group, or in a transaction."""
         # Tools that reset offsets, and consumers that choose their partitions themselves, commit without being
         # members.
         if generation_id < 0 and self.state is EMPTY:
@@ -364,7 +364,7 @@ class ClassicState:
         return group
 
     def choose_protocol(self) -> Steps:
-        """All members are there, and there is one."""
+        """Choose the protocol. All members are there, and one is shared by all."""
         self.protocol_name = yield from self.members.select_protocol()
         self._remember_subscriptions()
 
@@ -437,5 +437,5 @@ def refused_sync(error: ErrorCode) -> SyncGroupResponse:
 
 
 def _protocol_name(name: str | None, api_version: int) -> str | None:
-    """No name is null since version 7 of JoinGroup and empty before."""
+    """Encode a missing name: null since version 7 of JoinGroup, empty before."""
     return name or (None if api_version >= 7 else "")

@@ -74,7 +74,7 @@ Protocols = dict[str, bytes]
 
 
 class Member:
-    """One member and what it last said about itself."""
+    """One member with its metadata of the last join."""
 
     __slots__ = (
         "answered_as",

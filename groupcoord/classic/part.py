@@ -88,7 +88,7 @@ class ClassicGroups(Part):
                 self._oversized[group_id] = None
 
     def _end(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """After the load the group in memory is ahead of its records, and only a tombstone means something."""
+        """End a group at its tombstone. Other records mean nothing after the load: the group in memory is ahead of them."""
         group = self._group(record.key.group)
         # The tombstone of a classic group that was turned into another kind of group leaves that alone.
         if record.value is None and group is not None:
@@ -97,7 +97,7 @@ class ClassicGroups(Part):
             group.cancel_timers()
 
     def _end_if_ending(self, record: GroupMetadataRecord, record_offset: int, producer_id: int) -> None:
-        """A group that has become one of another kind, and then a classic one again, is not meant by its first end."""
+        """End a group at its own tombstone; an older one is of the time before it became another type and classic again."""
         group = self._group(record.key.group)
         if group is not None and group.is_ending:
             self._end(record, record_offset, producer_id)
@@ -160,7 +160,7 @@ class ClassicGroups(Part):
         return None if group is None else group.last_rebalance
 
     def _describe(self, request: DescribeGroup) -> DescribedGroup:
-        """Since version 6 an unknown group is an error; before it is a dead group."""
+        """Describe a group. An unknown one is an error since version 6, and dead before."""
         group_id = request.group_id
         group = self._group(group_id)
         if group is not None:

@@ -453,7 +453,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def _settle_assignments(self, assignments: dict[str, bytes], error: ErrorCode) -> None:
-        """The leader's assignment is written, so that members may have it (or it is not, and they must join again)."""
+        """Give members the leader's assignment, which is written; or have them join again, if it is not."""
         # The shell lets nothing change the shard between an outcome and its settlement.
         assert self.state is COMPLETING_REBALANCE
         self._effects.carry_on(self._take_back(error) if error else self._give(assignments))
@@ -501,7 +501,7 @@ class ClassicGroup(ClassicState):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING_REBALANCE else ErrorCode.NONE
 
     def expire_session(self, member_id: str) -> None:
-        """A member was silent for too long. One that is parked is not silent, unless it is new."""
+        """Drop a member that was silent for too long. A parked one is not silent, unless it is new."""
         member = self.members.by_id.get(member_id)
         if member is not None and member.cannot_be_silent():
             # The client waits for an answer of this broker. A whole session begins when it gets one.

@@ -36,7 +36,7 @@ class ClassicService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[JoinGroupResponse]:
-        """`hidden_topics`: which topics the client may not see; None: it may see all."""
+        """Handle a request of a member. `hidden_topics`: topics that the client may not see; None: it may see all."""
         config = self._config
 
         def refuse(error: ErrorCode) -> JoinGroupResponse:
@@ -59,7 +59,7 @@ class ClassicService:
         return self._shards.submit(request.group_id, request, caller)
 
     def sync_group(self, request: SyncGroupRequest, *, api_version: int) -> Given[SyncGroupResponse]:
-        """Since version 5 the protocol's type and name are mandatory."""
+        """Handle SyncGroup. Since version 5 the protocol's type and name are mandatory."""
         if api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not request.group_id:
@@ -80,7 +80,7 @@ class ClassicService:
         return HeartbeatResponse(error_code=error)
 
     def leave_group(self, request: LeaveGroupRequest, *, api_version: int) -> Worked[Given[LeaveGroupResponse]]:
-        """Before version 3 one member leaves, and its error is that of the whole answer."""
+        """Handle LeaveGroup. Before version 3 one member leaves, and its error is that of the whole answer."""
         if api_version < 3:
             # The older form is turned into the newer one, so that the shard knows only one.
             request.members = [MemberIdentity(member_id=request.member_id)]
@@ -114,7 +114,7 @@ class ClassicService:
     # ------------------------------------------------------------------ describe
 
     def describe_groups(self, request: DescribeGroupsRequest, *, api_version: int) -> DescribeGroupsResponse:
-        """Each group once, however often it is named."""
+        """Handle a request that names groups. Each is answered once, however often it is named."""
         groups = [self._describe(group_id, api_version) for group_id in dict.fromkeys(request.groups)]
         return DescribeGroupsResponse(groups=groups)
 

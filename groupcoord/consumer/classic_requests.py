@@ -212,7 +212,7 @@ class ClassicRequests:
     # ------------------------------------------------------------------ leave
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> None:
-        """Members of either protocol may be named here: an administrator removes them so, too."""
+        """Remove members, of either protocol: an administrator removes them so, too."""
         self._effects.carry_on(self._leave_all(group, request, caller))
 
     def _leave_all(self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller) -> Steps:

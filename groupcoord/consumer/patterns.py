@@ -88,7 +88,7 @@ class PatternRefresh:
             raise KafkaError(error.code, f"SubscribedTopicRegex {error.message}") from error
 
     def take_change(self, group: ConsumerGroup, old: str, new: str) -> bool:
-        """A member has another pattern. Returns whether that changes at once what it reads."""
+        """Take over another pattern of a member. True if that changes at once what it reads."""
         self.forget_unused(group, (old,))
         # An unknown pattern changes nothing yet: the group's epoch rises when it is resolved.
         return new in group.resolved if new else True

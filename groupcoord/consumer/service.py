@@ -47,7 +47,7 @@ class ConsumerService:
         client_host: str,
         hidden_topics: HiddenTopics | None = None,
     ) -> Given[ConsumerGroupHeartbeatResponse]:
-        """`hidden_topics`: which topics the client may not see; None: it may see all."""
+        """Handle a request of a member. `hidden_topics`: topics that the client may not see; None: it may see all."""
         try:
             self._shards.check_running()
             check_heartbeat(request, api_version, self._assignors)
@@ -65,7 +65,7 @@ class ConsumerService:
     def describe(
         self, request: ConsumerGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ConsumerGroupDescribeResponse]]:
-        """Each group once, however often it is named. `operations` tells what may be done with a group."""
+        """Describe groups, each once, however often it is named. `operations`: the operations allowed on a group."""
         return self._descriptions.of(
             list(dict.fromkeys(request.group_ids)),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),

@@ -115,7 +115,7 @@ class _TopicIds:
         self._known: dict[tuple[frozenset[str], frozenset[str]], frozenset[bytes]] = {}
 
     def of(self, names: frozenset[str], matched: frozenset[str]) -> frozenset[bytes]:
-        """The ids of those that exist."""
+        """Ids of those topics that exist."""
         known = self._known.get((names, matched))
         if known is None:
             images = map(self._images.get, chain(names, matched))

@@ -94,7 +94,7 @@ class Subscriptions:
 
     @property
     def revision(self) -> tuple[int, int]:
-        """Another one when other topics are read than before."""
+        """Version of the set of topics."""
         return self.by_name.revision, self.by_pattern.revision
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ class EpochGroup(Generic[MemberT, TargetT]):
         return self.seen_topics == topics.version
 
     def forget_refused_epoch(self) -> None:
-        """The log has refused the group's next epoch: what was found out for it does not count."""
+        """Forget the group's next epoch, which the log has refused."""
         self.seen_topics = NEVER
         # Another epoch of this number may have other members, who would get nothing of the assignment for this one.
         self.computation = None
@@ -373,7 +373,7 @@ class HostedGroup(ABC, Generic[MemberT]):
 
 
 class CommittingGroup(HostedGroup[MemberT]):
-    """One whose members commit offsets here."""
+    """A hosted group whose members commit offsets."""
 
     def check_offset_commit(
         self,

@@ -228,7 +228,7 @@ class PendingOffsets:
         partitions.setdefault(partition, set()).add(transaction)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """No transaction commits this any more, whether it is open or has ended."""
+        """Remove an offset from all transactions, open or ended."""
         for transaction in list(self._by_group.get(group_id, {}).get(topic, {}).get(partition, ())):
             del transaction.offsets[group_id, topic, partition]
             self._forget(transaction, group_id, topic, partition)

@@ -242,7 +242,7 @@ class OffsetsPart(Part):
         return checked if isinstance(checked, ErrorCode) else self._check_partitions(request, checked)
 
     def _check_partitions(self, request: OffsetCommitRequest, check: PartitionCheck) -> ErrorCode:
-        """One partition that may not be committed spoils the whole request, as in Kafka."""
+        """Check each partition. One that may not be committed spoils the whole request, as in Kafka."""
         for topic in request.topics:
             for partition in topic.partitions:
                 # What is refused for its metadata is not committed anyway.

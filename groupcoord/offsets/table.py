@@ -81,7 +81,7 @@ class Offsets:
             self._pending.put(producer_id, key.group, key.topic, key.partition, committed)
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> bool:
-        """A transaction has ended: its offsets count from now on, or never existed. Whether `settle` has more to do."""
+        """End a transaction: its offsets count from now on, or never existed. True if `settle` has more to do."""
         self._pending.end(producer_id, committed=committed)
         return self.settle()
 
@@ -127,7 +127,7 @@ class Offsets:
         return records, OffsetCommitResponse(topics=topics)
 
     def is_too_large(self, metadata: str) -> bool:
-        """The limit counts UTF-16 units, as a Java string's length does."""
+        """True if it is over the limit, which counts UTF-16 units, as a Java string's length does."""
         length = len(metadata)
         # A character is one or two UTF-16 units. So most texts are judged without encoding them.
         if length > self._metadata_max or length * 2 <= self._metadata_max:
@@ -167,7 +167,7 @@ class Offsets:
     def _fetched_beside(
         self, group_id: str, topic: OffsetFetchRequestTopics, index: int, *, require_stable: bool
     ) -> OffsetFetchResponsePartitions:
-        """The answer about a partition that transactions have committed an offset for."""
+        """Answer for a partition that transactions have committed an offset for."""
         if require_stable and self._pending.is_open(group_id, topic.name, index):
             return unfetched(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         known = self._committed.get(group_id, topic.name, index)
@@ -191,7 +191,7 @@ class Offsets:
         ]
 
     def snapshot(self, group_id: str, *, require_stable: bool) -> OffsetsSnapshot:
-        """All offsets of the group at this moment, to be told in parts."""
+        """All offsets of the group at this moment, which can be read in parts."""
         committed = {topic: partitions.copy() for topic, partitions in self._committed.group(group_id).items()}
         unstable = self._pending.open_of(group_id) if require_stable else set()
         return OffsetsSnapshot(group_id, committed, self._pending.ended_of(group_id), unstable)
@@ -247,7 +247,7 @@ class Offsets:
         return timestamp_ms - retained_since_ms >= self._retention_ms
 
     def all_committed(self) -> Iterator[tuple[str, TopicOffsets]]:
-        """Each group with its offsets, which may change between two of them: the next one is as it is by then."""
+        """Iterate over groups with their offsets, which may change between two steps."""
         return ((group_id, self._committed.group(group_id)) for group_id in self._committed.group_ids())
 
     def of_group(self, group_id: str) -> TopicOffsets:
@@ -284,7 +284,7 @@ class OffsetsSnapshot:
                 yield [OffsetFetchResponseTopics(name=topic, partitions=answers)]
 
     def _settle(self, elements_max: int) -> Iterator[list[OffsetFetchResponseTopics]]:
-        """Put in what ended transactions have committed, which says nothing yet."""
+        """Merge in the offsets of ended transactions; yields empty parts meanwhile."""
         for offsets in self._ended:
             for number, ((group_id, topic, partition), offset) in enumerate(offsets.items(), 1):
                 if group_id == self._group_id:
@@ -330,7 +330,7 @@ def unfetched(partition_index: int, error: ErrorCode) -> OffsetFetchResponsePart
 
 
 def _fetched(index: int, committed: CommittedOffset | None, topic_id: bytes) -> OffsetFetchResponsePartitions:
-    """No offset, or one of a deleted topic whose name is in use again, is -1 without an error."""
+    """Answer for one partition. No offset, or one of a deleted topic whose name is in use again, is -1 without an error."""
     if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
         return unfetched(index, _NONE)
     return OffsetFetchResponsePartitions(

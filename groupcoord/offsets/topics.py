@@ -185,7 +185,7 @@ class MergedCommits(MergedTopics[OffsetCommitResponseTopic]):
 
 
 def merge_commits(answers: list[OffsetCommitResponseTopic], response: OffsetCommitResponse) -> OffsetCommitResponse:
-    """`response` behind these other answers, each topic once."""
+    """Append `response` to these answers, each topic once."""
     merged = MergedCommits()
     merged.add(answers)
     merged.add(response.topics)
@@ -394,7 +394,7 @@ class MergedDeletions:
 
 
 def merge_deletions(answers: list[OffsetDeleteResponseTopic], response: OffsetDeleteResponse) -> OffsetDeleteResponse:
-    """`response` behind these other answers; an error of the whole request stands alone."""
+    """Append `response` to these answers; an error of the whole request stands alone."""
     if response.error_code:
         return response
     merged = MergedDeletions()

@@ -55,7 +55,7 @@ class CommitVerifier(Protocol):
     def verify(
         self, partition: int, transactional_id: str, producer_id: int, producer_epoch: int, *, api_version: int
     ) -> Worked[object | None]:
-        """The guard for the append. KafkaError, also when awaited: the partition does not take part, or nobody knows.
+        """Verify. Returns the guard for the append. KafkaError, also when awaited: it takes no part, or nobody knows.
 
         `api_version`: of the client's TxnOffsetCommit.
         """
@@ -97,7 +97,7 @@ class TransactionalOffsetService:
         return with_topics(request, known), refused
 
     def verify(self, request: TxnOffsetCommitRequest, api_version: int) -> Worked[object | None]:
-        """The guard for the append; raises KafkaError."""
+        """Verify the transaction. Returns the guard for the append; raises KafkaError."""
         return self._verifier.verify(
             self._shards.partition_for(request.group_id),
             request.transactional_id,
@@ -115,7 +115,7 @@ class TransactionalOffsetService:
 
 
 class _Committing:
-    """One request."""
+    """One TxnOffsetCommit request."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ def _as_commit(
     request: TxnOffsetCommitRequest,
     topics: Iterable[tuple[TxnOffsetCommitRequestTopic, Sequence[TxnOffsetCommitRequestPartition]]],
 ) -> OffsetCommitRequest:
-    """These topics and partitions of the request in the form of a plain commit, which shards understand."""
+    """Convert topics and partitions of the request to a plain commit, which shards understand."""
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,

@@ -17,7 +17,7 @@ U = TypeVar("U")
 
 
 class _All(PendingAnswer[U]):
-    """Is ready when all of some answers are; `finish` makes the response of theirs."""
+    """Answer that is ready when all of some answers are; `finish` makes the response of theirs."""
 
     __slots__ = ("_answers", "_finish", "_missing")
 
@@ -58,14 +58,14 @@ class _All(PendingAnswer[U]):
 
 
 def then(answer: Given[T], finish: Callable[[T], U]) -> Given[U]:
-    """`finish` applied to a response, at once or when it is there."""
+    """Apply `finish` to a response, at once or when it is there."""
     if not isinstance(answer, PendingAnswer):
         return finish(answer)
     return gathered([answer], lambda responses: finish(responses[0]))
 
 
 def gathered(answers: Sequence[Given[T]], finish: Callable[[list[T]], U]) -> Given[U]:
-    """`finish` applied to all responses, at once or when they are there."""
+    """Apply `finish` to all responses, at once or when they are there."""
     # If all are there no object has to be made.
     if not any(isinstance(answer, PendingAnswer) for answer in answers):
         return finish([_response(each) for each in answers])

@@ -104,7 +104,7 @@ class Runtime(Generic[ShardT]):
     # ------------------------------------------------------------------ leadership
 
     def on_election(self, partition: int) -> None:
-        """This broker leads the partition from now on: load it, again if it was loaded."""
+        """Load a partition that this broker leads from now on, again if it was loaded."""
         # What is in memory belongs to an earlier term. It may lack what another leader has written since.
         self.on_resignation(partition)
         elected = self._partitions[partition] = PartitionRuntime(partition, self)
@@ -121,7 +121,7 @@ class Runtime(Generic[ShardT]):
         self.load_soon(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """Another broker leads the partition: send everybody there."""
+        """Unload a partition that another broker leads: send everybody there."""
         known = self._partitions.pop(partition, None)
         if known is not None:
             known.unload(ErrorCode.NOT_COORDINATOR)
@@ -163,7 +163,7 @@ class Runtime(Generic[ShardT]):
             return await self._run_in_thread(function)
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake up in time for this shard."""
+        """Wake up the deadline task in time for this shard."""
         deadline_ms = None if shard is None else shard.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()

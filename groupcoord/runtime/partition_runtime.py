@@ -183,7 +183,7 @@ class PartitionRuntime(Generic[ShardT]):
         return self._shard.expire(**self._runtime.times() | {"now_ms": now_ms})
 
     async def resume(self) -> None:
-        """Members could not reach this broker for a while: they get a whole session, as after a load."""
+        """Give members a whole session, as after a load: they could not reach this broker for a while."""
         if self._shard is not None:
             for _ in self._shard.start_sessions(self._runtime.now_ms()):
                 await trio.lowlevel.checkpoint()
@@ -283,7 +283,8 @@ class PartitionRuntime(Generic[ShardT]):
                 self._shard.replay(record.record, offset, record.producer_id)
             else:
                 self._shard.replay(record, offset)
-        self._kind.on_force(self.partition, self._shard)
+        if self._kind.on_force is not None:
+            self._kind.on_force(self.partition, self._shard)
 
     def _settle(self, outcome: Outcome[Any], error: ErrorCode) -> None:
         """The fate of an append is known, as far as it decides on the living state: the replies wait for the commit."""
@@ -537,7 +538,8 @@ class PartitionRuntime(Generic[ShardT]):
                 # into it.
                 self._shard = shard
                 self._carry_out(shard.loaded(**self._runtime.times()))
-                self._kind.on_force(self.partition, shard)
+                if self._kind.on_force is not None:
+                    self._kind.on_force(self.partition, shard)
                 self._runtime.mind(shard)
                 if self._failed_loads:
                     logger.info("partition %d of %s is loaded after %d tries", *self._place, self._failed_loads)

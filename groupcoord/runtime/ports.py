@@ -21,7 +21,7 @@ class CoordinatorShard(Protocol):
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]: ...
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[Any]:
-        """Nobody waits for the answer of this parked caller any more."""
+        """Forget this parked caller, whose connection is gone."""
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
@@ -66,10 +66,6 @@ class NotLoaded(Exception):
         self.take_up = take_up
 
 
-def _nobody_is_told(partition: int, shard: Any) -> None:
-    """Do nothing: most kinds of shards do not notify anybody."""
-
-
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
     """Kind of shards that a runtime runs."""
@@ -88,7 +84,7 @@ class ShardKind(Generic[ShardT]):
     superseding: frozenset[bytes] = frozenset()
     """The types of keys (their first two bytes) of which only the last value counts. A value of another type may rest on the
     values of its key before it."""
-    on_force: Callable[[int, ShardT], None] = _nobody_is_told
+    on_force: Callable[[int, ShardT], None] | None = None
     """Called when records of a partition have come into force, also when it is loaded: the shard may have work for others.
     It must change nothing in the shard but what it takes from it."""
 
@@ -155,7 +151,7 @@ class Host(Protocol[ShardT]):
     def times(self) -> dict[str, int]: ...
 
     def mind(self, shard: ShardT | None) -> None:
-        """Wake up in time for this shard."""
+        """Wake up the deadline task in time for this shard."""
 
     def spawn(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> None: ...
 

@@ -56,7 +56,7 @@ class TransactionEnd(NamedTuple):
     transaction_version: int
 
     def marker(self, timestamp_ms: int) -> bytes:
-        """The control batch that says this in a log."""
+        """Encode the control batch for a log."""
         return _encoded(self, timestamp_ms)
 
 

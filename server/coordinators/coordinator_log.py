@@ -112,7 +112,7 @@ class InternalTopicLog:
                 partition.watchers.discard(changed.set)
 
     async def read_batches(self, partition: int) -> AsyncIterator[bytes]:
-        """Everything up to the end, about a megabyte at a time, read in a thread."""
+        """Read everything up to the end in a thread, about a megabyte at a time."""
         # Only once, and before the first load. It reads files or generates code, which would hold the event loop.
         if not self._can_read:
             await self._broker.environment.run_in_thread(self._load_codecs)

@@ -16,13 +16,13 @@ class Coordinator(Protocol):
     """Coordinator that lives in the partitions of an internal topic."""
 
     def on_election(self, partition: int) -> None:
-        """This broker leads a partition from now on."""
+        """Load a partition that this broker leads from now on."""
 
     def on_resignation(self, partition: int) -> None:
-        """This broker does not lead a partition any more."""
+        """Unload a partition that this broker does not lead any more."""
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Topics are gone: name -> topic id."""
+        """Forget deleted topics: name -> topic id."""
 
 
 class Coordinators:
@@ -50,14 +50,14 @@ class Coordinators:
         return [each for topic in topics for each in self._code.get(topic, ()) if each not in self._loaded]
 
     def load_code(self, modules: Iterable[str]) -> None:
-        """In a thread, because it takes longer than others should wait."""
+        """Import modules. Call it in a thread, because it takes longer than others should wait."""
         with suppress(ImportError, OSError):  # it is tried again when it is needed
             for each in modules:
                 import_module(each)
                 self._loaded.add(each)
 
     def on_election(self, topic: str, partition: int) -> None:
-        """This broker leads a partition from now on."""
+        """Load a partition that this broker leads from now on."""
         if topic not in self._led:
             return
         self._led[topic].add(partition)
@@ -70,19 +70,19 @@ class Coordinators:
             logger.exception("%s has no coordinator before a request asks for it", topic)
 
     def take_up(self, topic: str, coordinator: Coordinator) -> None:
-        """A coordinator was made, by an election or by a request: it hears of all partitions that are led."""
+        """Register a new coordinator, and tell it of all partitions that are led."""
         if topic not in self._needed:
             self._needed[topic] = coordinator
             for partition in sorted(self._led[topic]):
                 coordinator.on_election(partition)
 
     def on_resignation(self, topic: str, partition: int) -> None:
-        """This broker does not lead a partition any more."""
+        """Unload a partition that this broker does not lead any more."""
         self._led.get(topic, set()).discard(partition)
         if (coordinator := self._needed.get(topic)) is not None:
             coordinator.on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Topics are gone: name -> topic id."""
+        """Forget deleted topics: name -> topic id."""
         for coordinator in tuple(self._needed.values()):
             await coordinator.on_topics_deleted(topics)

@@ -21,7 +21,7 @@ class ProducerIdBlocks:
         self._node_id = node_id
 
     async def allocate_block(self) -> range:
-        """A block that nobody else has; durable before it is returned.
+        """Reserve a block of ids that nobody else has; durable before it is returned.
 
         Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which producers retry, while the tree cannot be reached.
         """

@@ -97,7 +97,7 @@ class LeadersEndOffsets:
         self._connections = BrokerConnections(broker, "end-offsets")
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """The high watermark of each, or why it cannot be told."""
+        """High watermarks of partitions, or the error of each that has none."""
         time_slice = TimeSlice()
         found: dict[TopicPartition, EndOffset] = {}
         elsewhere: dict[int, list[TopicPartition]] = {}

@@ -240,7 +240,7 @@ class TransactionMarkers:
         self._wake.set()
 
     async def _work_off(self, queue: _Queue) -> None:
-        """Everything that one broker is to write, one request after the other."""
+        """Send one broker its markers, one request after the other."""
         time_slice = TimeSlice()
         try:
             while parts := await queue.next_parts():
@@ -350,7 +350,7 @@ class TransactionMarkers:
 
 
 def _pieces(partitions: Iterable[TopicPartition]) -> Iterator[set[TopicPartition]]:
-    """One at least, which may be empty."""
+    """Split into pieces; at least one, which may be empty."""
     rest = iter(partitions)
     yield set(islice(rest, PARTITIONS_AT_ONCE))
     while piece := set(islice(rest, PARTITIONS_AT_ONCE)):

@@ -122,7 +122,7 @@ class Question:
         return code
 
     def settle(self, errors: Errors) -> None:
-        """The answer is there."""
+        """Take the answer, and wake who waits for it."""
         self.errors = errors
         if self.settled is not None:
             self.settled.set()

@@ -112,7 +112,7 @@ class TransactionVerifier:
         return self._broker.config.server.request_timeout_ms / 1000
 
     async def _work_off(self, queue: _CoordinatorQueue) -> None:
-        """Everything that one broker is asked, one request after the other."""
+        """Ask one broker all its questions, one request after the other."""
         try:
             while questions := await queue.next_questions():
                 request = AddPartitionsToTxnRequest(transactions=[each.transaction() for each in questions])
