@@ -231,7 +231,7 @@ async def offsets(root: Path) -> None:
         )
         # Offsets ask neither for topics nor for the settings of groups.
         nobody = cast(Any, None)
-        make_shard = partial(Shard, kinds.loaded, GroupConfig(), nobody, nobody, make_uuid=random_uuid)
+        make_shard = partial(Shard, kinds.parts, GroupConfig(), nobody, nobody, make_uuid=random_uuid)
         kind = shard_kind(kinds, make_shard)
 
         async def load(kind: Any = kind, topic: InternalTopicLog = topic) -> None:

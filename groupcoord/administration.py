@@ -28,7 +28,7 @@ GROUPS_PER_SLICE = 4  # their names may be very long
 class GroupAdministration:
     """Requests of administrators about groups of every type."""
 
-    def __init__(self, shards: GroupShards, share: Callable[[], ShareService | None]) -> None:
+    def __init__(self, shards: GroupShards, share: Callable[[], ShareService]) -> None:
         self._shards = shards
         self._share = share
 
@@ -112,7 +112,7 @@ class GroupAdministration:
         """The service that has to end the share partitions of a group first. None: it is no share group, or not here."""
         share = self._share()
         try:
-            return share if share is not None and share.has(group_id) else None
+            return share if share.has(group_id) else None
         except KafkaError:
             return None
 

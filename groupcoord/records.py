@@ -8,7 +8,7 @@ all the types that it is given. Records of other types are left alone, and compa
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from ottla.wire.codecs import Codec, codec
@@ -98,32 +98,12 @@ class RecordFormat:
         return decode_value
 
 
-def _nobody_knows(key_type: int) -> None:
-    """There are no more types of records than those given."""
-
-
 class RecordFormats:
     """All types of records that the groups of this broker keep."""
 
-    def __init__(
-        self, formats: Iterable[RecordFormat] = (), *, on_unknown: Callable[[int], None] = _nobody_knows
-    ) -> None:
-        """`on_unknown`: called with a type of key that no format has, before its record is passed over."""
+    def __init__(self, formats: Iterable[RecordFormat]) -> None:
         self._by_key_class: dict[type, RecordFormat] = {}
         self._by_key_type: dict[int, RecordFormat] = {}
-        self._on_unknown = on_unknown
-        self.add(formats)
-
-    @property
-    def key_types(self) -> KeysView[int]:
-        return self._by_key_type.keys()
-
-    @property
-    def superseding(self) -> frozenset[bytes]:
-        """The first two bytes of keys whose values make the value before them void."""
-        return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
-
-    def add(self, formats: Iterable[RecordFormat]) -> None:
         for each in formats:
             assert each.key not in self._by_key_class, f"{each.key.__name__} is registered twice"
             self._by_key_class[each.key] = each
@@ -131,10 +111,14 @@ class RecordFormats:
                 assert key_type not in self._by_key_type, f"key type {key_type} is registered twice"
                 self._by_key_type[key_type] = each
 
+    @property
+    def superseding(self) -> frozenset[bytes]:
+        """The first two bytes of keys whose values make the value before them void."""
+        return frozenset(_prefix(key_type) for key_type, each in self._by_key_type.items() if each.is_superseding)
+
     def load_codecs(self) -> None:
         """Load the codecs of the records that this broker writes. Call it in a thread: it reads files, or generates code."""
-        # A copy: with the first request or record of another kind of groups the event loop adds its formats.
-        for each in list(self._by_key_class.values()):
+        for each in self._by_key_class.values():
             for kind in ("encode", "decode"):
                 codec(each.key, 0, kind)
                 for version in each.written:
@@ -151,7 +135,7 @@ class RecordFormats:
         if key is None or key_type is None:
             return None
         known = self._by_key_type.get(key_type)
-        return self._on_unknown(key_type) if known is None else known.decode(key, value)
+        return None if known is None else known.decode(key, value)
 
     def encode_records(self, records: Iterable[GroupRecord], timestamp_ms: int) -> bytes:
         """One uncompressed batch of these records, to be appended to the group's partition."""

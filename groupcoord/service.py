@@ -12,32 +12,30 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
 from ottla.groupcoord.administration import GroupAdministration
 from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.consumer.service import ConsumerService
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.group_types import CONSUMER, SHARE, STREAMS, Kinds
+from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
+from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
+from ottla.groupcoord.share.service import ShareService
+from ottla.groupcoord.streams.service import StreamsService
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla.groupcoord.consumer.service import ConsumerService
-    from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
-    from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
-    from ottla.groupcoord.share.service import ShareService
-    from ottla.groupcoord.streams.service import StreamsService
 
 
 class GroupCoordinator:
@@ -60,54 +58,40 @@ class GroupCoordinator:
     ) -> None:
         """`share_ports`: what share groups need of others. It and `verifier` are called when they are first needed."""
 
+        known = kinds or Kinds()
+
         def make() -> Shard:
             uuids = make_uuid or random_uuid
-            return Shard(self._kinds.loaded, config, images, settings_of, make_uuid=uuids)
+            return Shard(known.parts, config, images, settings_of, make_uuid=uuids)
 
         self._config = config
         self._topics = topics
         self._images = images
         self._verifier = verifier
         self._share_ports = share_ports
-        self._kinds = kinds or Kinds()
-        kind = shard_kind(self._kinds, make)
-        self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread)
+        self._runtime = Runtime(shard_kind(known, make), log, wall_clock_ms=wall_clock, run_in_thread=run_in_thread)
         self._shards = GroupShards(self._runtime)
         self.offsets = OffsetService(self._shards, topics)
-        self.administration = GroupAdministration(self._shards, self._loaded_share)
+        self.administration = GroupAdministration(self._shards, lambda: self.share)
         self.classic = ClassicService(self._shards, config)
 
-    # ------------------------------------------------------------------ what most brokers never need
+    # ------------------------------------------------------------------ services that few brokers need
 
     @cached_property
     def transactional_offsets(self) -> TransactionalOffsetService:
-        from ottla.groupcoord.offsets.transactional import TransactionalOffsetService
-
         return TransactionalOffsetService(self._shards, self._topics, self._verifier())
 
     @cached_property
     def consumer(self) -> ConsumerService:
-        from ottla.groupcoord.consumer.service import ConsumerService
-
-        self._kinds.need(CONSUMER)
         return ConsumerService(self._shards, self._config)
 
     @cached_property
     def share(self) -> ShareService:
-        from ottla.groupcoord.share.service import ShareService
-
-        self._kinds.need(SHARE)
         return ShareService(self._shards, self._images, *self._share_ports())
 
     @cached_property
     def streams(self) -> StreamsService:
-        from ottla.groupcoord.streams.service import StreamsService
-
-        self._kinds.need(STREAMS)
         return StreamsService(self._shards)
-
-    def _loaded_share(self) -> ShareService | None:
-        return self.share if self._kinds.has(SHARE) else None
 
     # ------------------------------------------------------------------ all kinds
 
@@ -138,9 +122,7 @@ class GroupCoordinator:
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget deleted topics: name -> topic id."""
         await self.offsets.on_topics_deleted(topics)
-        # A partition that is being loaded may turn out to have share groups.
-        if self._kinds.has(SHARE) or not all(each.absent is ErrorCode.NONE for each in self._runtime.partitions()):
-            await self.share.on_topics_deleted(frozenset(topics.values()))
+        await self.share.on_topics_deleted(frozenset(topics.values()))
 
 
 def shard_kind(kinds: Kinds, make: Callable[[], Shard]) -> ShardKind[Shard]:

@@ -37,7 +37,6 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup
 
 Adopter = TypeVar("Adopter", Handler, Read)
-Taker = TypeVar("Taker", Handler, Read, Replay)
 
 
 class Shard:
@@ -45,18 +44,15 @@ class Shard:
 
     def __init__(
         self,
-        kinds: Sequence[PartKind],
+        parts: Sequence[PartKind],
         config: GroupConfig,
         topics: TopicImages,
         settings_of: GroupSettingsSource,
         *,
         make_uuid: Callable[[], str],
     ) -> None:
-        """`kinds`: those that are loaded. More may come to its end."""
         self._effects = Effects(config, make_uuid)
         self._groups: dict[str, Group] = {}
-        self._host = Host(config, self._effects, self._groups, topics, settings_of)
-        self._kinds = kinds
         self._parts: list[Part] = []
         self._requests: dict[type, Handler] = {}
         self._reads: dict[type, Read] = {}
@@ -68,24 +64,11 @@ class Shard:
         self._lone_timers: list[TimerKey] = []
         self._replays = self._loads  # after the load: `_commits`
         self._rest: Rest | None = None
-        self._take_up_kinds()
-
-    def _take_up_kinds(self) -> None:
-        """Make the parts of kinds that were loaded since the last time."""
-        for kind in self._kinds[len(self._parts) :]:
-            part = kind.make(self._host)
+        host = Host(config, self._effects, self._groups, topics, settings_of)
+        for each in parts:
+            part = each.make(host)
             self._parts.append(part)
             self._register(part)
-            if self._replays is self._commits:
-                part.loaded()
-
-    def _registered(self, table: Mapping[type, Taker], thing: Any) -> Taker | None:
-        """Look up who takes such a thing. It may be the first of a kind that was loaded for it."""
-        taker = table.get(type(thing))
-        if taker is None and len(self._parts) < len(self._kinds):
-            self._take_up_kinds()
-            taker = table.get(type(thing))
-        return taker
 
     def _register(self, part: Part) -> None:
         for mine, theirs in (
@@ -107,7 +90,7 @@ class Shard:
     def handle(self, request: Any, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """Take a request in. It may be answered by this outcome, by its settlement, or by a later one (if parked)."""
         self._begin(now_ms, timestamp_ms)
-        handler = self._adopter(self._adopted, request) or self._registered(self._requests, request)
+        handler = self._adopter(self._adopted, request) or self._requests.get(type(request))
         assert handler is not None, f"nobody takes {type(request).__name__}"
         handler(request, caller)
         return self._outcome()
@@ -187,7 +170,7 @@ class Shard:
 
     def replay(self, record: GroupRecord, record_offset: int = -1, producer_id: int = -1) -> None:
         """Take over a record of the log, in the order of the log."""
-        replay = self._registered(self._replays, record.key)
+        replay = self._replays.get(type(record.key))
         if replay is not None:
             replay(record, record_offset, producer_id)
 
@@ -233,7 +216,7 @@ class Shard:
         """Answer a request that changes nothing but sessions."""
         # The time of day is not needed, because nothing is written.
         self._effects.now_ms = now_ms
-        read = self._adopter(self._adopted_reads, request) or self._registered(self._reads, request)
+        read = self._adopter(self._adopted_reads, request) or self._reads.get(type(request))
         assert read is not None, f"nobody takes {type(request).__name__}"
         return read(request)
 

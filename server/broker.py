@@ -22,13 +22,11 @@ from ottla.replication.cluster.znodes import SECURITY_PROTOCOLS
 from ottla.replication.controller.topic_planner import TopicPlanner
 from ottla.replication.fetcher.throttle import ReplicationThrottles
 from ottla.replication.log.storage import OsStorage
-from ottla.replication.reminders import Reminders
 from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.server.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION, TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
-from ottla.server.coordinators.groups_code import GROUPS_CODE, SHARE_STATE_CODE, TRANSACTIONS_CODE
 from ottla.server.environment import Environment
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.long_answers import LongAnswers
@@ -43,10 +41,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     import socket
 
-    from ottla.groupcoord.offsets.transactional import CommitVerifier
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
-    from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.groupcoord.transactions.service import TransactionCoordinator
     from ottla.replication.log.storage import DirectoryLock, Storage
@@ -68,9 +64,6 @@ if TYPE_CHECKING:
     from ottla.server.share.service import ShareGroups
     from ottla.server.telemetry.subscriptions import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
-
-FENCED_TOLD_MAX = 100
-"""Transactional ids whose producers the log tells of in a minute."""
 
 
 class LatePart(Protocol):
@@ -140,11 +133,7 @@ class Broker:
                 SHARE_GROUP_STATE_TOPIC: lambda: self.share_coordinator,
                 TRANSACTION_STATE_TOPIC: lambda: self.transactions,
             },
-            {
-                GROUP_METADATA_TOPIC: GROUPS_CODE,
-                SHARE_GROUP_STATE_TOPIC: SHARE_STATE_CODE,
-                TRANSACTION_STATE_TOPIC: TRANSACTIONS_CODE,
-            },
+            _import_coordinators,
         )
         self.configs.on_change(self._take_up_settings)
 
@@ -177,24 +166,10 @@ class Broker:
 
     @cached_property
     def groups(self) -> GroupCoordinator:
-        from ottla.groupcoord.group_types import Kinds
-        from ottla.groupcoord.service import GroupCoordinator
-        from ottla.server.coordinators.coordinator_log import offsets_topic
-        from ottla.server.coordinators.topic_images import ClusterTopicImages
+        from ottla.server.coordinator_factory import make_groups
 
-        kinds = Kinds()
-        coordinator = GroupCoordinator(
-            self.configs.started_with.groups,
-            offsets_topic(self, kinds.formats.load_codecs),
-            self.cluster,
-            ClusterTopicImages(self.cluster),
-            self._commit_verifier,
-            self.configs.groups.in_force,
-            self._share_ports,
-            kinds=kinds,
-            run_in_thread=self.environment.run_in_thread,
-        )
-        self.coordinators.take_up(GROUP_METADATA_TOPIC, self._started(coordinator))
+        coordinator = self._started(make_groups(self))
+        self.coordinators.take_up(GROUP_METADATA_TOPIC, coordinator)
         return coordinator
 
     @property
@@ -218,28 +193,17 @@ class Broker:
 
     @cached_property
     def transactions(self) -> TransactionCoordinator:
-        from ottla.groupcoord.transactions.service import TransactionCoordinator
-        from ottla.server.coordinators.coordinator_log import transaction_topic
+        from ottla.server.coordinator_factory import make_transactions
 
-        coordinator = TransactionCoordinator(
-            self.configs.started_with.transactions,
-            transaction_topic(self),
-            self.cluster,
-            self.producer_ids,
-            self.transaction_markers,
-            transaction_version=lambda: self.transaction_version,
-            offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, self.groups.partition_for(group_id)),
-            tell=Reminders(FENCED_TOLD_MAX).tell,
-        )
-        self.coordinators.take_up(TRANSACTION_STATE_TOPIC, self._started(coordinator))
+        coordinator = self._started(make_transactions(self))
+        self.coordinators.take_up(TRANSACTION_STATE_TOPIC, coordinator)
         return coordinator
 
     @cached_property
     def transaction_markers(self) -> TransactionMarkers:
-        from ottla.server.coordinators.transaction_markers import TransactionMarkers
-        from ottla.server.produce.markers import write_markers
+        from ottla.server.coordinator_factory import make_transaction_markers
 
-        return self._started(TransactionMarkers(self, partial(write_markers, self)))
+        return self._started(make_transaction_markers(self))
 
     @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
@@ -249,11 +213,9 @@ class Broker:
 
     @cached_property
     def share_coordinator(self) -> ShareCoordinator:
-        from ottla.groupcoord.share.coordinator.service import ShareCoordinator
-        from ottla.server.coordinators.coordinator_log import share_state_topic
+        from ottla.server.coordinator_factory import make_share_coordinator
 
-        config = self.configs.started_with.share_coordinator
-        coordinator = self._started(ShareCoordinator(config, share_state_topic(self), self.cluster))
+        coordinator = self._started(make_share_coordinator(self))
         self.coordinators.take_up(SHARE_GROUP_STATE_TOPIC, coordinator)
         return coordinator
 
@@ -312,16 +274,6 @@ class Broker:
         )
         made.follow(self.configs, listener)
         return made
-
-    def _commit_verifier(self) -> CommitVerifier:
-        from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
-
-        return OffsetsTopicVerifier(self)
-
-    def _share_ports(self) -> tuple[SharePersister, EndOffsets]:
-        from ottla.server.coordinators.share_coordinators import LeadersEndOffsets, ShareCoordinators
-
-        return ShareCoordinators(self), LeadersEndOffsets(self)
 
     @cached_property
     def streams_topics(self) -> StreamsTopics:
@@ -469,6 +421,10 @@ class Broker:
                 nursery.start_soon(self.tls.watch_files)
             yield nursery
             nursery.cancel_scope.cancel()
+
+
+def _import_coordinators() -> None:
+    from ottla.server import coordinator_factory  # noqa: F401
 
 
 def _is_there(storage: Storage, folder: str) -> bool:

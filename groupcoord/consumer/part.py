@@ -235,7 +235,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         self._effects.reply(caller, response)
 
 
-KIND = PartKind(
+CONSUMER = PartKind(
     make=ConsumerGroups,
     formats=FORMATS,
     # They look at members alone, which are what they were told even before that is committed.

@@ -57,15 +57,6 @@ class CoordinatorShard(Protocol):
 ShardT = TypeVar("ShardT", bound=CoordinatorShard)
 
 
-class NotLoaded(Exception):
-    """A record cannot be read before some code is loaded: `load()` in a thread, then `take_up()`."""
-
-    def __init__(self, load: Callable[[], object], take_up: Callable[[], None]) -> None:
-        super().__init__("the code for a record is not loaded")
-        self.load = load
-        self.take_up = take_up
-
-
 @dataclass(frozen=True)
 class ShardKind(Generic[ShardT]):
     """Kind of shards that a runtime runs."""
@@ -76,7 +67,7 @@ class ShardKind(Generic[ShardT]):
     encode: Callable[[list[Any], int], bytes]
     """A batch of records, written at this time of day (ms)."""
     decode: Callable[[bytes | None, bytes | None], Any]
-    """The record of a key and a value; None: of no interest. Raises ProtocolViolation, or NotLoaded."""
+    """The record of a key and a value; None: of no interest. Raises ProtocolViolation."""
     may_overlap: Callable[[Any], bool]
     """Whether a request may be handled while records are not committed yet: it looks at nothing that they leave behind."""
     may_share_append: Callable[[Any], bool]

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
-from ottla.groupcoord.runtime.ports import CoordinatorLog, NotLoaded, ShardKind, ShardT
+from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.record_walk import keys_and_values
@@ -76,7 +76,7 @@ class _Decoding:
     def load(self) -> None:
         try:
             self._decoded = self._decode()
-        except (NotLoaded, ProtocolViolation) as problem:
+        except ProtocolViolation as problem:
             self._problem = problem
 
     def decoded(self) -> Any:
@@ -85,10 +85,10 @@ class _Decoding:
         return self._decoded
 
 
-def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> Iterator[NotLoaded | _Decoding | None]:
+def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> Iterator[_Decoding | None]:
     """Replay a piece of the log, some records at each step. Records that do not parse are passed over, with a warning.
 
-    A step may ask for something that a thread loads before the next: code that a record needs, or a long record.
+    A step may ask for a long record that a thread decodes before the next.
     """
     headers = iter_batches(batches)
     is_last = False
@@ -100,7 +100,7 @@ def replay_batches(kind: ShardKind[ShardT], shard: ShardT, batches: bytes) -> It
 
 def _replay(
     kind: ShardKind[ShardT], shard: ShardT, entries: list[_Entry | _Marker | None]
-) -> Iterator[NotLoaded | _Decoding | None]:
+) -> Iterator[_Decoding | None]:
     """Replay what was collected, some records at each step."""
     work = 0
     for collected in entries:
@@ -112,15 +112,10 @@ def _replay(
                 break
             offset, key, value, producer_id, before = entry
             try:
-                try:
-                    if value is not None and len(value) > LONG_VALUE_BYTES:
-                        yield (decoding := _Decoding(partial(kind.decode, key, value)))
-                        decoded = decoding.decoded()
-                    else:
-                        decoded = kind.decode(key, value)
-                except NotLoaded as missing:
-                    yield missing
-                    missing.take_up()
+                if value is not None and len(value) > LONG_VALUE_BYTES:
+                    yield (decoding := _Decoding(partial(kind.decode, key, value)))
+                    decoded = decoding.decoded()
+                else:
                     decoded = kind.decode(key, value)
             except ProtocolViolation as error:
                 # One bad record must not take all groups of the partition out of service, nor the last good value.

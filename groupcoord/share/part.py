@@ -218,7 +218,7 @@ def refused_deletion(error: ErrorCode, message: str | None = None) -> DeleteShar
     return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message or error.message, responses=[])
 
 
-KIND = PartKind(
+SHARE = PartKind(
     make=ShareGroups,
     formats=FORMATS,
     # Everything is in force when it is appended, so that the next request finds it.

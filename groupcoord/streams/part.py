@@ -236,7 +236,7 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         self._put([assignment_epoch_record(group.group_id, computed.epoch, self._effects.timestamp_ms)])
 
 
-KIND = PartKind(
+STREAMS = PartKind(
     make=StreamsGroups,
     formats=FORMATS,
     # They look at members alone.

@@ -6,14 +6,14 @@ from typing import Any
 from ottla.groupcoord.classic.part import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import KINDS, Kinds
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.part import DeleteGroup
 from ottla.groupcoord.part import PartKind
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply
 from ottla.groupcoord.shard import Shard, in_listing
-from ottla.groupcoord.tests.fakes import KINDS, FakeImages, settings_of_broker
+from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -6,7 +6,7 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import KINDS, Kinds
 from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
@@ -15,7 +15,7 @@ from ottla.groupcoord.runtime.ports import Appended
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
-from ottla.groupcoord.tests.fakes import KINDS, FakeImages, FakeLog, beside_the_loop
+from ottla.groupcoord.tests.fakes import FakeImages, FakeLog, beside_the_loop
 from ottla.groupcoord.tests.tally import SESSION_MS, TALLY, Add, Sum, TallyGroup
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError

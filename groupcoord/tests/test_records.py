@@ -2,8 +2,6 @@
 
 import pytest
 
-from ottla.groupcoord import records
-from ottla.groupcoord.classic.members import FORMATS as CLASSIC_FORMATS
 from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
@@ -12,8 +10,6 @@ from ottla.groupcoord.classic.members import (
     group_tombstone,
 )
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord, offset_tombstone
-from ottla.groupcoord.records import RecordFormats
-from ottla.groupcoord.share.records import FORMATS as SHARE_FORMATS
 from ottla.groupcoord.tests.fakes import FORMATS
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
@@ -143,21 +139,6 @@ def test_what_is_written_needs_no_other_codecs_than_those_loaded_before(monkeypa
     FORMATS.load_codecs()
     monkeypatch.setattr(codecs, "_load", None)
     assert [FORMATS.decode_record(*FORMATS.encode_record(each)) for each in records] == records
-
-
-def test_formats_may_come_while_codecs_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread loads them; with the first record of another kind of groups the event loop adds the formats of that kind."""
-    formats, late = RecordFormats(CLASSIC_FORMATS), list(SHARE_FORMATS)
-    loaded = []
-
-    def load(message_class: type, version: int, kind: str) -> None:
-        loaded.append(message_class)
-        if late:
-            formats.add([late.pop()])
-
-    monkeypatch.setattr(records, "codec", load)
-    formats.load_codecs()
-    assert {each.key for each in CLASSIC_FORMATS} <= {*loaded}
 
 
 def test_records_share_one_batch() -> None:

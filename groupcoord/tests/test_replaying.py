@@ -205,7 +205,7 @@ def loaded(kind: ShardKind[Any], pieces: list[bytes]) -> tuple[object, ...]:
 @settings(max_examples=300, deadline=None)
 def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piece_length: int) -> None:
     kinds = Kinds()
-    talk = Conversation(kinds.loaded)
+    talk = Conversation(kinds.parts)
     kind = shard_kind(kinds, talk._new_shard)
     log = [batch_of(step, offset) for offset, step in enumerate(story)]
     pieces = [b"".join(log[start : start + piece_length]) for start in range(0, len(log), piece_length)]
@@ -224,7 +224,7 @@ def test_of_very_many_commits_of_one_partition_the_last_alone_is_decoded() -> No
         decoded[key] += 1
         return kinds.formats.decode_record(key, value)
 
-    kind = replace(shard_kind(kinds, Conversation(kinds.loaded)._new_shard), decode=decode)
+    kind = replace(shard_kind(kinds, Conversation(kinds.parts)._new_shard), decode=decode)
     piece = b"".join(batch_of(("commit", ("a", "t", number % 2), -1), number) for number in range(1_000))
     committed, _, _ = loaded(kind, [piece])
     assert committed == {("a", "t", 0): (998, 998), ("a", "t", 1): (999, 999)}

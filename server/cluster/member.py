@@ -597,8 +597,8 @@ class ClusterMember:
             logger.warning("The settings of new topics cannot be read yet (%r); they begin with the defaults", problem)
 
     async def _load_coordinators(self, topics: Iterable[str]) -> None:
-        if modules := self._broker.coordinators.not_loaded(topics):
-            await self._broker.environment.run_in_thread(self._broker.coordinators.load_code, modules)
+        if self._broker.coordinators.lack_code(topics):
+            await self._broker.environment.run_in_thread(self._broker.coordinators.load_code)
 
     def _on_unclean_allowed(self, topics: Iterable[str] | None) -> None:
         if self.controller is not None:

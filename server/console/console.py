@@ -29,7 +29,6 @@ from ottla.server.console.requests import Access, refusal
 from ottla.server.console.settings_view import SettingsView
 from ottla.server.console.transactions_view import TransactionsView
 from ottla.server.console.writing import BODY_BYTES_MAX, Writing
-from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.http.metrics.process import BOUNDS
 from ottla.server.http.routes import HTML, JSON, Refused, Request, Response
 from ottla.server.serving_state import NotServing
@@ -162,8 +161,6 @@ View = Callable[[Request], Awaitable[Any]]
 
 def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Callable[[], Awaitable[None]]:
     """Add the page and its views; returns their background work. The broker's HTTP address is known by now."""
-    # Whoever opens the console asks for groups, and nobody is served yet who would have to wait.
-    load_groups()
     access = Access.of(broker)
     if not access.is_open and access.is_generated:
         broker.http_token = access.token

@@ -17,6 +17,7 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.console import requests
 from ottla.server.console.requests import Wanted, ask, first_page, refusal
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.http.pace import PacedTimeSlice
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -88,7 +89,7 @@ class Lags:
 
     def _committed(self, group_id: str) -> Iterator[tuple[str, int, int]]:
         """Yield topic, partition, offset. From copies, because other tasks run meanwhile, and no more than may be counted."""
-        topics = self._broker.groups.administration.committed(group_id)
+        topics = groups_of(self._broker).administration.committed(group_id)
         for topic, partitions in list(islice(topics.items(), OFFSETS_PER_GROUP_MAX + 1)):
             for index, committed in list(islice(partitions.items(), OFFSETS_PER_GROUP_MAX + 1)):
                 yield topic, index, committed.offset
@@ -113,7 +114,7 @@ class GroupsView:
     async def groups(self, request: Request) -> dict[str, Any]:
         """A page of groups in the order of their names, as `ClusterView.topics`."""
         wanted, time_slice = Wanted.by(request), PacedTimeSlice(self._pace)
-        listed = await finished(self._broker.groups.administration.list_groups(ListGroupsRequest()))
+        listed = await finished(groups_of(self._broker).administration.list_groups(ListGroupsRequest()))
         if listed.error_code:
             # Partitions of the offsets topic are being loaded.
             raise refusal(listed.error_code)
@@ -148,7 +149,7 @@ class GroupsView:
             text_left -= sum([len(topic) for topic, _ in shown["assigned"]])
             members.append(shown)
             await time_slice.yield_if_over()
-        rebalance = self._broker.groups.administration.last_rebalance(group_id)
+        rebalance = groups_of(self._broker).administration.last_rebalance(group_id)
         return {
             "id": group_id,
             "type": kind,
@@ -184,7 +185,7 @@ class GroupsView:
     async def _offsets(self, group_id: str) -> dict[str, Any]:
         """Committed offsets, topic by topic, and their lag."""
         query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-        fetched = await finished(self._broker.groups.offsets.offset_fetch(query, api_version=OFFSETS_VERSION))
+        fetched = await finished(groups_of(self._broker).offsets.offset_fetch(query, api_version=OFFSETS_VERSION))
         time_slice, count, lag = PacedTimeSlice(self._pace), 0, 0
         offsets: list[dict[str, Any]] = []
         for topic in fetched.groups[0].topics:

@@ -25,6 +25,7 @@ from ottla.server.console import requests
 from ottla.server.console.batches import Page
 from ottla.server.console.requests import ask, refusal
 from ottla.server.console.writing import partition_of_key, produced
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.http.routes import Refused
 from ottla.server.serving_state import NotServing
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -134,7 +135,7 @@ class Reader:
         """Go on at the group's committed offsets, or at the beginning."""
         wanted = self._assigned(assignment)
         query = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self._group_id, topics=None)])
-        fetched = await finished(self._broker.groups.offsets.offset_fetch(query, api_version=FETCH_VERSION))
+        fetched = await finished(groups_of(self._broker).offsets.offset_fetch(query, api_version=FETCH_VERSION))
         committed = {
             each.partition_index: each.committed_offset
             for topic in fetched.groups[0].topics
@@ -361,7 +362,7 @@ class Learning:
         """Choose the name of a group that this broker coordinates."""
         names = (GROUP, *(f"{GROUP}-{number}" for number in range(2, GROUP_NAMES_TRIED)))
         for name in names:
-            state = self._broker.cluster.partition("__consumer_offsets", self._broker.groups.partition_for(name))
+            state = self._broker.cluster.partition("__consumer_offsets", groups_of(self._broker).partition_for(name))
             if state is not None and state.leader == self._broker.node_id:
                 return name
         raise Refused(409, "This broker coordinates no groups.")

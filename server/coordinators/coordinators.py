@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from importlib import import_module
-from types import MappingProxyType
 from typing import Protocol
 
 logger = logging.getLogger("ottla.broker")
@@ -25,36 +23,36 @@ class Coordinator(Protocol):
         """Forget deleted topics: name -> topic id."""
 
 
+def _nothing_to_load() -> None:
+    pass
+
+
 class Coordinators:
-    """Registry of the coordinators. It ignores partitions of other topics."""
+    """The coordinators of this broker by topic. Partitions of other topics are ignored."""
 
     def __init__(
-        self,
-        coordinators: Mapping[str, Callable[[], Coordinator]],
-        code: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        self, coordinators: Mapping[str, Callable[[], Coordinator]], load: Callable[[], None] = _nothing_to_load
     ) -> None:
-        """`coordinators`: how to have each, by its topic. It is asked for when this broker first leads a partition of that.
+        """`coordinators`: a function for each topic, called when this broker first leads a partition of it.
 
-        `code`: the modules that are loaded for each then, unless somebody has had them loaded before.
+        `load` imports what these functions need.
         """
         self._coordinators = coordinators
-        self._code = code
-        self._loaded: set[str] = (
-            set()
-        )  # modules; noted here, because Python knows those already that a thread is still loading
+        self._load = load
+        # Python's own table has a module already while a thread is still importing it.
+        self._is_loaded = False
         self._needed: dict[str, Coordinator] = {}
         self._led: dict[str, set[int]] = {topic: set() for topic in coordinators}
 
-    def not_loaded(self, topics: Iterable[str]) -> Sequence[str]:
-        """The modules that coordinators of these topics lack: `load_code` is to be called, before one is needed."""
-        return [each for topic in topics for each in self._code.get(topic, ()) if each not in self._loaded]
+    def lack_code(self, topics: Iterable[str]) -> bool:
+        """True if `load_code` has to be called before partitions of these topics are led."""
+        return not self._is_loaded and any(topic in self._coordinators for topic in topics)
 
-    def load_code(self, modules: Iterable[str]) -> None:
-        """Import modules. Call it in a thread, because it takes longer than others should wait."""
+    def load_code(self) -> None:
+        """Import the coordinators' code. Call it in a thread: it takes long."""
         with suppress(ImportError, OSError):  # it is tried again when it is needed
-            for each in modules:
-                import_module(each)
-                self._loaded.add(each)
+            self._load()
+            self._is_loaded = True
 
     def on_election(self, topic: str, partition: int) -> None:
         """Load a partition that this broker leads from now on."""

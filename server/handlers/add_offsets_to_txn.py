@@ -7,7 +7,6 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -16,7 +15,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
-@handles(AddOffsetsToTxnRequest, prepare=load_groups)
+@handles(AddOffsetsToTxnRequest)
 def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddOffsetsToTxnResponse]:

@@ -7,14 +7,11 @@ Behaviour
 * A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; the others are set all the same.
 """
 
-from functools import partial
-
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_alteration
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -37,13 +34,11 @@ def _turned_off(
     return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(
-    AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
-)
+@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_turned_off)
 async def alter_share_group_offsets(
     request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> AlterShareGroupOffsetsResponse:
-    share = context.broker.groups.share
+    share = groups_of(context.broker).share
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_alteration(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = (topic.topic_name for topic in request.topics)

@@ -7,13 +7,11 @@ Behaviour
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from ottla.groupcoord.consumer.describing import undescribed
-from ottla.groupcoord.group_types import CONSUMER
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import GROUP_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
@@ -43,13 +41,12 @@ def _turned_off(
     few_at_once=True,
     reads_only=True,
     feature=GROUP_VERSION,
-    prepare=partial(load_groups, CONSUMER),
     turned_off=_turned_off,
 )
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupDescribeResponse]:
-    return describe_groups(Kind(context.broker.groups.consumer.describe, undescribed, _topics_of), request, context)
+    return describe_groups(Kind(groups_of(context.broker).consumer.describe, undescribed, _topics_of), request, context)
 
 
 def _topics_of(group: DescribedGroup) -> Iterator[str]:

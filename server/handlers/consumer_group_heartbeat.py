@@ -8,13 +8,11 @@ Behaviour
 """
 
 from collections.abc import Collection
-from functools import partial
 
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
-from ottla.groupcoord.group_types import CONSUMER
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import GROUP_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -28,7 +26,7 @@ from ottla.wire.messages.consumer_group_heartbeat import (
 )
 
 
-@handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION, prepare=partial(load_groups, CONSUMER))
+@handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupHeartbeatResponse]:
@@ -38,7 +36,7 @@ def consumer_group_heartbeat(
     def go_on(denied: Collection[str]) -> Answer[ConsumerGroupHeartbeatResponse]:
         if denied:
             return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return context.broker.groups.consumer.heartbeat(
+        return groups_of(context.broker).consumer.heartbeat(
             request,
             api_version=context.api_version,
             client_id=context.client_id,

@@ -8,7 +8,7 @@ Behaviour
 from collections.abc import Collection
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.deciding import completed, decided
@@ -18,13 +18,13 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-@handles(DeleteGroupsRequest, prepare=load_groups)
+@handles(DeleteGroupsRequest)
 def delete_groups(request: DeleteGroupsRequest, context: RequestContext[Broker]) -> Answer[DeleteGroupsResponse]:
     def delete(denied: Collection[str]) -> Answer[DeleteGroupsResponse]:
         refused = [each for each in dict.fromkeys(request.groups_names) if each in denied]
         if refused:
             request.groups_names = [each for each in request.groups_names if each not in denied]
-        answer = context.broker.groups.administration.delete_groups(request)
+        answer = groups_of(context.broker).administration.delete_groups(request)
         return completed(answer, lambda response: _with(response, refused)) if refused else answer
 
     return decided(context, AclOperation.DELETE, ResourceType.GROUP, request.groups_names, delete)

@@ -8,14 +8,11 @@ Behaviour
 * A group that has never read anything has no topics to speak of, and the answer is empty.
 """
 
-from functools import partial
-
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_deletion
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -36,13 +33,11 @@ def _turned_off(
     return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(
-    DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE), turned_off=_turned_off
-)
+@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_turned_off)
 async def delete_share_group_offsets(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DeleteShareGroupOffsetsResponse:
-    share = context.broker.groups.share
+    share = groups_of(context.broker).share
     if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
         return refused_deletion(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = (topic.topic_name for topic in request.topics)

@@ -13,7 +13,7 @@ import trio
 
 from ottla.groupcoord.classic.part import undescribed
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import authorized_operations
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -26,7 +26,7 @@ from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeG
 GROUPS_PER_TURN = 4
 
 
-@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, prepare=load_groups, reads_only=True)
+@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext[Broker]) -> Answer[DescribeGroupsResponse]:
     return decided(
         context,
@@ -71,7 +71,7 @@ def _describe(
 ) -> None:
     """Add the descriptions of these groups."""
     request.groups = names
-    described = context.broker.groups.classic.describe_groups(request, api_version=context.api_version).groups
+    described = groups_of(context.broker).classic.describe_groups(request, api_version=context.api_version).groups
     if request.include_authorized_operations:
         for group in described:
             if not group.error_code:

@@ -8,12 +8,9 @@ Behaviour
 * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
 """
 
-from functools import partial
-
-from ottla.groupcoord.group_types import SHARE
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
@@ -45,10 +42,9 @@ def _turned_off(
     feature=SHARE_VERSION,
     few_at_once=True,
     reads_only=True,
-    prepare=partial(load_groups, SHARE),
     turned_off=_turned_off,
 )
 async def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DescribeShareGroupOffsetsResponse:
-    return await context.broker.groups.share.offsets.describe(request, rights_of(context))
+    return await groups_of(context.broker).share.offsets.describe(request, rights_of(context))

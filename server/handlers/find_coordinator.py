@@ -20,7 +20,7 @@ from ottla.replication.cluster.metadata_cache import (
     TRANSACTION_STATE_TOPIC,
 )
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import REFUSALS, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -52,7 +52,7 @@ def _share_partition_for(broker: Broker, key: str) -> int | None:
 
 
 PLACES = {
-    GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: broker.groups.partition_for(key)),
+    GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: groups_of(broker).partition_for(key)),
     TRANSACTION: Place(TRANSACTION_STATE_TOPIC, lambda broker, key: broker.transactions.partition_for(key)),
     SHARE: Place(SHARE_GROUP_STATE_TOPIC, _share_partition_for),
 }
@@ -62,7 +62,7 @@ Refused = Callable[[str], Coordinator | None]
 """What is answered for a key that the client may not ask about; None for the others."""
 
 
-@handles(FindCoordinatorRequest, prepare=load_groups)
+@handles(FindCoordinatorRequest)
 def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext[Broker]
 ) -> Answer[FindCoordinatorResponse]:

@@ -5,7 +5,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -13,7 +13,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@handles(HeartbeatRequest, prepare=load_groups)
+@handles(HeartbeatRequest)
 def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> HeartbeatResponse:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    return context.broker.groups.classic.heartbeat(request)
+    return groups_of(context.broker).classic.heartbeat(request)

@@ -7,7 +7,7 @@ Behaviour
 
 from ottla.groupcoord.classic.group import refused_join
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -18,11 +18,11 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-@handles(JoinGroupRequest, abandonable=True, prepare=load_groups)
+@handles(JoinGroupRequest, abandonable=True)
 def join_group(request: JoinGroupRequest, context: RequestContext[Broker]) -> Answer[JoinGroupResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)
-    return context.broker.groups.classic.join_group(
+    return groups_of(context.broker).classic.join_group(
         request,
         api_version=context.api_version,
         client_id=context.client_id,

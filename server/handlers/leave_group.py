@@ -5,7 +5,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -14,7 +14,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
-@handles(LeaveGroupRequest, prepare=load_groups)
+@handles(LeaveGroupRequest)
 def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    return context.broker.groups.classic.leave_group(request, api_version=context.api_version)
+    return groups_of(context.broker).classic.leave_group(request, api_version=context.api_version)

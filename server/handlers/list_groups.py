@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -19,9 +19,9 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, prepare=load_groups, reads_only=True)
+@handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
 def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> Answer[ListGroupsResponse]:
-    answer = context.broker.groups.administration.list_groups(request)
+    answer = groups_of(context.broker).administration.list_groups(request)
     if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):
         return answer
     return _allowed(answer, context)

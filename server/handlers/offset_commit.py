@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from ottla.groupcoord.offsets.topics import TOPIC_ID_VERSION, names_of
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -32,14 +32,14 @@ from ottla.wire.messages.offset_commit import (
 )
 
 
-@handles(OffsetCommitRequest, prepare=load_groups)
+@handles(OffsetCommitRequest)
 def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker]) -> Answer[OffsetCommitResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     version, broker = context.api_version, context.broker
 
     def commit(denied: Collection[str]) -> Answer[OffsetCommitResponse]:
-        return broker.groups.offsets.offset_commit(request, api_version=version, denied=denied)
+        return groups_of(broker).offsets.offset_commit(request, api_version=version, denied=denied)
 
     names = names_of(request.topics, broker.cluster, by_id=version >= TOPIC_ID_VERSION)
     return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)

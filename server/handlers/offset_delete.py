@@ -10,7 +10,7 @@ Behaviour
 from collections.abc import Collection
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -20,12 +20,12 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
-@handles(OffsetDeleteRequest, prepare=load_groups)
+@handles(OffsetDeleteRequest)
 def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker]) -> Answer[OffsetDeleteResponse]:
     require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
 
     def delete(denied: Collection[str]) -> Answer[OffsetDeleteResponse]:
-        return context.broker.groups.offsets.offset_delete(request, denied)
+        return groups_of(context.broker).offsets.offset_delete(request, denied)
 
     names = (topic.name for topic in request.topics)
     return decided(context, AclOperation.READ, ResourceType.TOPIC, names, delete)

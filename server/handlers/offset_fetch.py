@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.gate.offset_rights import rights_of
@@ -25,9 +25,9 @@ _encoder = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
 
 
-@handles(OffsetFetchRequest, prepare=load_groups, reads_only=True)
+@handles(OffsetFetchRequest, reads_only=True)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
-    answer = context.broker.groups.offsets.offset_fetch(
+    answer = groups_of(context.broker).offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)
     )
     return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer

@@ -8,14 +8,12 @@ Behaviour
 """
 
 from collections.abc import Collection
-from functools import partial
 
-from ottla.groupcoord.group_types import SHARE
 from ottla.groupcoord.share.part import refused_heartbeat
 from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -26,7 +24,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 
-@handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION, prepare=partial(load_groups, SHARE))
+@handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION)
 def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupHeartbeatResponse]:
@@ -38,7 +36,7 @@ def share_group_heartbeat(
     def go_on(denied: Collection[str]) -> Answer[ShareGroupHeartbeatResponse]:
         if denied:
             return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return context.broker.groups.share.heartbeat(
+        return groups_of(context.broker).share.heartbeat(
             request, client_id=context.client_id, client_host=context.client_host
         )
 

@@ -8,13 +8,11 @@ Behaviour
 """
 
 from collections.abc import Iterator
-from functools import partial
 
-from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
@@ -44,14 +42,13 @@ def _turned_off(
     few_at_once=True,
     reads_only=True,
     feature=STREAMS_VERSION,
-    prepare=partial(load_groups, STREAMS),
     turned_off=_turned_off,
 )
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:
     kind = Kind(
-        context.broker.groups.streams.describe,
+        groups_of(context.broker).streams.describe,
         undescribed,
         _topics_of,
         "The described group uses topics that the client is not authorized to describe.",

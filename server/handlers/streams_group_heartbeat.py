@@ -12,10 +12,8 @@ Behaviour
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from functools import partial
 from itertools import islice
 
-from ottla.groupcoord.group_types import STREAMS
 from ottla.groupcoord.runtime.answers import then
 from ottla.groupcoord.streams.heartbeat import Answered
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
@@ -23,7 +21,7 @@ from ottla.groupcoord.streams.status import Status
 from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import denied_names, may_on_cluster, require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -41,7 +39,7 @@ from ottla.wire.messages.streams_group_heartbeat import (
 FAILURES_TOLD_MAX = 3
 
 
-@handles(StreamsGroupHeartbeatRequest, feature=STREAMS_VERSION, prepare=partial(load_groups, STREAMS))
+@handles(StreamsGroupHeartbeatRequest, feature=STREAMS_VERSION)
 def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupHeartbeatResponse]:
@@ -58,7 +56,7 @@ def streams_group_heartbeat(
     def go_on(denied: Collection[str]) -> Answer[StreamsGroupHeartbeatResponse]:
         if denied:
             return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        answer = context.broker.groups.streams.heartbeat(
+        answer = groups_of(context.broker).streams.heartbeat(
             request,
             api_version=context.api_version,
             client_id=context.client_id,

@@ -5,7 +5,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -16,9 +16,9 @@ from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 NAMES_SINCE = 5
 
 
-@handles(SyncGroupRequest, abandonable=True, prepare=load_groups)
+@handles(SyncGroupRequest, abandonable=True)
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
         require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    return context.broker.groups.classic.sync_group(request, api_version=context.api_version)
+    return groups_of(context.broker).classic.sync_group(request, api_version=context.api_version)

@@ -21,7 +21,7 @@ from operator import attrgetter
 from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION
 from ottla.groupcoord.offsets.topics import names_of
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
+from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.context import RequestContext
@@ -38,7 +38,7 @@ from ottla.wire.messages.txn_offset_commit import (
 )
 
 
-@handles(TxnOffsetCommitRequest, prepare=load_groups)
+@handles(TxnOffsetCommitRequest)
 def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext[Broker]
 ) -> Answer[TxnOffsetCommitResponse]:
@@ -49,7 +49,7 @@ def txn_offset_commit(
     version, broker = context.api_version, context.broker
 
     def commit(denied: Collection[str]) -> Answer[TxnOffsetCommitResponse]:
-        service = broker.groups.transactional_offsets
+        service = groups_of(broker).transactional_offsets
         return service.txn_offset_commit(request, api_version=version, denied=denied)
 
     names = names_of(request.topics, broker.cluster, by_id=version >= TXN_TOPIC_ID_VERSION)

@@ -6,7 +6,6 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
-from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
@@ -17,7 +16,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
-@handles(WriteTxnMarkersRequest, prepare=load_groups, unmetered=True)
+@handles(WriteTxnMarkersRequest, unmetered=True)
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Broker]
 ) -> Answer[WriteTxnMarkersResponse]:

@@ -107,9 +107,9 @@ def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
 
 @cache
 def _group_formats() -> Formats:
-    from ottla.groupcoord.group_types import every_kind
+    from ottla.groupcoord.group_types import KINDS
 
-    formats = [each for kind in every_kind() for each in kind.formats]
+    formats = [each for kind in KINDS for each in kind.formats]
     return {key_type: (each.key, each.value) for each in formats for key_type in each.key_types}
 
 

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from threading import Event, Thread
-from types import SimpleNamespace
+from threading import Event, Thread, current_thread, main_thread
 
 import pytest
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from ottla.server import console, handlers
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.tests.administered import opened
 
@@ -48,26 +48,22 @@ async def test_a_thread_loads_the_code_before_a_partition_is_led(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the event loop that would take longer than others should wait."""
-    (tmp_path / "late_code_of_groups.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
     broker = await opened(tmp_path / "data", {"offsets.topic.num.partitions": "2"})
-    monkeypatch.setattr(broker.coordinators, "_code", {GROUP_METADATA_TOPIC: ["late_code_of_groups"]})
     events: list[str] = []
-    load, lead = broker.coordinators.load_code, broker.coordinators.on_election
+    load, lead = broker.coordinators._load, broker.coordinators.on_election
 
-    def noted_load(modules: Sequence[str]) -> None:
-        events.extend(modules)
-        load(modules)
+    def noted_load() -> None:
+        events.append("code" if current_thread() is not main_thread() else "code on the event loop")
+        load()
 
     def noted_election(topic: str, partition: int) -> None:
         events.append(topic)
         lead(topic, partition)
 
-    monkeypatch.setattr(broker.coordinators, "load_code", noted_load)
+    monkeypatch.setattr(broker.coordinators, "_load", noted_load)
     monkeypatch.setattr(broker.coordinators, "on_election", noted_election)
     await broker.ensure_internal_topic(GROUP_METADATA_TOPIC)
-    assert events == ["late_code_of_groups", GROUP_METADATA_TOPIC, GROUP_METADATA_TOPIC]
-    assert "late_code_of_groups" in sys.modules
+    assert events == ["code", GROUP_METADATA_TOPIC, GROUP_METADATA_TOPIC]
     assert broker.begun_groups is not None
     await broker.stop()
 
@@ -80,44 +76,51 @@ async def test_a_broker_has_no_group_coordinator_before_somebody_asks(tmp_path: 
 
 
 def test_code_that_cannot_be_loaded_ends_nothing() -> None:
-    coordinators = Coordinators({}, {"state": ["no_such_module_anywhere"]})
-    assert coordinators.not_loaded(["state", "topic"]) == ["no_such_module_anywhere"]
-    coordinators.load_code(["no_such_module_anywhere"])
-    assert coordinators.not_loaded(["state"]) == ["no_such_module_anywhere"]
+    loads = [ImportError("the file is damaged"), None]
+
+    def load() -> None:
+        if problem := loads.pop(0):
+            raise problem
+
+    coordinators = Coordinators({"state": Recorded}, load)
+    assert coordinators.lack_code(["state", "topic"]) and not coordinators.lack_code(["topic"])
+    coordinators.load_code()
+    assert coordinators.lack_code(["state"])
+    coordinators.load_code()
+    assert not coordinators.lack_code(["state"])
 
 
-def test_code_that_another_thread_is_loading_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_another_thread_is_loading_is_not_loaded() -> None:
     """Whoever took it for loaded would wait for that thread, on the event loop."""
     begun, may_end = Event(), Event()
-    monkeypatch.setitem(sys.modules, "events_of_slow_code", SimpleNamespace(begun=begun, may_end=may_end))
-    content = "import events_of_slow_code as e\ne.begun.set()\ne.may_end.wait(60)\n"
-    (tmp_path / "slow_code_of_state.py").write_text(content)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    coordinators = Coordinators({}, {"state": ["slow_code_of_state"]})
-    thread = Thread(target=coordinators.load_code, args=(["slow_code_of_state"],))
+
+    def load() -> None:
+        begun.set()
+        may_end.wait(60)
+
+    coordinators = Coordinators({"state": Recorded}, load)
+    thread = Thread(target=coordinators.load_code)
     thread.start()
     try:
         assert begun.wait(60)
-        assert coordinators.not_loaded(["state"]) == ["slow_code_of_state"]
+        assert coordinators.lack_code(["state"])
     finally:
         may_end.set()
         thread.join()
-    assert coordinators.not_loaded(["state"]) == []
+    assert not coordinators.lack_code(["state"])
 
 
 LOADS = """
 import sys, tempfile, trio
 from pathlib import Path
-from ottla.server.coordinators.groups_code import load_groups
 from ottla.server.tests.administered import opened
 
 async def run(folder):
     broker = await opened(Path(folder))
-    load_groups()
-    code = broker.coordinators._code
-    broker.coordinators.load_code(broker.coordinators.not_loaded(code))
+    broker.coordinators.load_code()
     before = set(sys.modules)
     broker.groups, broker.transactions, broker.share_coordinator
+    broker.groups.consumer, broker.groups.share, broker.groups.streams, broker.groups.transactional_offsets
     print(sorted(set(sys.modules) - before))
     await broker.stop()
 
@@ -130,3 +133,11 @@ def test_coordinators_are_made_without_loading_anything() -> None:
     """The event loop makes them; whatever they need a thread has loaded."""
     found = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_whoever_asks_for_groups_has_imported_their_code() -> None:
+    """`groups_of` is in the module that imports it; `broker.groups` alone would import it on the event loop."""
+    folders = (Path(handlers.__file__).parent, Path(console.__file__).parent)
+    assert [
+        each.name for folder in folders for each in folder.glob("*.py") if "broker.groups" in each.read_text()
+    ] == []

@@ -1,0 +1,100 @@
+"""Make the coordinators of a broker.
+
+Importing this module imports their code, a third of all. That takes too long for the event loop, and most brokers never need it. So a
+thread imports it, with the first handler that asks a coordinator, or before this broker leads a partition of an internal topic.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.service import GroupCoordinator
+from ottla.groupcoord.share.coordinator.service import ShareCoordinator
+from ottla.groupcoord.transactions.service import TransactionCoordinator
+from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from ottla.replication.reminders import Reminders
+from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
+from ottla.server.coordinators.share_coordinators import LeadersEndOffsets, ShareCoordinators
+from ottla.server.coordinators.topic_images import ClusterTopicImages
+from ottla.server.coordinators.transaction_markers import TransactionMarkers
+from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
+from ottla.server.produce.markers import write_markers
+
+if TYPE_CHECKING:
+    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+    from ottla.server.coordinators import (
+        coordinator_log,
+        share_coordinators,
+        transaction_markers,
+        transaction_verification,
+    )
+    from ottla.server.ports import HasGroups
+    from ottla.server.produce import markers
+
+    class Port(
+        coordinator_log.Port,
+        markers.Port,
+        share_coordinators.Port,
+        transaction_markers.Port,
+        transaction_verification.CommitPort,
+        Protocol,
+    ):
+        """What coordinators need of their broker."""
+
+        @property
+        def producer_ids(self) -> ProducerIdManager: ...
+
+        @property
+        def transaction_markers(self) -> TransactionMarkers: ...
+
+
+FENCED_TOLD_MAX = 100
+"""Transactional ids whose producers the log tells of in a minute."""
+
+
+def groups_of(broker: HasGroups) -> GroupCoordinator:
+    """The group coordinator of a broker. Whoever asks for it here has had its code imported."""
+    return broker.groups
+
+
+def make_groups(broker: Port) -> GroupCoordinator:
+    """Make the coordinator that lives in `__consumer_offsets`."""
+    kinds = Kinds()
+    return GroupCoordinator(
+        broker.configs.started_with.groups,
+        offsets_topic(broker, kinds.formats.load_codecs),
+        broker.cluster,
+        ClusterTopicImages(broker.cluster),
+        lambda: OffsetsTopicVerifier(broker),
+        broker.configs.groups.in_force,
+        lambda: (ShareCoordinators(broker), LeadersEndOffsets(broker)),
+        kinds=kinds,
+        run_in_thread=broker.environment.run_in_thread,
+    )
+
+
+def make_transactions(broker: Port) -> TransactionCoordinator:
+    """Make the coordinator that lives in `__transaction_state`."""
+    return TransactionCoordinator(
+        broker.configs.started_with.transactions,
+        transaction_topic(broker),
+        broker.cluster,
+        broker.producer_ids,
+        broker.transaction_markers,
+        transaction_version=lambda: broker.transaction_version,
+        offsets_partition=lambda group_id: (GROUP_METADATA_TOPIC, broker.groups.partition_for(group_id)),
+        tell=Reminders(FENCED_TOLD_MAX).tell,
+    )
+
+
+def make_transaction_markers(broker: Port) -> TransactionMarkers:
+    """Make what writes the ends of transactions into partitions, here and at other brokers."""
+    return TransactionMarkers(broker, partial(write_markers, broker))
+
+
+def make_share_coordinator(broker: Port) -> ShareCoordinator:
+    """Make the coordinator that lives in `__share_group_state`."""
+    config = broker.configs.started_with.share_coordinator
+    return ShareCoordinator(config, share_state_topic(broker), broker.cluster)
