@@ -7,7 +7,9 @@ The broker is imported after the settings are read, so that a wrong setting is r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +24,6 @@ from ottla.server.commands.command_line import (
     fail,
     given_texts,
 )
-from ottla.server.process.importing import NEEDED_SOON, import_beside, import_one_broker, importing
-from ottla.server.process.light_trio import import_lightly
 from ottla.server.streams import announce
 
 if TYPE_CHECKING:
@@ -111,26 +111,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run a broker until it is told to stop."""
-    with importing() as kept:
+    with _without_collections():
         from ottla.server.settings.broker_config import ConfigError, load_config
 
-        try:
-            texts = _given(options)
-            config = load_config(texts)
-            accepted = tuple(options.accept_empty_log_dir)
-            config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
-        except ConfigError as error:
-            return fail(str(error), EXIT_USAGE)
-        count = _worker_count(config)
-        if count == 1:
-            import_one_broker()
-            import_beside(NEEDED_SOON, kept.pop_all())
-        else:
-            import_lightly()
-            from ottla.server.process import workers_command  # noqa: F401
+    try:
+        texts = _given(options)
+        config = load_config(texts)
+        accepted = tuple(options.accept_empty_log_dir)
+        config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    count = _worker_count(config)
     if count == 1:
         return _run(config, options.log_level.upper(), options.log_format)
     return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Import something: what is imported stays, and collections of garbage would look at it again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _worker_count(config: BrokerConfig) -> int:
@@ -172,11 +177,12 @@ def _lines(path: str) -> list[str]:
 
 
 def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
-    import trio
+    with _without_collections():
+        import trio
 
-    from ottla.server.process import log_lines
-    from ottla.server.process.running import run_broker
-    from ottla.server.serving import StartupError
+        from ottla.server.process import log_lines
+        from ottla.server.process.running import run_broker
+        from ottla.server.serving import StartupError
 
     log_lines.set_up(log_level, log_format)
 
@@ -193,10 +199,11 @@ def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
 
 
 def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
-    from ottla.server.process import log_lines
-    from ottla.server.process.workers_command import run_workers
-    from ottla.server.serving import StartupError
-    from ottla.server.settings.broker_config import ConfigError
+    with _without_collections():
+        from ottla.server.process import log_lines
+        from ottla.server.process.workers_command import run_workers
+        from ottla.server.serving import StartupError
+        from ottla.server.settings.broker_config import ConfigError
 
     log_lines.set_up(log_level, log_format)
     try:

@@ -10,24 +10,25 @@ coroutine copies what the coroutine needs.
 
 A broker is asked a dozen of its seventy APIs, so the module of a handler, its message and all that it imports are loaded
 when its API is first asked for: by the thread that makes the call (`server/net/calls.py`). What has to be known before
-that, such as the versions, is in an index (`route_index.py`) that the last complete load has left behind.
+that, such as the versions, is in a table (`apis.py`).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ottla.server.gate import route_index
+from ottla.server.gate.apis import APIS, Api
 from ottla.server.gate.request_times import count, no_times
 from ottla.wire.answers import Answer
 from ottla.wire.api_names import UNDECLARED
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.schema import Message, VersionRange
+from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
     from ottla.server.gate.context import RequestContext
@@ -64,23 +65,6 @@ class CloseConnection(Exception):
     """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
 
 
-OPTIONS = (
-    "abandonable",
-    "alone_only",
-    "answers_at_length",
-    "between_brokers",
-    "few_at_once",
-    "forwarded",
-    "in_cluster_only",
-    "long_bytes",
-    "pipelined",
-    "reads_only",
-    "unadvertised",
-    "unmetered",
-    "with_receiver_only",
-)
-
-
 class Code(NamedTuple):
     """What answers the requests of a route."""
 
@@ -91,82 +75,20 @@ class Code(NamedTuple):
     """By the version of the request, for the few APIs that are asked all the time."""
 
 
-class Route:
-    """Everything the connection needs to serve one api key; counters are plain integers read by metrics."""
+class Route(Api):
+    """A served request with its code, loaded at first use, and its counters: plain integers read by metrics."""
 
-    __slots__ = (
-        *OPTIONS,
-        "_code",
-        "_load",
-        "_waited",
-        "api_key",
-        "errors",
-        "name",
-        "request_bytes",
-        "request_count",
-        "response_bytes",
-        "seconds",
-        "sparing",
-        "times",
-        "versions",
-    )
-
-    abandonable: bool
-    alone_only: bool
-    answers_at_length: bool
-    between_brokers: bool
-    few_at_once: bool
-    forwarded: bool
-    in_cluster_only: bool
-    long_bytes: bool
-    pipelined: bool
-    reads_only: bool
-    unadvertised: bool
-    unmetered: bool
-    with_receiver_only: bool
-
-    def __init__(
-        self, name: str, api_key: int, versions: VersionRange, options: Collection[str], load: Callable[[], Code]
-    ) -> None:
-        """`name`: Kafka's name of the API, such as `ListOffsets`. `options`: those of `OPTIONS` that are set."""
-        self.name = name
-        self.api_key = api_key
-        self.versions = versions
-        for option in OPTIONS:
-            setattr(self, option, option in options)
-        # A broker that is alone has no others that could ask.
-        self.in_cluster_only |= self.between_brokers
-        self.unmetered |= self.between_brokers
+    def __init__(self, api: Api, load: Callable[[], Code]) -> None:
+        super().__init__(**vars(api))
         self._load = load
         self._code: Code | None = None
         self.request_count = 0
         self.request_bytes = self.response_bytes = 0
         self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
         self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
-        self.sparing = self._waited = (
-            0  # bits of a number of requests: if one of them is set, another one stands for it
-        )
+        # Bits of a number of requests: if one of them is set, another one stands for it.
+        self.sparing = self._waited = 0
         self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
-
-    @classmethod
-    def of(
-        cls,
-        request_class: type[Message],
-        versions: VersionRange,
-        handler: Handler,
-        prepare: Callable[[], object] = lambda: None,
-        at_once: Mapping[int, AtOnce] = MappingProxyType({}),
-        **options: bool,
-    ) -> Route:
-        """The route of a handler that is loaded; `prepare` may load what that needs."""
-
-        def load() -> Code:
-            prepare()
-            return Code(request_class, response_class_of(request_class), handler, at_once)
-
-        chosen = [name for name, is_set in options.items() if is_set]
-        name = request_class.__name__.removesuffix("Request")
-        return cls(name, request_class.api_key, versions, chosen, load)
 
     @property
     def code(self) -> Code:
@@ -210,16 +132,9 @@ class Route:
             if self.request_count >= ALL_TIMED:
                 self.sparing = STANDS_FOR - 1
 
-    @property
-    def declared(self) -> Declared:
-        """What can be known of it without its code."""
-        options = tuple(option for option in OPTIONS if getattr(self, option))
-        return self.name, self.api_key, str(self.versions), options
 
-
-Declared = tuple[str, int, str, tuple[str, ...]]
-ROUTE = "__route__"
-"""What a module that has a handler has its route as."""
+CODE = "__code_of_handler__"
+"""Name under which the module of a handler has its `Code`."""
 
 
 def response_class_of(request_class: type[Message]) -> type[Message]:
@@ -232,81 +147,26 @@ def response_class_of(request_class: type[Message]) -> type[Message]:
 def handles(
     request_class: type[Message],
     *,
-    versions: str | None = None,
-    abandonable: bool = False,
-    alone_only: bool = False,
-    answers_at_length: bool = False,
     at_once: Mapping[int, AtOnce] = MappingProxyType({}),
-    between_brokers: bool = False,
     feature: str | None = None,
-    few_at_once: bool = False,
-    forwarded: bool = False,
-    in_cluster_only: bool = False,
-    long_bytes: bool = False,
-    pipelined: bool = False,
-    prepare: Callable[[], object] = lambda: None,
-    reads_only: bool = False,
     turned_off: Handler | None = None,
-    unadvertised: bool = False,
-    unmetered: bool = False,
-    with_receiver_only: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
-    """Register the decorated function for `request_class`.
+    """Register the decorated function for `request_class`; `apis.py` says how it is served.
 
-    versions           which versions are advertised and served; None: all that are declared
-    abandonable        may be cancelled when its peer has closed the connection: it waits for long before it changes anything
-    reads_only         may be cancelled in the same way: it works for long if it is asked for much, and changes nothing
-    answers_at_length  its answer is encoded in a thread, if it had to be awaited
-    at_once            what is asked first, by version: see `AtOnce`
-    few_at_once        two of them are worked on at a time, if they have to be awaited: a few bytes may ask for much work
-    forwarded          only the controller carries it out, and other members hand it on; their handler refuses it if that fails
-    alone_only         neither served nor advertised by a member of a cluster
-    in_cluster_only    neither served nor advertised by a broker that is alone
-    long_bytes         its request may be longer than others: it has a field of bytes, and nothing that costs for each of many
-    between_brokers    served only by members of a cluster, and only on their inter-broker listener
-    unadvertised       no client is told of it
-    feature            answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
-    turned_off         the handler while that feature is not served, where the answer says so elsewhere
-    unmetered          the time that it takes does not count for the quota of its client, as in Kafka
-    prepare            called before the first request, in a thread: loads code that takes long to load, and few brokers need
-    pipelined          called while answers to earlier requests of the connection are pending
-    with_receiver_only neither served nor advertised by a broker where nobody takes metrics of clients
+    at_once      what is asked first, by version: see `AtOnce`
+    feature      answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
+    turned_off   the handler while that feature is not served, where the answer says so elsewhere
     """
 
     def register(handler: HandlerT) -> HandlerT:
         # In the module itself: of one whose import fails nothing stays.
         namespace = vars(sys.modules[handler.__module__])
-        assert ROUTE not in namespace, f"two handlers in {handler.__module__}"
-        namespace[ROUTE] = Route.of(
-            request_class,
-            request_class.versions if versions is None else VersionRange.parse(versions),
-            _routed(handler, feature, turned_off, is_forwarded=forwarded),
-            prepare,
-            at_once,
-            abandonable=abandonable,
-            alone_only=alone_only,
-            answers_at_length=answers_at_length,
-            between_brokers=between_brokers,
-            few_at_once=few_at_once,
-            forwarded=forwarded,
-            in_cluster_only=in_cluster_only,
-            long_bytes=long_bytes,
-            pipelined=pipelined,
-            reads_only=reads_only,
-            unadvertised=unadvertised,
-            unmetered=unmetered,
-            with_receiver_only=with_receiver_only,
-        )
+        assert CODE not in namespace, f"two handlers in {handler.__module__}"
+        served: Handler = handler if feature is None else _with_level(handler, feature, turned_off)
+        namespace[CODE] = Code(request_class, response_class_of(request_class), served, at_once)
         return handler
 
     return register
-
-
-def _routed(handler: Handler, feature: str | None, turned_off: Handler | None, *, is_forwarded: bool) -> Handler:
-    """The handler with what its options put before it."""
-    if feature is not None:
-        handler = _with_level(handler, feature, turned_off)
-    return _forwarding(handler) if is_forwarded else handler
 
 
 def _forwarding(handler: Handler) -> Handler:
@@ -338,26 +198,15 @@ def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> H
 
 @functools.cache
 def all_routes() -> dict[int, Route]:
-    """The whole table, by api key. Handlers are found by their folder: no list can lack one."""
-    table: dict[int, Route] = {}
-    for module, declared in route_index.index(HANDLERS, lambda module: _route_in(module).declared).items():
-        name, api_key, versions, options = declared
-        assert api_key not in table, f"two handlers for {name}"
-        load = functools.partial(_load, module, declared)
-        table[api_key] = Route(name, api_key, VersionRange.parse(versions), options, load)
-    return table
+    """The whole table, by api key."""
+    return {api.api_key: Route(api, functools.partial(load, api)) for api in APIS}
 
 
-def _load(module: str, declared: Declared) -> Code:
-    route = _route_in(module)
-    # Clients were told what the index says.
-    assert route.declared == declared, f"{module} has changed since this broker started, which has to be started again"
-    return route.code
-
-
-def _route_in(module: str) -> Route:
-    route: Route = getattr(importlib.import_module(module), ROUTE)
-    return route
+def load(api: Api) -> Code:
+    """Import the handler of an API."""
+    module = re.sub(r"(?<=.)(?=[A-Z])", "_", api.name).lower()
+    code: Code = getattr(importlib.import_module(f"{HANDLERS}.{module}"), CODE)
+    return code._replace(handler=_forwarding(code.handler)) if api.forwarded else code
 
 
 def api_name(api_key: int) -> str:
@@ -396,4 +245,5 @@ def _refusing(route: Route) -> Route:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
-    return Route(route.name, route.api_key, route.versions, (), lambda: route.code._replace(handler=refuse, at_once={}))
+    api = Api(route.name, route.api_key, route.versions)
+    return Route(api, lambda: route.code._replace(handler=refuse, at_once={}))

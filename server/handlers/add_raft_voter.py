@@ -15,7 +15,7 @@ from ottla.server.gate.no_quorum import refused_voter
 from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
-@handles(AddRaftVoterRequest, alone_only=True)
+@handles(AddRaftVoterRequest)
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]) -> AddRaftVoterResponse:
     error = refused_voter(context, request.cluster_id, "adding")
     return AddRaftVoterResponse(error_code=error.code, error_message=error.message)

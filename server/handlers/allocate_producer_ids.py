@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.ports import Member
 
 
-@handles(AllocateProducerIdsRequest, between_brokers=True)
+@handles(AllocateProducerIdsRequest)
 async def allocate_producer_ids(
     request: AllocateProducerIdsRequest, context: RequestContext[Broker]
 ) -> AllocateProducerIdsResponse:

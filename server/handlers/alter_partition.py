@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
-@handles(AlterPartitionRequest, between_brokers=True)
+@handles(AlterPartitionRequest)
 async def alter_partition(request: AlterPartitionRequest, context: RequestContext[Broker]) -> AlterPartitionResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     controller = context.broker.member.controller

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.alter_partition_reassignments import ReassignablePartition
 
 
-@handles(AlterPartitionReassignmentsRequest, answers_at_length=True, forwarded=True)
+@handles(AlterPartitionReassignmentsRequest)
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> AlterPartitionReassignmentsResponse:

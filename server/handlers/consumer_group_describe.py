@@ -35,14 +35,7 @@ def _turned_off(
     )
 
 
-@handles(
-    ConsumerGroupDescribeRequest,
-    answers_at_length=True,
-    few_at_once=True,
-    reads_only=True,
-    feature=GROUP_VERSION,
-    turned_off=_turned_off,
-)
+@handles(ConsumerGroupDescribeRequest, feature=GROUP_VERSION, turned_off=_turned_off)
 def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ConsumerGroupDescribeResponse]:

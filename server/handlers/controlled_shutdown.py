@@ -24,7 +24,7 @@ from ottla.wire.messages.controlled_shutdown import (
 )
 
 
-@handles(ControlledShutdownRequest, between_brokers=True)
+@handles(ControlledShutdownRequest)
 async def controlled_shutdown(
     request: ControlledShutdownRequest, context: RequestContext[Broker]
 ) -> ControlledShutdownResponse:

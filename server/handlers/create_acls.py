@@ -28,7 +28,7 @@ from ottla.wire.time_slice import TimeSlice
 CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
 
-@handles(CreateAclsRequest, few_at_once=True)
+@handles(CreateAclsRequest)
 async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker]) -> CreateAclsResponse:
     for each in request.creations:
         if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):

@@ -40,7 +40,7 @@ TOPICS_PER_SLICE = 100
 STRICT_SINCE = 3
 
 
-@handles(CreatePartitionsRequest, forwarded=True)
+@handles(CreatePartitionsRequest)
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext[Broker]
 ) -> CreatePartitionsResponse:

@@ -52,7 +52,7 @@ TOPICS_PER_SLICE = 50
 STRICT_SINCE = 6
 
 
-@handles(CreateTopicsRequest, answers_at_length=True, forwarded=True)
+@handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext[Broker]) -> CreateTopicsResponse:
     administration = context.broker.administration
     if not administration.is_controller:

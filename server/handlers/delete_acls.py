@@ -32,7 +32,7 @@ from ottla.wire.messages.delete_acls import (
 REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
 
 
-@handles(DeleteAclsRequest, answers_at_length=True, few_at_once=True)
+@handles(DeleteAclsRequest)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker]) -> DeleteAclsResponse:
     for each in request.filters:
         if not (each.resource_type_filter and each.pattern_type_filter and each.operation and each.permission_type):

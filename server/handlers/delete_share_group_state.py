@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
 
 
-@handles(DeleteShareGroupStateRequest, answers_at_length=True)
+@handles(DeleteShareGroupStateRequest)
 def delete_share_group_state(
     request: DeleteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[DeleteShareGroupStateResponse]:

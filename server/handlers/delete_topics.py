@@ -58,7 +58,7 @@ class _Denied(NamedTuple):
     to_delete: Collection[str]
 
 
-@handles(DeleteTopicsRequest, forwarded=True)
+@handles(DeleteTopicsRequest)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext[Broker]) -> DeleteTopicsResponse:
     broker, version = context.broker, context.api_version
     named = await each_in_slices(request.topic_names, lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.acls import Entry, Pattern
 
 
-@handles(DescribeAclsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeAclsRequest)
 async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Broker]) -> DescribeAclsResponse:
     if not (
         request.pattern_type_filter and request.resource_type_filter and request.permission_type and request.operation

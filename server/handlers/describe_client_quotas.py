@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.server.quotas.entities import Entity
 
 
-@handles(DescribeClientQuotasRequest, answers_at_length=True, reads_only=True)
+@handles(DescribeClientQuotasRequest)
 async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext[Broker]
 ) -> DescribeClientQuotasResponse:

@@ -109,7 +109,7 @@ def forbidden(
     return KafkaError(code, None if is_bare else code.message)
 
 
-@handles(DescribeConfigsRequest, answers_at_length=True, reads_only=True)
+@handles(DescribeConfigsRequest)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeConfigsResponse]:

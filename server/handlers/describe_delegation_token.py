@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.tokens.token import DelegationToken
 
 
-@handles(DescribeDelegationTokenRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeDelegationTokenRequest)
 async def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext[Broker]
 ) -> DescribeDelegationTokenResponse:

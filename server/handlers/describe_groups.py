@@ -26,7 +26,7 @@ from ottla.wire.messages.describe_groups import DescribeGroupsRequest, DescribeG
 GROUPS_PER_TURN = 4
 
 
-@handles(DescribeGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeGroupsRequest)
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext[Broker]) -> Answer[DescribeGroupsResponse]:
     return decided(
         context,

@@ -42,7 +42,7 @@ PARTITIONS_PER_SLICE = 1_000
 Wanted = dict[str, set[int]] | None
 
 
-@handles(DescribeLogDirsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeLogDirsRequest)
 def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext[Broker]
 ) -> Worked[DescribeLogDirsResponse]:

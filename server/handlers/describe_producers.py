@@ -35,7 +35,7 @@ PRODUCERS_AT_ONCE = 1000
 PRODUCERS_PER_TURN = 200
 
 
-@handles(DescribeProducersRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeProducersRequest)
 def describe_producers(
     request: DescribeProducersRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeProducersResponse]:

@@ -20,7 +20,7 @@ from ottla.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQ
 NO_QUORUM = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is alone, and has no metadata quorum.")
 
 
-@handles(DescribeQuorumRequest, alone_only=True)
+@handles(DescribeQuorumRequest)
 def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Broker]) -> DescribeQuorumResponse:
     error = denied_by_broker(context, AclOperation.DESCRIBE) or NO_QUORUM
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])

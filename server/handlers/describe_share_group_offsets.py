@@ -36,14 +36,7 @@ def _turned_off(
     )
 
 
-@handles(
-    DescribeShareGroupOffsetsRequest,
-    answers_at_length=True,
-    feature=SHARE_VERSION,
-    few_at_once=True,
-    reads_only=True,
-    turned_off=_turned_off,
-)
+@handles(DescribeShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_turned_off)
 async def describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
 ) -> DescribeShareGroupOffsetsResponse:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 NAMES_AT_ONCE = 1_000
 
 
-@handles(DescribeTopicPartitionsRequest, alone_only=True, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTopicPartitionsResponse]:

@@ -21,7 +21,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 
-@handles(DescribeTransactionsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(DescribeTransactionsRequest)
 def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTransactionsResponse]:

@@ -34,7 +34,7 @@ TWICE = "Cannot describe SCRAM credentials for the same user twice in a single r
 UNKNOWN = "Attempt to describe a user credential that does not exist: "
 
 
-@handles(DescribeUserScramCredentialsRequest, answers_at_length=True, reads_only=True)
+@handles(DescribeUserScramCredentialsRequest)
 async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext[Broker]
 ) -> DescribeUserScramCredentialsResponse:

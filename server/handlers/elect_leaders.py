@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Results = dict["TopicPartition", KafkaError | None]
 
 
-@handles(ElectLeadersRequest, answers_at_length=True, forwarded=True)
+@handles(ElectLeadersRequest)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext[Broker]) -> ElectLeadersResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "ElectLeaders")
     if denied is not None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _head = struct.Struct(">hh").unpack_from  # api key, api version
 
 
-@handles(EnvelopeRequest, between_brokers=True, long_bytes=True, unadvertised=True)
+@handles(EnvelopeRequest)
 async def envelope(request: EnvelopeRequest, context: RequestContext[Broker]) -> EnvelopeResponse:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     if context.broker.member.controller is None:

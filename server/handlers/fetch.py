@@ -55,7 +55,7 @@ READ_UNCOMMITTED = 0
 Answered = FetchResponse | WaitingFetch
 
 
-@handles(FetchRequest, abandonable=True, answers_at_length=True)
+@handles(FetchRequest)
 def fetch(request: FetchRequest, context: RequestContext[Broker]) -> Answer[FetchResponse]:
     # Only a request that names very many partitions is read in steps: steps would cost an ordinary fetch two
     # microseconds.

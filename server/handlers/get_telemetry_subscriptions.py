@@ -21,7 +21,7 @@ from ottla.wire.messages.get_telemetry_subscriptions import (
 )
 
 
-@handles(GetTelemetrySubscriptionsRequest, with_receiver_only=True)
+@handles(GetTelemetrySubscriptionsRequest)
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext[Broker]
 ) -> Worked[GetTelemetrySubscriptionsResponse]:

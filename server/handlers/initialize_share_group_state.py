@@ -20,7 +20,7 @@ from ottla.wire.messages.initialize_share_group_state import (
 )
 
 
-@handles(InitializeShareGroupStateRequest, answers_at_length=True)
+@handles(InitializeShareGroupStateRequest)
 def initialize_share_group_state(
     request: InitializeShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[InitializeShareGroupStateResponse]:

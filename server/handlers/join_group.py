@@ -18,7 +18,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-@handles(JoinGroupRequest, abandonable=True)
+@handles(JoinGroupRequest)
 def join_group(request: JoinGroupRequest, context: RequestContext[Broker]) -> Answer[JoinGroupResponse]:
     if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
         return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)

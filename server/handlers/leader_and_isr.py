@@ -25,7 +25,7 @@ from ottla.wire.messages.leader_and_isr import (
 )
 
 
-@handles(LeaderAndIsrRequest, versions="5-7", between_brokers=True)
+@handles(LeaderAndIsrRequest)
 def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -32,7 +32,7 @@ _TYPES = frozenset(ResourceType)
 _TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
 
 
-@handles(ListConfigResourcesRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(ListConfigResourcesRequest)
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext[Broker]
 ) -> Worked[ListConfigResourcesResponse]:

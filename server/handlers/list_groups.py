@@ -19,7 +19,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(ListGroupsRequest)
 def list_groups(request: ListGroupsRequest, context: RequestContext[Broker]) -> Answer[ListGroupsResponse]:
     answer = groups_of(context.broker).administration.list_groups(request)
     if may_on_cluster(context, AclOperation.DESCRIBE, quietly=True):

@@ -90,7 +90,7 @@ _searches_in_threads = trio.CapacityLimiter(2)
 """Few, because each may hold a hundred megabytes of decompressed records, and one for every core helps nobody."""
 
 
-@handles(ListOffsetsRequest, reads_only=True)
+@handles(ListOffsetsRequest)
 def list_offsets(request: ListOffsetsRequest, context: RequestContext[Broker]) -> Answer[ListOffsetsResponse]:
     names = (topic.name for topic in request.topics)
     return decided(

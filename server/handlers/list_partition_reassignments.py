@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.replication.controller.decisions import TopicPartition
 
 
-@handles(ListPartitionReassignmentsRequest, answers_at_length=True, forwarded=True, reads_only=True)
+@handles(ListPartitionReassignmentsRequest)
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext[Broker]
 ) -> ListPartitionReassignmentsResponse:

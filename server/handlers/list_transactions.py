@@ -32,7 +32,7 @@ _matching = trio.CapacityLimiter(1)
 """Threads that match contend for the processors with everything else."""
 
 
-@handles(ListTransactionsRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(ListTransactionsRequest)
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[ListTransactionsResponse]:

@@ -61,7 +61,7 @@ ASK_BY_ID_SINCE = 12
 LISTENER_NOT_FOUND_SINCE = 6
 
 
-@handles(MetadataRequest, answers_at_length=True, few_at_once=True, reads_only=True)
+@handles(MetadataRequest)
 def metadata(request: MetadataRequest, context: RequestContext[Broker]) -> Answer[MetadataResponse]:
     view = TopicView(context, with_operations=request.include_topic_authorized_operations)
     if request.topics is None or (context.api_version == 0 and not request.topics):

@@ -25,7 +25,7 @@ _encoder = trio.CapacityLimiter(1)
 _long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
 
 
-@handles(OffsetFetchRequest, reads_only=True)
+@handles(OffsetFetchRequest)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
     answer = groups_of(context.broker).offsets.offset_fetch(
         request, api_version=context.api_version, rights=rights_of(context)

@@ -32,7 +32,7 @@ from ottla.wire.messages.offset_for_leader_epoch import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest, reads_only=True)
+@handles(OffsetForLeaderEpochRequest)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext[Broker]
 ) -> Answer[OffsetForLeaderEpochResponse]:

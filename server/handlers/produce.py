@@ -47,7 +47,7 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 PARTITIONS_AT_ONCE = 500
 
 
-@handles(ProduceRequest, pipelined=True, at_once=AT_ONCE)
+@handles(ProduceRequest, at_once=AT_ONCE)
 def produce(request: ProduceRequest, context: RequestContext[Broker]) -> Answer[ProduceResponse]:
     appending = Appending(request, context)
     # A list, because a generator costs more than these few steps. Nearly every request takes this way.

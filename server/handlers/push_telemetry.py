@@ -16,7 +16,7 @@ from ottla.server.gate.dispatch import handles
 from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 
-@handles(PushTelemetryRequest, long_bytes=True, with_receiver_only=True)
+@handles(PushTelemetryRequest)
 def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext[Broker]
 ) -> Coroutine[Any, Any, PushTelemetryResponse]:

@@ -18,7 +18,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
 
 
-@handles(ReadShareGroupStateRequest, answers_at_length=True)
+@handles(ReadShareGroupStateRequest)
 def read_share_group_state(
     request: ReadShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateResponse]:

@@ -20,7 +20,7 @@ from ottla.wire.messages.read_share_group_state_summary import (
 )
 
 
-@handles(ReadShareGroupStateSummaryRequest, answers_at_length=True)
+@handles(ReadShareGroupStateSummaryRequest)
 def read_share_group_state_summary(
     request: ReadShareGroupStateSummaryRequest, context: RequestContext[Broker]
 ) -> Answer[ReadShareGroupStateSummaryResponse]:

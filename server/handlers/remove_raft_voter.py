@@ -15,7 +15,7 @@ from ottla.server.gate.no_quorum import refused_voter
 from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
-@handles(RemoveRaftVoterRequest, alone_only=True)
+@handles(RemoveRaftVoterRequest)
 def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
     error = refused_voter(context, request.cluster_id, "removing")
     return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)

@@ -53,7 +53,7 @@ RENEWAL_SINCE = 2
 INT_MAX = (1 << 31) - 1
 
 
-@handles(ShareFetchRequest, abandonable=True, answers_at_length=True, feature=SHARE_VERSION)
+@handles(ShareFetchRequest, feature=SHARE_VERSION)
 def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> Answer[ShareFetchResponse]:
     try:
         work = FetchWork(request, context)

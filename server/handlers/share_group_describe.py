@@ -35,14 +35,7 @@ def _turned_off(
     )
 
 
-@handles(
-    ShareGroupDescribeRequest,
-    answers_at_length=True,
-    few_at_once=True,
-    reads_only=True,
-    feature=SHARE_VERSION,
-    turned_off=_turned_off,
-)
+@handles(ShareGroupDescribeRequest, feature=SHARE_VERSION, turned_off=_turned_off)
 def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareGroupDescribeResponse]:

@@ -21,7 +21,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 
 
-@handles(StopReplicaRequest, versions="3-4", between_brokers=True)
+@handles(StopReplicaRequest)
 def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -36,14 +36,7 @@ def _turned_off(
     )
 
 
-@handles(
-    StreamsGroupDescribeRequest,
-    answers_at_length=True,
-    few_at_once=True,
-    reads_only=True,
-    feature=STREAMS_VERSION,
-    turned_off=_turned_off,
-)
+@handles(StreamsGroupDescribeRequest, feature=STREAMS_VERSION, turned_off=_turned_off)
 def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext[Broker]
 ) -> Answer[StreamsGroupDescribeResponse]:

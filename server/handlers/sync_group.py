@@ -16,7 +16,7 @@ from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 NAMES_SINCE = 5
 
 
-@handles(SyncGroupRequest, abandonable=True)
+@handles(SyncGroupRequest)
 def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
     # A request that lacks these two is refused whoever sends it.
     if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):

@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-@handles(UnregisterBrokerRequest, alone_only=True)
+@handles(UnregisterBrokerRequest)
 def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Broker]) -> UnregisterBrokerResponse:
     error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterBroker") or _answer(request.broker_id, context)
     return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)

@@ -16,7 +16,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 
 
-@handles(UnregisterControllerRequest, alone_only=True)
+@handles(UnregisterControllerRequest)
 def unregister_controller(
     request: UnregisterControllerRequest, context: RequestContext[Broker]
 ) -> UnregisterControllerResponse:

@@ -40,7 +40,7 @@ ORDERED_CHARACTERS_MAX = 4096
 """Of names. Nobody has features of so many, and a hash of each costs what it is long."""
 
 
-@handles(UpdateFeaturesRequest, forwarded=True)
+@handles(UpdateFeaturesRequest)
 async def update_features(request: UpdateFeaturesRequest, context: RequestContext[Broker]) -> UpdateFeaturesResponse:
     denied = refusal_on_cluster(context, AclOperation.ALTER, "UpdateFeatures")
     if denied is not None:

@@ -16,7 +16,7 @@ from ottla.wire.answers import Answer
 from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
-@handles(UpdateMetadataRequest, versions="7-8", between_brokers=True)
+@handles(UpdateMetadataRequest)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
     require_on_cluster(context, AclOperation.CLUSTER_ACTION)
     return context.broker.member.controller_requests.update_metadata(request)

@@ -19,7 +19,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 
 
-@handles(WriteShareGroupStateRequest, answers_at_length=True)
+@handles(WriteShareGroupStateRequest)
 def write_share_group_state(
     request: WriteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[WriteShareGroupStateResponse]:

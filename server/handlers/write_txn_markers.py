@@ -16,7 +16,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
-@handles(WriteTxnMarkersRequest, unmetered=True)
+@handles(WriteTxnMarkersRequest)
 def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext[Broker]
 ) -> Answer[WriteTxnMarkersResponse]:

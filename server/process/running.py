@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ import trio
 from ottla.replication import system
 from ottla.replication.log.descriptors import Descriptors, raise_limit
 from ottla.server.process.signals import STOPPING, StopSignals
-from ottla.server.process.switching import switch_soon
 from ottla.server.serving import StartupError, checked_limit, serve
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 NEVER = 2**31 - 1
+SWITCH_SECONDS = 0.0005
+"""How soon a thread that computes lets others go on: the event loop is not to wait for threads."""
 
 
 async def run_broker(config: BrokerConfig, *, on_ready: Callable[[Broker], None]) -> None:
@@ -74,7 +76,7 @@ def settle_interpreter() -> None:
     (`make siege` counts them). A thread that computes gives way sooner. Memory that was needed once goes back to the system.
     """
     system.keep_little_memory()
-    switch_soon()
+    sys.setswitchinterval(SWITCH_SECONDS)
     # What is there stays, and is not looked at again. To look for what does not would take a tenth of the start, and find next to nothing.
     gc.freeze()
     gc.set_threshold(2_000, 3, NEVER)

@@ -11,7 +11,6 @@ their ports in `worker_ports.py`.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,28 +35,6 @@ if TYPE_CHECKING:
     from ottla.server.settings.broker_config import BrokerConfig
 
 TREE = "the coordination tree"
-NEEDED_AT_START = (
-    "ottla.groupcoord.service",
-    "ottla.groupcoord.transactions.producer_ids",
-    "ottla.replication.controller.alter_partition",
-    "ottla.replication.controller.elect_leaders",
-    "ottla.replication.fetcher.fetcher",
-    "ottla.replication.replica_manager.alter_partition_manager",
-    "ottla.replication.log.cleaner",
-    "ottla.replication.partition.fetch_session",
-    "ottla.server.coordination.served",
-    "ottla.server.coordinators.coordinator_log",
-    "ottla.server.coordinators.producer_id_blocks",
-    "ottla.server.coordinators.topic_images",
-    "ottla.server.handlers.leader_and_isr",
-    "ottla.server.handlers.metadata",
-    "ottla.server.handlers.produce",
-    "ottla.server.handlers.update_metadata",
-    "ottla.server.peers.tcp",
-    "ottla.server.start.workers_tree",
-    "ottla.wire.messages.controlled_shutdown",
-)
-"""Beside what a broker that is alone begins with: a member needs it as soon as it is one, or soon after. All of them share its memory."""
 
 
 def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
@@ -123,9 +100,19 @@ def _service_manager() -> ServiceManager | None:
 
 
 def _share_what_is_imported() -> None:
-    """Import what a worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
-    for name in NEEDED_AT_START:
-        importlib.import_module(name)
+    """Import what each worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
+    # Each is imported where it is needed, too.
+    from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
+    from ottla.replication.fetcher import fetcher  # noqa: F401
+    from ottla.replication.log import cleaner  # noqa: F401
+    from ottla.replication.partition import fetch_session  # noqa: F401
+    from ottla.replication.replica_manager import alter_partition_manager  # noqa: F401
+    from ottla.server import coordinator_factory  # noqa: F401
+    from ottla.server.coordination import served  # noqa: F401
+    from ottla.server.handlers import leader_and_isr, metadata, produce, update_metadata  # noqa: F401
+    from ottla.server.peers import tcp  # noqa: F401
+    from ottla.server.start import workers_tree  # noqa: F401
+
     system.keep_little_memory()
     gc.freeze()
     system.give_free_memory_back()

@@ -23,7 +23,7 @@ from ottla.server.auth.sasl_listener import (
 from ottla.server.auth.scram import ScramClient
 from ottla.server.auth.scram_credentials import credential_of, encode_credential, salted_password
 from ottla.server.auth.scram_users import ScramUsers
-from ottla.server.gate.dispatch import CloseConnection, Route
+from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.handlers.sasl_authenticate import sasl_authenticate
 from ottla.server.handlers.sasl_handshake import sasl_handshake
 from ottla.server.net import authentication
@@ -38,6 +38,7 @@ from ottla.server.settings.broker_config import load_config
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.repository import ConfigRepository
 from ottla.server.settings.sasl_rules import sasl_of_listener
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -68,10 +69,10 @@ class Served:
         config = sasl_of_listener({**SETTINGS, **texts}, "SASL")
         self.listener = SaslListener(config, self.users, FailedLogins(), UnauthenticatedPeers())
         routes = {
-            12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, self.heartbeat),
-            17: Route.of(SaslHandshakeRequest, SaslHandshakeRequest.versions, sasl_handshake),
-            18: Route.of(ApiVersionsRequest, ApiVersionsRequest.versions, self.api_versions),
-            36: Route.of(SaslAuthenticateRequest, SaslAuthenticateRequest.versions, sasl_authenticate),
+            12: route_of(HeartbeatRequest, HeartbeatRequest.versions, self.heartbeat),
+            17: route_of(SaslHandshakeRequest, SaslHandshakeRequest.versions, sasl_handshake),
+            18: route_of(ApiVersionsRequest, ApiVersionsRequest.versions, self.api_versions),
+            36: route_of(SaslAuthenticateRequest, SaslAuthenticateRequest.versions, sasl_authenticate),
         }
         self.calls = Calls(routes)
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.gate.dispatch import CloseConnection, Route
+from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
@@ -19,6 +19,7 @@ from ottla.server.net.reports import Complaints
 from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.routes import route_of
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -122,9 +123,9 @@ def scripted() -> Scripted:
 @pytest.fixture
 def calls(scripted: Scripted) -> Calls:
     routes = {
-        12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
-        42: Route.of(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
-        18: Route.of(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
+        12: route_of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, abandonable=True),
+        42: route_of(DeleteGroupsRequest, DeleteGroupsRequest.versions, scripted.delete_groups, abandonable=False),
+        18: route_of(ApiVersionsRequest, ApiVersionsRequest.versions, scripted.api_versions, abandonable=False),
     }
     return Calls(routes)
 
@@ -254,7 +255,7 @@ async def test_what_only_brokers_ask_is_answered_before_clients(
     peer: Peer, calls: Calls, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ):
     calls.opened = trio.Event()
-    route = Route.of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, between_brokers=True)
+    route = route_of(HeartbeatRequest, HeartbeatRequest.versions, scripted.heartbeat, between_brokers=True)
     monkeypatch.setitem(calls._routes, 12, route)
     await peer.send(heartbeat(1, 1))
     assert (await peer.frame())[:4] == b"\0\0\0\1"

@@ -20,7 +20,6 @@ import trio.testing
 from ottla.replication.log.tests.logs import contents, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.replication.system import IS_LINUX
-from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.net import errands as errands_module
 from ottla.server.net.ahead import Ahead
@@ -33,6 +32,7 @@ from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import at_once
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.test_pipelining import Leader
 from ottla.wire.compressed_walk import Background
 from ottla.wire.compression import Compression
@@ -180,7 +180,7 @@ def eventfds() -> int:
 
 
 def connect(nursery: trio.Nursery, leader: Leader, readiness: Readiness) -> Client:
-    route = Route.of(
+    route = route_of(
         ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True, at_once=at_once.AT_ONCE
     )
     listener: Any = SimpleNamespace(

@@ -19,6 +19,7 @@ from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.replication.partition.traffic import Traffic
+from ottla.server.gate.apis import Api
 from ottla.server.gate.dispatch import Route, all_routes
 from ottla.server.gate.request_times import no_times
 from ottla.server.http.metrics.cluster import groups
@@ -33,6 +34,7 @@ from ottla.server.serving_state import Stop
 from ottla.server.tests.test_http_health import config_for, get, running
 from ottla.server.tests.test_serving import HEARTBEAT_V0
 from ottla.wire.errors import ErrorCode
+from ottla.wire.schema import VersionRange
 
 BOTH = pytest.mark.parametrize("is_open_metrics", [False, True], ids=["prometheus", "openmetrics"])
 HEARTBEAT_KEY, HEARTBEAT_ANSWER_BYTES = 12, 10
@@ -191,7 +193,7 @@ def test_each_partition_is_told_whether_it_is_like_its_neighbours_or_not(count: 
 
 def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() -> None:
     def route(name: str, count: int) -> Route:
-        made = Route(name, 0, None, (), lambda: None)  # type: ignore[arg-type]
+        made = Route(Api(name, 0, VersionRange(0, 0)), lambda: None)  # type: ignore[arg-type,return-value]
         made.request_count, made.request_bytes, made.response_bytes, made.seconds = (
             count,
             count * 10,

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from ottla.replication.log.descriptors import Descriptors
-from ottla.server.gate.dispatch import Route
 from ottla.server.net import listener as listeners
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits
@@ -21,6 +20,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.net.send_buffers import SEND_BUFFER_BYTES
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.server_config import ServerConfig
+from ottla.server.tests.routes import route_of
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own
@@ -86,7 +86,7 @@ async def test_a_large_request_that_only_reads_is_given_up_when_its_peer_has_lef
         finally:
             given_up.set()
 
-    route = Route.of(
+    route = route_of(
         OffsetFetchRequest, OffsetFetchRequest.versions, lambda request, context: without_end(), reads_only=True
     )
     sock = bind("127.0.0.1", 0)

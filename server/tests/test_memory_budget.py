@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.reminders import Reminder
-from ottla.server.gate.dispatch import Route
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
@@ -24,6 +23,7 @@ from ottla.server.net.readiness import Readiness
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.settling import settled
 from ottla.server.tests.test_connection import Peer, heartbeat, request
 from ottla.wire.answers import PendingAnswer
@@ -282,9 +282,9 @@ class Broker:
     def __init__(self, nursery: trio.Nursery, total: int) -> None:
         self.memory = MemoryBudget(total)
         routes = {
-            0: Route.of(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
-            12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
-            16: Route.of(
+            0: route_of(ProduceRequest, ProduceRequest.versions, self._answer_produce, pipelined=True),
+            12: route_of(HeartbeatRequest, HeartbeatRequest.versions, self._answer_heartbeat),
+            16: route_of(
                 ListGroupsRequest, ListGroupsRequest.versions, self._list_groups, few_at_once=True, reads_only=True
             ),
         }

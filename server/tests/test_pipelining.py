@@ -28,7 +28,6 @@ from ottla.replication.partition.commit_waits import CommitWaits
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
 from ottla.replication.partition.refused_sequences import PATIENCE_S, RefusedSequences
 from ottla.server.environment import Environment
-from ottla.server.gate.dispatch import Route
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.net import inbox
 from ottla.server.net.calls import Calls
@@ -40,6 +39,7 @@ from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.compression import Compression
@@ -203,10 +203,10 @@ async def producer(
         return HeartbeatResponse(error_code=0)
 
     routes = {
-        0: Route.of(
+        0: route_of(
             ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True, at_once=at_once.AT_ONCE
         ),
-        12: Route.of(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
+        12: route_of(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
     }
     ours, theirs = socket.socketpair()
     ours.setblocking(False)

@@ -33,6 +33,7 @@ from ottla.server.produce.at_once import AT_ONCE
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.testing.memory_storage import MemoryStorage, ShortWrite
 from ottla.server.tests.administered import AdministeredBroker, opened
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.test_produce_at_once import NOW_MS, doubled, good, held, numbered
 from ottla.server.tests.test_topic_handlers import creatable, create
 from ottla.wire.errors import ProtocolViolation
@@ -99,7 +100,7 @@ class OneConnection:
 
 
 async def calls_of_produce() -> Calls:
-    routes = {PRODUCE: dispatch.Route.of(ProduceRequest, *_served())}
+    routes = {PRODUCE: route_of(ProduceRequest, *_served())}
     calls = Calls(routes)
     for version in VERSIONS:
         await calls.make(PRODUCE, version)
@@ -109,7 +110,7 @@ async def calls_of_produce() -> Calls:
 def _served() -> tuple[Any, ...]:
     """A route with counts of its own."""
     route = dispatch.all_routes()[PRODUCE]
-    return route.versions, route.handler, lambda: None, route.code.at_once
+    return route.versions, route.handler, route.code.at_once
 
 
 def encoded(broker: AdministeredBroker, frames: Sequence[Frame]) -> list[bytes]:

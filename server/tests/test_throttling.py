@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.gate.dispatch import Route
 from ottla.server.net.calls import Call, Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
@@ -18,6 +17,7 @@ from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.tests.routes import route_of
 from ottla.server.tests.test_connection import Peer
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -145,10 +145,10 @@ async def client(
     request: Any, handlers: Handlers, quotas: ClientQuotas, mock_clock: Any, nursery: trio.Nursery
 ) -> AsyncIterator[Client]:
     routes = {
-        PRODUCE: Route.of(ProduceRequest, ProduceRequest.versions, handlers.produce, pipelined=True),
-        METADATA: Route.of(MetadataRequest, MetadataRequest.versions, handlers.metadata),
-        HEARTBEAT: Route.of(HeartbeatRequest, HeartbeatRequest.versions, handlers.heartbeat),
-        VERSIONS: Route.of(ApiVersionsRequest, ApiVersionsRequest.versions, handlers.api_versions),
+        PRODUCE: route_of(ProduceRequest, ProduceRequest.versions, handlers.produce, pipelined=True),
+        METADATA: route_of(MetadataRequest, MetadataRequest.versions, handlers.metadata),
+        HEARTBEAT: route_of(HeartbeatRequest, HeartbeatRequest.versions, handlers.heartbeat),
+        VERSIONS: route_of(ApiVersionsRequest, ApiVersionsRequest.versions, handlers.api_versions),
     }
     calls = Calls(routes)
     for key, version in ((PRODUCE, 8), (METADATA, 12), (METADATA, 2), (HEARTBEAT, 0), (HEARTBEAT, 1), (VERSIONS, 1)):
@@ -347,7 +347,7 @@ def test_every_answer_that_has_the_field_tells_of_the_pause() -> None:
 
 def test_a_call_knows_where_its_answer_has_the_field() -> None:
     def call(request: Any, version: int) -> Call:
-        return Call(Route.of(request, request.versions, lambda request, context: None), version)
+        return Call(route_of(request, request.versions, lambda request, context: None), version)
 
     assert (call(HeartbeatRequest, 1).tells_throttle_time, call(HeartbeatRequest, 0).tells_throttle_time) == (
         True,
