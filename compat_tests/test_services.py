@@ -75,7 +75,7 @@ def test_systemd_hears_of_start_life_and_stop(heard, tmp_path):
 
 STUCK = """
 import os, sys, trio
-from ottla.server.process.service_manager import ServiceManager
+from ottla.server.process.running import ServiceManager
 
 async def main():
     manager = ServiceManager.of(os.environ)

@@ -307,15 +307,15 @@ class Broker:
 
     def _tree(self) -> CoordinationTree:
         if self.config.zookeeper is not None:
-            from ottla.server.start.zookeeper_tree import ZooKeeperTree  # here, because most brokers are alone
+            from ottla.server.start.member_trees import ZooKeeperTree  # here, because most brokers are alone
 
             return ZooKeeperTree(self, self.config.zookeeper)
         if self.config.worker is not None and self.config.worker.has_own_tree:
-            from ottla.server.start.workers_tree import WorkersTree
+            from ottla.server.start.member_trees import WorkersTree
 
             return WorkersTree(self, self.config.coordination, self.config.worker.number)
         if self.config.is_member:
-            from ottla.server.start.served_tree import ServedTree
+            from ottla.server.start.member_trees import ServedTree
 
             return ServedTree(self, self.config.coordination)
         from ottla.server.start.own_tree import OwnTree

@@ -99,8 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _ask(options: argparse.Namespace) -> int:
     from ottla.server.process.cluster_command import START_S, default_folder
-    from ottla.server.process.cluster_control import REQUEST_S, Asked, Unanswered, ask
-    from ottla.server.process.cluster_status import cluster_status
+    from ottla.server.process.cluster_control import REQUEST_S, Asked, Unanswered, ask, cluster_status
 
     folder = (options.data or default_folder()).absolute()
     try:

@@ -35,10 +35,15 @@ from ottla.server.coordination.embedded import JOURNAL_NAME
 from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_child import Child
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
+from ottla.server.process.cluster_files import (
+    NotSecured,
+    Secured,
+    ZooKeeperMissing,
+    write_configuration,
+    write_settings,
+    zookeeper_command,
+)
 from ottla.server.process.cluster_keys import Keyboard, keys, terminal
-from ottla.server.process.local_zookeeper import ZooKeeperMissing, write_configuration, zookeeper_command
-from ottla.server.process.secured_cluster import NotSecured, Secured
-from ottla.server.process.settings_file import write_settings
 from ottla.server.process.signals import ALL_STOP, STOPPING
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
 from ottla.server.streams import announce

@@ -29,7 +29,7 @@ from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK, Action, Announce, A
 from ottla.server.process.signals import STOPPING
 
 if TYPE_CHECKING:
-    from ottla.server.process.service_manager import ServiceManager
+    from ottla.server.process.running import ServiceManager
 
 logger = logging.getLogger("ottla.workers")
 

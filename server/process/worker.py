@@ -1,15 +1,31 @@
-"""One of several workers: a broker in a process that a supervisor has forked."""
+"""The processes that a supervisor of workers forks: each worker, which is a broker, and the keeper of their coordination tree.
+
+    what happens                                   the keeper                    its supervisor
+    its disk has no room, or the machine is short  refuses writes, or waits to   (hears of nothing)
+    of something                                   begin, and goes on by itself
+    its disk is broken, its journal is gone        says why, and ends            stops all: nothing goes on without a tree
+    or damaged
+    a bug, a signal                                ends                          starts another one, and the workers wait
+
+The first keeper of a start does not wait: whoever starts the workers is to hear at once why they do not begin.
+"""
 
 from __future__ import annotations
 
 import faulthandler
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.server.coordination.serving import TreeBroken, hold_tree
 from ottla.server.process import log_lines
 from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK
-from ottla.server.process.running import run_broker
+from ottla.server.process.running import run_broker, settle_interpreter
+from ottla.server.process.signals import STOPPING
 from ottla.server.serving import StartupError
 
 if TYPE_CHECKING:
@@ -61,3 +77,62 @@ async def beat(report: Report, interval_s: float) -> None:
     while True:
         report.beat()
         await trio.sleep(interval_s)
+
+
+class _CannotKeep(Exception):
+    """What an operator has to do something about; one line."""
+
+
+def keep_tree(
+    directory: Path, where: Path, report: Report, *, log_level: str, log_format: str, beat_s: float | None
+) -> int:
+    """Hold the tree whose journal is in this directory until a signal comes; gives the exit status.
+
+    `beat_s`: how often the supervisor is to hear that the event loop goes round; None: never.
+    """
+    log_lines.set_up(log_level, log_format, "tree")
+    problem = trio.run(_keep, directory, where, report, beat_s)
+    if problem is None:
+        return EXIT_OK
+    report.problem(f"{problem}")
+    return EXIT_FAILED
+
+
+async def _keep(directory: Path, where: Path, report: Report, beat_s: float | None) -> BaseException | None:
+    problem: BaseException | None = None
+    with trio.open_signal_receiver(*STOPPING) as signals:
+        try:
+            async with trio.open_nursery() as nursery:
+                # At once, because it may have to wait long for room.
+                nursery.start_soon(_end_by_signal, signals, nursery.cancel_scope)
+                last_era = report.told_before.get("era", 0)
+                era = await nursery.start(partial(_hold, directory, where, last_era, report))
+                settle_interpreter()
+                report.ready(era=era)
+                if beat_s is not None:
+                    nursery.start_soon(beat, report, beat_s)
+        except* _CannotKeep as group:
+            problem = _first(group)
+    return problem
+
+
+async def _end_by_signal(signals: AsyncIterator[int], all_of_it: trio.CancelScope) -> None:
+    async for _ in signals:
+        all_of_it.cancel()
+
+
+async def _hold(directory: Path, where: Path, last_era: int, report: Report, task_status: trio.TaskStatus[int]) -> None:
+    """Raises _CannotKeep. Whatever else is raised is a bug, be it an OSError: what serves members raises it in a group."""
+    try:
+        # The supervisor has to know the latest: an older journal is refused by it.
+        await hold_tree(
+            directory, where, last_era=last_era, on_other_era=lambda era: report.ready(era=era), task_status=task_status
+        )
+    except (LogDirectoryProblem, OSError, TreeBroken) as problem:
+        raise _CannotKeep(str(problem)) from None
+
+
+def _first(group: BaseException) -> BaseException:
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

@@ -1,38 +1,113 @@
 """`ottla start` with num.workers: several brokers in processes of their own, and the process that looks after them.
 
     supervisor    the process that was started: no broker, no event loop (`supervisor.py`, `fleet.py`)
-      |- the coordination tree    in the data directory, served to the workers (`tree_keeper.py`); not if they share another one
+      |- the coordination tree    in the data directory, served to the workers (`worker.py`); not if they share another one
       |- worker 0, worker 1, ...  a broker each (`worker.py`), forked from what the supervisor has imported
 
-What differs from worker to worker is in `server/settings/worker_places.py`, their folders in `server/start/worker_folders.py`,
-their ports in `worker_ports.py`.
+What differs from worker to worker is in `server/settings/worker_places.py`, their folders in `server/start/worker_folders.py`.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla import __version__
 from ottla.replication import system
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.server.net.listener import bind
 from ottla.server.process.supervisor import Program, Supervisor
-from ottla.server.process.tree_keeper import keep_tree
-from ottla.server.process.worker import run_worker
-from ottla.server.process.worker_ports import HeldPorts
+from ottla.server.process.worker import keep_tree, run_worker
 from ottla.server.serving import StartupError
 from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.worker_places import Ports, tree_socket, wanted_ports, worker_config
-from ottla.server.start.worker_folders import FolderLock, hold_folders
+from ottla.server.start.worker_folders import FolderLock, hold_folders, looks
 from ottla.server.streams import announce
 
 if TYPE_CHECKING:
-    from ottla.server.process.service_manager import ServiceManager
+    from ottla.server.process.running import ServiceManager
     from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.settings.endpoint import Endpoint
+
+
+PATIENCE_S: Final = 5.0  # for the sockets of workers of a start that was killed, which the kernel is just ending
+LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
+
+
+class HeldPorts:
+    """The ports of several workers, held by the start that runs them as long as it lives.
+
+    It binds each of them alone, so that a port which somebody has is found at once, and nobody has two bootstrap addresses by
+    accident. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not listen
+    itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port free.
+
+    `by_listener` has the numbers, none of which is 0.
+    """
+
+    def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
+        """Raises StartupError that names the address that cannot be had."""
+        self._sockets: list[socket.socket] = []
+        try:
+            self.by_listener = {
+                each.listener: Ports(
+                    self._hold(each, wanted[each.listener].shared),
+                    [self._hold(each, port) for port in wanted[each.listener].own],
+                )
+                for each in config.listeners
+            }
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, endpoint: Endpoint, port: int) -> int:
+        try:
+            sock = _patiently_bound(endpoint.host, port)
+        except OSError as error:
+            place = f"{endpoint.listener}://{endpoint.host}:{port}"
+            told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
+            raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
+        self._sockets.append(sock)
+        # From now on another process gets it only if it asks for company, as the workers do.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held: int = sock.getsockname()[1]
+        return held
+
+    def close(self) -> None:
+        """Let go of them."""
+        for sock in self._sockets:
+            sock.close()
+
+
+def _patiently_bound(host: str, port: int) -> socket.socket:
+    """OSError: somebody has it who is not about to end."""
+    problem = OSError("never looked at")
+    at_others = 0
+    for _ in looks(PATIENCE_S):
+        try:
+            return bind(host, port)
+        except OSError as error:
+            problem = error
+        # Workers that end may get no processor for long. Nobody else is worth the wait.
+        at_others += not _is_shared(host, port)
+        if at_others > LOOKS_AT_OTHERS:
+            break
+    raise problem
+
+
+def _is_shared(host: str, port: int) -> bool:
+    """Whether those who have it let in others of this user, as workers do."""
+    try:
+        bind(host, port, with_others=True).close()
+    except OSError:
+        return False
+    return True
+
 
 TREE = "the coordination tree"
 
@@ -94,7 +169,7 @@ def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
 def _service_manager() -> ServiceManager | None:
     if "NOTIFY_SOCKET" not in os.environ:
         return None
-    from ottla.server.process.service_manager import ServiceManager
+    from ottla.server.process.running import ServiceManager
 
     return ServiceManager.of(os.environ)
 
@@ -111,7 +186,7 @@ def _share_what_is_imported() -> None:
     from ottla.server.coordination import served  # noqa: F401
     from ottla.server.handlers import leader_and_isr, metadata, produce, update_metadata  # noqa: F401
     from ottla.server.peers import tcp  # noqa: F401
-    from ottla.server.start import workers_tree  # noqa: F401
+    from ottla.server.start import member_trees  # noqa: F401
 
     system.keep_little_memory()
     gc.freeze()

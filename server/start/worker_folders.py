@@ -20,8 +20,10 @@ one. Directories that are to be deleted, or were put aside, do not count.
 from __future__ import annotations
 
 import itertools
+import math
 import os
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,10 +35,27 @@ from ottla.server.cluster.log_dirs import check_journal
 from ottla.server.coordination.sockets import is_held
 from ottla.server.settings.server_config import FOLDER
 from ottla.server.settings.worker_places import tree_socket, worker_folder
-from ottla.server.start.looking_again import looks
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import DirectoryLock, Storage
+
+
+LOOK_AGAIN_S: Final = 0.02
+
+
+def looks(patience_s: float) -> Iterator[int]:
+    """Number the looks for what the kernel is about to free, such as locks and ports of processes that were killed a moment ago.
+
+    From 0 on: as many as fill this time, at least one.
+
+    They are counted, because a clock goes on while this process, or the one that is ending, gets no processor: after two
+    seconds away there would have been one look.
+    """
+    for number in range(1 + max(0, math.ceil(patience_s / LOOK_AGAIN_S))):
+        if number:
+            time.sleep(LOOK_AGAIN_S)
+        yield number
+
 
 PATIENCE_S: Final = 5.0  # for the workers of a start that was killed, which the kernel is just ending
 NAMES_MAX: Final = 3

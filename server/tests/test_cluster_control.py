@@ -16,16 +16,19 @@ from hypothesis import strategies as st
 from ottla.server.commands.cli import main
 from ottla.server.process import cluster_control
 from ottla.server.process.cluster_control import (
+    PARTITIONS_SHOWN_MAX,
     SOCKET,
     START_BROKER,
     STATUS,
     Asked,
     Unanswered,
     ask,
+    ask_metadata,
+    broker_lines,
     listen,
     parse_request,
+    topic_lines,
 )
-from ottla.server.process.cluster_status import PARTITIONS_SHOWN_MAX, ask_metadata, broker_lines, topic_lines
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 

@@ -28,7 +28,7 @@ from ottla.server.settings.coordination_config import ZooKeeperConfig
 from ottla.server.settings.overrides import Overrides
 from ottla.server.settings.passwords import KeptPasswords
 from ottla.server.settings.repository import topic_settings
-from ottla.server.start.into_cluster import fill_from_journal
+from ottla.server.start.member_trees import fill_from_journal
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import clustered
 from ottla.server.tests.test_config_handlers import APPEND, BROKER, DELETE, SET, SUBTRACT, change

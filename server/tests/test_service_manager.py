@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.server.process.service_manager import EXTENSION_S, INTERVAL_S, ServiceManager
+from ottla.server.process.running import EXTENSION_S, INTERVAL_S, ServiceManager
 
 EXTEND = f"EXTEND_TIMEOUT_USEC={EXTENSION_S * 1e6:.0f}\n"
 

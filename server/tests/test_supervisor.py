@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not system.SHARES_PORTS, reason="several workers
 
 PROGRAM = """
 import logging, os, sys, time
-from ottla.server.process.service_manager import ServiceManager
+from ottla.server.process.running import ServiceManager
 from ottla.server.process.supervisor import Supervisor
 
 def serve(report):

@@ -24,7 +24,7 @@ from ottla.server.coordination.served import ServedCoordination
 from ottla.server.coordination.serving import hold_tree
 from ottla.server.coordination.tree import Tree
 from ottla.server.process.supervisor import Report
-from ottla.server.process.tree_keeper import _keep
+from ottla.server.process.worker import _keep
 from ottla.server.testing.memory_storage import MemoryStorage
 
 DIRECTORY = Path("/data")

@@ -9,7 +9,7 @@ from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination.sockets import listening
 from ottla.server.settings.worker_places import tree_socket
-from ottla.server.start import looking_again, worker_folders
+from ottla.server.start import worker_folders
 from ottla.server.start.worker_folders import hold_folders, keep_out_workers, refuse_fewer
 
 LOCKED = """
@@ -145,9 +145,9 @@ def test_a_start_waits_for_workers_of_the_one_before(tmp_path, locked, monkeypat
         other.kill()
         other.wait()
 
-    monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=look_again))
+    monkeypatch.setattr(worker_folders, "time", SimpleNamespace(sleep=look_again))
     held(tmp_path).release()
-    assert looked == [looking_again.LOOK_AGAIN_S]
+    assert looked == [worker_folders.LOOK_AGAIN_S]
 
 
 def test_a_start_waits_for_the_holder_of_the_tree_of_the_one_before(tmp_path, monkeypatch):
@@ -160,9 +160,9 @@ def test_a_start_waits_for_the_holder_of_the_tree_of_the_one_before(tmp_path, mo
             looked.append(seconds)
             former.close()
 
-        monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=look_again))
+        monkeypatch.setattr(worker_folders, "time", SimpleNamespace(sleep=look_again))
         held(tmp_path).release()
-        assert looked == [looking_again.LOOK_AGAIN_S]
+        assert looked == [worker_folders.LOOK_AGAIN_S]
         monkeypatch.setattr(worker_folders, "PATIENCE_S", -1.0)
         former.enter_context(listening(str(tree_socket(tmp_path))))
         with pytest.raises(LogDirectoryProblem, match="another process is using this directory"):

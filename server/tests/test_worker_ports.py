@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.server.net.listener import bind
-from ottla.server.process.worker_ports import LOOKS_AT_OTHERS, HeldPorts
+from ottla.server.process.workers_command import LOOKS_AT_OTHERS, HeldPorts
 from ottla.server.serving import StartupError
 from ottla.server.settings.broker_config import BrokerConfig, load_config
 from ottla.server.settings.worker_places import Ports
-from ottla.server.start import looking_again
+from ottla.server.start import worker_folders
 
 HOST = "127.0.0.1"
 
@@ -25,7 +25,7 @@ class Processor:
         self.looks = 0
         ending.listen()  # or else the system lets others bind beside it
         # Only there: threads of other tests sleep, too.
-        monkeypatch.setattr(looking_again, "time", SimpleNamespace(sleep=self.sleep))
+        monkeypatch.setattr(worker_folders, "time", SimpleNamespace(sleep=self.sleep))
         monkeypatch.setattr(time, "monotonic", lambda: now() + self._away_s)
 
     def sleep(self, seconds: float) -> None:
