@@ -13,7 +13,7 @@ from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.gate.offset_rights import rights_of
+from ottla.server.gate.visible_groups import rights_of
 from ottla.server.net.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

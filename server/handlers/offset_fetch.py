@@ -17,7 +17,7 @@ from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
-from ottla.server.gate.offset_rights import rights_of
+from ottla.server.gate.visible_groups import rights_of
 from ottla.wire.answers import Answer, EncodedAnswer
 from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 

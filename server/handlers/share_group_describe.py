@@ -2,7 +2,7 @@
 
 Behaviour
 * A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
-* What the client may not see is refused as `server/gate/described_groups.py` says.
+* What the client may not see is refused as `server/gate/visible_groups.py` says.
 * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
 """
 
@@ -13,8 +13,8 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
+from ottla.server.gate.visible_groups import Kind, describe_groups
 from ottla.server.net.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

@@ -3,7 +3,7 @@
 Behaviour
 * What is not a streams group is GROUP_ID_NOT_FOUND, with a text that says which of both it is not.
 * Nobody keeps descriptions of topologies, as in a Kafka broker without a plugin for them: whoever asks hears NOT_STORED.
-* What the client may not see is refused as `server/gate/described_groups.py` says.
+* What the client may not see is refused as `server/gate/visible_groups.py` says.
 * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
 """
 
@@ -14,8 +14,8 @@ from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.context import RequestContext
-from ottla.server.gate.described_groups import Kind, describe_groups
 from ottla.server.gate.dispatch import handles
+from ottla.server.gate.visible_groups import Kind, describe_groups
 from ottla.server.net.sliced_work import answer_each
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode

@@ -39,8 +39,10 @@ from ottla.server.settings.worker_places import tree_socket, worker_folder
 if TYPE_CHECKING:
     from ottla.replication.log.storage import DirectoryLock, Storage
 
-
 LOOK_AGAIN_S: Final = 0.02
+PATIENCE_S: Final = 5.0  # for the workers of a start that was killed, which the kernel is just ending
+NAMES_MAX: Final = 3
+DIGITS_MAX: Final = 4
 
 
 def looks(patience_s: float) -> Iterator[int]:
@@ -55,11 +57,6 @@ def looks(patience_s: float) -> Iterator[int]:
         if number:
             time.sleep(LOOK_AGAIN_S)
         yield number
-
-
-PATIENCE_S: Final = 5.0  # for the workers of a start that was killed, which the kernel is just ending
-NAMES_MAX: Final = 3
-DIGITS_MAX: Final = 4
 
 
 class FolderLock:

@@ -1,7 +1,7 @@
-"""Descriptions of groups of the newer kinds, as far as the client may see them.
+"""Groups and committed offsets, as far as the client may see them.
 
-A group that the client may not describe is GROUP_AUTHORIZATION_FAILED, in front of the others. One that has to do with
-topics that the client may not describe is TOPIC_AUTHORIZATION_FAILED, and nothing else of it is told. Each kind has messages
+A group of the newer kinds that the client may not describe is GROUP_AUTHORIZATION_FAILED, in front of the others. One that has to do
+with topics that the client may not describe is TOPIC_AUTHORIZATION_FAILED, and nothing else of it is told. Each kind has messages
 of its own, with the same fields.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.gate.access import authorized_operations
+from ottla.server.gate.access import authorized_operations, denied_names, may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.deciding import decided, denied_of
 from ottla.wire.errors import ErrorCode
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.server.gate.access import Guarded
     from ottla.server.gate.context import RequestContext
     from ottla.wire.answers import Answer
+
 
 Operations = Callable[[str], int]
 """What the client may do with a group."""
@@ -62,3 +63,23 @@ async def _described(kind: Kind, refused: list[str], answer: Any, context: Reque
         await trio.lowlevel.checkpoint()
     response.groups = groups
     return response
+
+
+class OffsetRights:
+    """The rights of one request to committed offsets: groups and topics that the client may describe (`ottla.groupcoord.group_shards`)."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: RequestContext[Guarded]) -> None:
+        self._context = context
+
+    def may_describe(self, group_id: str) -> bool:
+        return may(self._context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+
+    def denied(self, topics: Collection[str]) -> Collection[str]:
+        return denied_names(self._context, AclOperation.DESCRIBE, ResourceType.TOPIC, topics)
+
+
+def rights_of(context: RequestContext[Guarded]) -> OffsetRights | None:
+    """What the client may see; None if that is everything."""
+    return None if context.broker.authorizer is None else OffsetRights(context)
