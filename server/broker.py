@@ -264,7 +264,7 @@ class Broker:
         return self._started(KeySources())
 
     def sasl_of(self, listener: str) -> SaslListener | None:
-        """What authenticates the clients of a listener; None if it does not speak SASL."""
+        """Make the SASL authentication of a listener; None if it does not speak SASL."""
         if (config := self.configs.started_with.sasl.get(listener)) is None:
             return None
         from ottla.server.auth.sasl_listener import SaslListener

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         transaction_verification.CommitPort,
         Protocol,
     ):
-        """What coordinators need of their broker."""
+        """The parts of a broker that its coordinators need."""
 
         @property
         def producer_ids(self) -> ProducerIdManager: ...

@@ -52,7 +52,7 @@ def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What a broker touches of the world. `storage` None: the disks of this machine."""
+    """Everything outside the process that a broker touches. `storage` None: the disks of this machine."""
 
     storage: Storage | None = None
     descriptors: Descriptors = field(default_factory=Descriptors)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class HasAuthorizer(Protocol):
     @property
     def authorizer(self) -> Authorizer | None:
-        """What decides who may do what; None if everybody may do everything. Ask by way of `gate/access.py`."""
+        """The authorizer; None if everybody may do everything. Ask by way of `gate/access.py`."""
 
 
 class HasCluster(Protocol):
@@ -85,19 +85,19 @@ class HasSettings(Protocol):
 class HasTransactionVerifier(Protocol):
     @property
     def transaction_verifier(self) -> Verifier:
-        """What asks coordinators about transactions."""
+        """Verification of producers' transactions with their coordinators."""
 
 
 class HasPlanner(Protocol):
     @property
     def planner(self) -> TopicPlanner:
-        """What makes plans of requests for topics."""
+        """Planner of topics that are to be created."""
 
 
 class HasReadiness(Protocol):
     @property
     def readiness(self) -> Readiness | None:
-        """What serves sockets; None in a simulation."""
+        """The loop that serves sockets; None in a simulation."""
 
 
 class HasAdministration(Protocol):
@@ -114,7 +114,7 @@ class HasMember(Protocol):
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether there may be other brokers; else this one is alone."""
+        """True if there may be other brokers; else this one is alone."""
 
 
 class HasThrottles(Protocol):
@@ -125,13 +125,13 @@ class HasThrottles(Protocol):
 class HasQuotas(Protocol):
     @property
     def quotas(self) -> ClientQuotas:
-        """What clients may use, and have used."""
+        """Quotas of clients, and what they have used."""
 
 
 class HasDeadlines(Protocol):
     @property
     def deadlines(self) -> Deadlines:
-        """What is to be called when the time of a waiting request is over."""
+        """Timers of waiting requests."""
 
 
 class HasEnvironment(Protocol):

@@ -118,7 +118,7 @@ async def _serve_bound(
 
 
 def _startup_problem(whole: BaseException) -> BaseException:
-    """What an operator can do something about, as a StartupError; or everything, which is a bug."""
+    """Turn a problem that an operator can solve into a StartupError; return any other, a bug, as it is."""
     # Nurseries wrap errors into groups; the operator is to read the error itself.
     problem = whole
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:

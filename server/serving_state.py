@@ -1,4 +1,4 @@
-"""Whether a broker serves, and how it is asked to stop.
+"""The serving state of a broker, and the request to stop it.
 
 Connections of clients end with the broker's nursery. What works for others outside of it, such as the HTTP endpoint, which is there
 before and after, asks the serving state: it works neither before clients are served, nor after a log is closed.

@@ -1,4 +1,4 @@
-"""What a client may do: the questions that handlers ask. An unsecured broker answers each with one look at `authorizer`.
+"""Authorization of clients, as handlers ask for it. An unsecured broker answers each question with one look at `authorizer`.
 
     may                     one resource; a check that a request asks for, so a refusal is logged
     require                 the same, and raises what Kafka answers for a resource of that type
@@ -41,7 +41,7 @@ REFUSALS = {
 
 
 class Authorizer(Protocol):
-    """What decides. `principal` is a text such as `User:alice`, `host` the address of the client, with a slash before it."""
+    """Decides what clients may do. `principal` is a text such as `User:alice`, `host` the address of the client, with a slash before it."""
 
     @property
     def version(self) -> int:
@@ -76,7 +76,7 @@ def may(
     *,
     quietly: bool = False,
 ) -> bool:
-    """Whether the client may do this to the resource of that name."""
+    """True if the client may do this to the resource of that name."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -90,7 +90,7 @@ def require(context: RequestContext[Guarded], operation: AclOperation, resource_
 
 
 def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *, quietly: bool = False) -> bool:
-    """Whether the client may do this to the cluster."""
+    """True if the client may do this to the cluster."""
     if may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly):
         return True
     # What brokers ask costs them nothing. Who only says that it is one is no broker, and its quota holds (as in Kafka).
@@ -106,7 +106,7 @@ def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation
 
 
 def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
-    """What Kafka's controller answers if the client may not do this to the cluster. `api`: Kafka's name, as `CreateAcls`."""
+    """The error of Kafka's controller for a client that may not do this to the cluster. `api`: Kafka's name, as `CreateAcls`."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(REFUSALS[ResourceType.CLUSTER], f"Request {api} needs {operation.name} permission.")
@@ -120,7 +120,7 @@ def denied_names(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Those of the names to which the client may not do this; a look-up among them takes constant time."""
+    """Names to which the client may not do this; a look-up among them takes constant time."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return ()
@@ -136,7 +136,7 @@ def allowed_names(
     *,
     quietly: bool = True,
 ) -> Collection[str]:
-    """Those of the names to which the client may do this, in their order; the very same collection if nobody decides."""
+    """Names to which the client may do this, in their order; the very same collection if there is no authorizer."""
     if context.broker.authorizer is None:
         return names
     denied = denied_names(context, operation, resource_type, names, quietly=quietly)
@@ -144,7 +144,7 @@ def allowed_names(
 
 
 def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType) -> bool:
-    """Whether there can be a resource of this type to which the client may do this."""
+    """True if there can be a resource of this type to which the client may do this."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -152,7 +152,7 @@ def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resour
 
 
 def authorized_operations(context: RequestContext[Guarded], resource_type: ResourceType, name: str) -> int:
-    """What the client may do to the resource, of all that exists for its type: bit n stands for operation n."""
+    """Operations that the client may do to the resource, of all that exist for its type, as bits: bit n stands for operation n."""
     everything = OPERATIONS[resource_type]
     authorizer = context.broker.authorizer
     if authorizer is None:

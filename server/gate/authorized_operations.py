@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ResourceType(IntEnum):
-    """What operations are done to. ANY stands in filters, UNKNOWN for numbers that say nothing here."""
+    """Types of resources that operations are done to. ANY stands in filters, UNKNOWN for numbers that say nothing here."""
 
     UNKNOWN = 0
     ANY = 1

@@ -1,4 +1,4 @@
-"""What a handler knows about the request beside its body."""
+"""The context of a request: what a handler knows about it beside its body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PortT_co = TypeVar("PortT_co", covariant=True)
 
 
 class Charge(Protocol):
-    """What a request costs its client; `server/quotas/charge.py` has it."""
+    """The cost of a request for its client's quotas; `server/quotas/charge.py` implements it."""
 
     @property
     def fetched_bytes_max(self) -> float: ...
@@ -46,7 +46,7 @@ class HasPeer(Protocol):
 
 
 class TakesComplaints(Protocol):
-    """Where a connection's handlers leave what the log should say of its client; `server/net/reports.py` has it."""
+    """Takes what the log should say of a connection's client; `server/net/reports.py` implements it."""
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
 
@@ -54,7 +54,7 @@ class TakesComplaints(Protocol):
 
 
 def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
-    """What a handler calls before it creates or deletes so many partitions; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
+    """Charge for partitions that are about to be created or deleted; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
     Clients of before version `strict_since` do not know that error.
     """

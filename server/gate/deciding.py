@@ -68,7 +68,7 @@ async def denied_of(
     *,
     quietly: bool = False,
 ) -> Collection[str]:
-    """Those of the names to which the client may not do this."""
+    """Names to which the client may not do this."""
     if context.broker.authorizer is None:
         return ()
     different = list(dict.fromkeys(names))

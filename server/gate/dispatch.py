@@ -38,14 +38,14 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
 
 class AtOnce(Protocol):
-    """What answers the ordinary requests of an API from the bytes of their bodies. Where it says None nothing was done, and the
+    """Fast path of an API: answers ordinary requests from the bytes of their bodies. Where it says None nothing was done, and the
     request is to be decoded and handled. Bodies of answers come in pieces."""
 
     def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], walk: Any = ..., /) -> Any:
-        """What the request in `buffer[position:end]` asks for. `walk` does what `walk_stored` does, or raises."""
+        """Parse the request in `buffer[position:end]`. `walk` does what `walk_stored` does, or raises."""
 
     def follow(self, before: Any, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
-        """The same of one that came behind another and differs little; None also where it has to wait for that one's answer."""
+        """Parse a request that came behind another and differs little; None also where it has to wait for that one's answer."""
 
     def carry_out(self, prepared: Any, context: RequestContext[Any], /) -> list[Any] | None:
         """The body of the answer."""
@@ -66,7 +66,7 @@ class CloseConnection(Exception):
 
 
 class Code(NamedTuple):
-    """What answers the requests of a route."""
+    """Message classes and handler of a route."""
 
     request_class: type[Message]
     response_class: type[Message]
@@ -232,7 +232,7 @@ def served_routes(
 
 
 def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
-    """What a member's other listeners do with each request: what is for brokers is refused there, and not advertised.
+    """Routes of a member's other listeners: what is for brokers is refused there, and not advertised.
 
     As Kafka refuses who may not do a ClusterAction.
     """

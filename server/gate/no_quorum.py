@@ -1,4 +1,4 @@
-"""What a broker without a metadata quorum answers to requests about one: Kafka's answers where voters cannot change."""
+"""Answers of a broker without a metadata quorum to requests about one: Kafka's where voters cannot change."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 class Port(HasAuthorizer, HasCluster, Protocol):
-    """What is needed of the broker here."""
+    """The parts of a broker that these answers need."""
 
 
 def denied_by_broker(context: RequestContext[HasAuthorizer], operation: AclOperation) -> KafkaError | None:
-    """What Kafka's broker answers to those who may not do this to the cluster, when it does not ask the controller first."""
+    """The error of Kafka's broker for a client that may not do this to the cluster, when it does not ask the controller first."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)

@@ -1,4 +1,4 @@
-"""How long requests take, as counts in buckets: plain integers, because requests are many.
+"""Latencies of requests, as counts in buckets: plain integers, because requests are many.
 
 The buckets are log-linear. Each octave, from a power of two seconds to the next, has eight of the same width, so that a quantile
 read off them is wrong by some percent at most. They begin at half a microsecond and end after 34 years: whatever is measured
@@ -33,14 +33,14 @@ def count(times: list[int], seconds: float, weight: int = 1) -> None:
 
 
 def upper_end(index: int) -> float:
-    """Where a bucket ends, in seconds; the next one begins there."""
+    """Upper end of a bucket in seconds; the next one begins there."""
     octave, eighth = divmod(index, PER_OCTAVE)
     end: float = (9 + eighth) / 16 * 2.0 ** (octave + _FIRST_EXPONENT)
     return end
 
 
 def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
-    """How many took less than 2 ** exponent seconds, for each of the exponents."""
+    """Numbers of requests that took less than 2 ** exponent seconds, for each of the exponents."""
     counted = list(accumulate(times, initial=0))
     return [counted[(exponent - _FIRST_EXPONENT + 1) * PER_OCTAVE] for exponent in exponents]
 

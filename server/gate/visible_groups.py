@@ -30,7 +30,7 @@ Operations = Callable[[str], int]
 
 
 class Kind(NamedTuple):
-    """How groups of a kind are described."""
+    """Description of groups of one kind."""
 
     describe: Callable[..., Answer[Any]]
     """Takes the request, and `operations`."""
@@ -81,5 +81,5 @@ class OffsetRights:
 
 
 def rights_of(context: RequestContext[Guarded]) -> OffsetRights | None:
-    """What the client may see; None if that is everything."""
+    """Rights of the client to committed offsets; None if it may see all."""
     return None if context.broker.authorizer is None else OffsetRights(context)

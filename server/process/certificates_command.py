@@ -30,7 +30,7 @@ class CertificatesFailed(Exception):
 
 
 def check_host(host: str) -> str | None:
-    """What is wrong with a broker's name; None: nothing."""
+    """Return the problem with a broker's name, or None."""
     if _HOST.fullmatch(host) is None:
         return f"{host} is neither a host name nor an address"
     if len(host) > NAME_MAX:

@@ -89,13 +89,13 @@ class Child:
 
     @property
     def end(self) -> str:
-        """How it ended."""
+        """Exit status or signal of the ended process, for people."""
         assert self.exit_status is not None
         by = f"signal {-self.exit_status}" if self.exit_status < 0 else f"exit status {self.exit_status}"
         return f"has ended ({by}; its log is {self.log_path})"
 
     def epitaph(self) -> str:
-        """How it ended, with its last words if its log can be read, in one line."""
+        """End of the process in one line, with the last line of its log if that can be read."""
         words: list[str] = []
         with suppress(OSError), self.log_path.open("rb") as log:
             # Not before this run: the log has the words of earlier ones.

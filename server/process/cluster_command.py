@@ -68,7 +68,7 @@ class ClusterFailed(Exception):
 
 
 def cluster_settings(size: int) -> dict[str, str]:
-    """What the brokers of a cluster of this size have by default: three copies where there are three brokers to hold
+    """Default settings of the brokers of a cluster of this size: three copies where there are three brokers to hold
     them, and one broker of those may be missing.
     """
     copies = min(3, size)
@@ -119,7 +119,7 @@ def run_cluster(
 
 
 def default_folder() -> Path:
-    """Where a cluster keeps its data if nobody says where."""
+    """Default data folder of a cluster."""
     return (default_data_directory() / "cluster").absolute()
 
 
@@ -135,7 +135,7 @@ VERSION: Final = 1
 
 
 class Known(NamedTuple):
-    """What cluster.json has of last time."""
+    """Content of cluster.json: ports and certificates of the last start."""
 
     ports: Sequence[int | None]
     """ZooKeeper's, None if there is none, then those of brokers 1, 2 and so on."""
@@ -203,7 +203,7 @@ def _ports(folder: Path, size: int | None, known: Known, with_zookeeper: bool) -
 
 
 def _has_zookeeper(folder: Path, wanted: bool) -> bool:
-    """Whether a cluster of which no ports are known shares its tree by ZooKeeper; only a new one does as is `wanted`."""
+    """True if a cluster without known ports shares its tree by ZooKeeper; only a new one does as is `wanted`."""
     if (folder / ZOOKEEPER / "version-2").exists():
         return True
     return wanted and not (folder / TREE / JOURNAL_NAME).exists()
@@ -385,7 +385,7 @@ class LocalCluster:
             await serve_control(listener, self.answer)
 
     async def answer(self, asked: Asked) -> dict[str, Any]:
-        """What another command asks. Raises Unanswered."""
+        """Answer a request of another command. Raises Unanswered."""
         if asked.do == STATUS:
             secure = None if self._secured is None else str(self._secured.folder)
             return {

@@ -67,7 +67,7 @@ class Secured:
         """The same settings, one each."""
 
     def settings(self, host: str, port: int) -> dict[str, str]:
-        """Those of a broker that clients and the other brokers reach at this address, which its certificate names."""
+        """Settings of a broker that clients and the other brokers reach at this address, which its certificate names."""
         return {
             "listeners": f"SSL://{host}:{port}",
             "security.inter.broker.protocol": "SSL",
@@ -79,7 +79,7 @@ class Secured:
         }
 
     def client_context(self) -> ssl.SSLContext:
-        """What a client needs to connect. OSError if its files cannot be used."""
+        """TLS context of a client. OSError if its files cannot be used."""
         context = ssl.create_default_context(cafile=str(self._authority))
         context.load_cert_chain(self._client)
         return context
@@ -107,7 +107,7 @@ JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"
 
 
 class ZooKeeperMissing(Exception):
-    """What has to be installed; one line for the user."""
+    """Java or the jar of ZooKeeper is missing; one line for the user."""
 
 
 def zookeeper_command(configuration: Path) -> list[str]:
@@ -138,7 +138,7 @@ def write_configuration(path: Path, *, data: Path, port: int) -> None:
 
 
 def _escaped(value: str) -> str:
-    """As java.util.Properties reads it back."""
+    """Escape a value so that java.util.Properties reads it back."""
     return value.replace("\\", "\\\\")
 
 

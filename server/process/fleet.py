@@ -75,13 +75,13 @@ Action = Start | Send | Say | Announce | AnnounceAgain
 
 
 class Restarts:
-    """How often a process was started again."""
+    """Restarts of one process, and the delay before the next one."""
 
     def __init__(self) -> None:
         self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
 
     def delay_s(self, now: float) -> float | None:
-        """It has ended: after how long it may begin once more, None if it may not."""
+        """Count an end; return the seconds until the next start, or None if there may be none."""
         self._ends.append(now)
         recent = sum(now - each <= RESTARTS_S for each in self._ends)
         return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None
@@ -97,12 +97,12 @@ class _Process:
 
     @property
     def is_missed(self) -> bool:
-        """Whether nothing brings it back that was decided already."""
+        """True if no restart is decided yet."""
         return not self.is_alive and not self.is_given_up and self.due == math.inf
 
 
 class Fleet:
-    """See the module's docstring. Times are seconds on any clock that goes on."""
+    """The processes of a start with several workers, and what to do with them. Times are seconds on any monotonic clock."""
 
     def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
         """`keeper` None: the tree is somewhere else."""

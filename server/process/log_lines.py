@@ -1,4 +1,4 @@
-"""How log lines are written, as text or as JSON: nothing that a peer sends may begin a line, move the cursor or fill the disk.
+"""Log lines as text or as JSON: nothing that a peer sends may begin a line, move the cursor or fill the disk.
 
 Topic names, client ids, group ids, names of settings and errors that quote them come from strangers. This formatter
 is the only way to the log, so nobody who logs has to think of that.

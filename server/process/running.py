@@ -139,7 +139,7 @@ class ServiceManager:
 
     @property
     def interval_s(self) -> float:
-        """How often it is to hear something: twice in the time that is allowed, as sd_watchdog_enabled(3) recommends."""
+        """Seconds between two messages: half of the time that is allowed, as sd_watchdog_enabled(3) recommends."""
         return min(INTERVAL_S, (self.watchdog_s or INTERVAL_S * 2) / 2)
 
     def beat(self) -> None:

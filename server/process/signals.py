@@ -1,4 +1,4 @@
-"""How an operator's signals stop a broker.
+"""Signals by which an operator stops a broker.
 
     signal   while the broker starts    while it serves                          while it stops
     first    ends the start             asks it to hand over and to stop
@@ -39,7 +39,7 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, ALL_STOP)
 
 
 class StopSignals(Stop):
-    """See the module's docstring."""
+    """A `Stop` that follows signals."""
 
     def __init__(self, end_process: Callable[[int], object] = os._exit) -> None:
         super().__init__()

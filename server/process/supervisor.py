@@ -42,7 +42,7 @@ Program = Callable[["Report"], int]
 
 
 class Report:
-    """How a process tells the supervisor something."""
+    """The pipe by which a process reports to the supervisor."""
 
     def __init__(self, descriptor: int, told_before: Mapping[str, Any] | None = None) -> None:
         self._descriptor = descriptor
@@ -74,7 +74,7 @@ class _Child:
         self._rest = b""
 
     def hear(self) -> list[dict[str, Any]]:
-        """What it has told since."""
+        """Read the reports that have come since the last call."""
         lines: list[dict[str, Any]] = []
         try:
             while chunk := os.read(self.told, TOLD_BYTES_MAX):
@@ -104,7 +104,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 class Supervisor:
-    """See the module's docstring.
+    """Runs, restarts and ends the processes of a start with several workers.
 
     `announce` gets what each worker said with its readiness, in the order of `workers`; `announce_again` which of them serves
     again, and what that one said.
@@ -233,7 +233,7 @@ class Supervisor:
             (logger.warning if action.is_bad else logger.info)("%s", action.line)
 
     def _fork(self, name: str) -> Sequence[Action]:
-        """What follows from it."""
+        """Fork a process; return the actions that follow."""
         self._told.pop(name, None)
         try:
             self._try_to_fork(name)

@@ -80,7 +80,7 @@ async def beat(report: Report, interval_s: float) -> None:
 
 
 class _CannotKeep(Exception):
-    """What an operator has to do something about; one line."""
+    """A problem of the tree that an operator has to solve; one line."""
 
 
 def keep_tree(

@@ -101,7 +101,7 @@ def _patiently_bound(host: str, port: int) -> socket.socket:
 
 
 def _is_shared(host: str, port: int) -> bool:
-    """Whether those who have it let in others of this user, as workers do."""
+    """True if those who have the port share it with other processes of this user, as workers do."""
     try:
         bind(host, port, with_others=True).close()
     except OSError:

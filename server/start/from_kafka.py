@@ -81,7 +81,7 @@ class FoundTopic:
 
 @dataclass(slots=True)
 class FoundCluster:
-    """What the former broker knew. `broker_settings` is by node id, None for those of all brokers."""
+    """Metadata of the former broker. `broker_settings` is by node id, None for those of all brokers."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     broker_settings: dict[int | None, Texts] = field(default_factory=dict)
@@ -162,7 +162,7 @@ def _from_metadata(image: ClusterImage, configs: ConfigRepository) -> FoundClust
 
 
 def _of_groups(image: ClusterImage) -> dict[str, Texts]:
-    """What is beyond the bounds of this broker is taken over, too: they are looked at when settings come into force."""
+    """Settings of groups. Values beyond the bounds of this broker are taken over, too: bounds count when settings come into force."""
     known = group_settings()
     found: dict[str, Texts] = {}
     for (kind, group_id), settings in image.configs.items():
@@ -282,7 +282,7 @@ def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> 
 
 
 def _newest_snapshot(storage: Storage, path: str, files: Sequence[SegmentFile]) -> tuple[int, int]:
-    """Its offset and the highest producer id in it."""
+    """Offset of the newest snapshot and the highest producer id in it; 0 and -1 if there is none."""
     for offset in sorted(
         (each.offset for each in files if each.kind == SNAPSHOT_SUFFIX and not each.suffix), reverse=True
     ):

@@ -122,7 +122,7 @@ LOOK_AGAIN_S: Final = 0.02
 
 
 class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
+    """The parts of a broker that its coordination tree needs."""
 
 
 class _SharedTree:
@@ -153,7 +153,7 @@ class _SharedTree:
         await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
 
     async def keep(self) -> None:
-        """What was written into the tree is kept there already."""
+        """Do nothing: what was written into the tree is durable already."""
 
     async def end_start(self) -> None:
         """The broker goes on to wait for the tree whenever it has to."""

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.broker")
 
 
 class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
+    """The parts of a broker that its coordination tree needs."""
 
 
 class OwnTree:
