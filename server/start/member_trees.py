@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -22,9 +22,8 @@ from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
 from ottla.server.coordination.served import ServedCoordination
-from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
 from ottla.server.settings.passwords import KeptPasswords, has_passwords
-from ottla.server.start.own_tree import take_over
+from ottla.server.start.own_tree import Port, take_over
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import InvalidSetting
 
@@ -119,10 +118,6 @@ def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last incarnation's node to go
 LOOK_AGAIN_S: Final = 0.02
-
-
-class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """The parts of a broker that its coordination tree needs."""
 
 
 class _SharedTree:
