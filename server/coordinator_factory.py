@@ -24,21 +24,22 @@ from ottla.server.produce.markers import write_markers
 
 if TYPE_CHECKING:
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-    from ottla.server.coordinators import (
-        coordinator_log,
-        share_coordinators,
-        transaction_markers,
-        transaction_verification,
-    )
-    from ottla.server.ports import HasGroups
-    from ottla.server.produce import markers
+    from ottla.server import ports
 
     class Port(
-        coordinator_log.Port,
-        markers.Port,
-        share_coordinators.Port,
-        transaction_markers.Port,
-        transaction_verification.CommitPort,
+        ports.HasAdministration,
+        ports.HasAuthorizer,
+        ports.HasCluster,
+        ports.HasDeadlines,
+        ports.HasEnvironment,
+        ports.HasGroups,
+        ports.HasMember,
+        ports.HasPartitions,
+        ports.HasReplicas,
+        ports.HasSettings,
+        ports.HasShareCoordinator,
+        ports.HasTransactionVerifier,
+        ports.HasTransactions,
         Protocol,
     ):
         """The parts of a broker that its coordinators need."""
@@ -49,12 +50,15 @@ if TYPE_CHECKING:
         @property
         def transaction_markers(self) -> TransactionMarkers: ...
 
+        @property
+        def transaction_version(self) -> int: ...
+
 
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
 
 
-def groups_of(broker: HasGroups) -> GroupCoordinator:
+def groups_of(broker: ports.HasGroups) -> GroupCoordinator:
     """The group coordinator of a broker. Whoever asks for it here has had its code imported."""
     return broker.groups
 
