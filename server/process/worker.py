@@ -105,10 +105,10 @@ async def _keep(directory: Path, where: Path, report: Report, beat_s: float | No
             async with trio.open_nursery() as nursery:
                 # At once, because it may have to wait long for room.
                 nursery.start_soon(_end_by_signal, signals, nursery.cancel_scope)
-                last_era = report.told_before.get("era", 0)
-                era = await nursery.start(partial(_hold, directory, where, last_era, report))
+                last_incarnation = report.told_before.get("era", 0)
+                incarnation = await nursery.start(partial(_hold, directory, where, last_incarnation, report))
                 settle_interpreter()
-                report.ready(era=era)
+                report.ready(era=incarnation)
                 if beat_s is not None:
                     nursery.start_soon(beat, report, beat_s)
         except* _CannotKeep as group:
@@ -121,12 +121,18 @@ async def _end_by_signal(signals: AsyncIterator[int], all_of_it: trio.CancelScop
         all_of_it.cancel()
 
 
-async def _hold(directory: Path, where: Path, last_era: int, report: Report, task_status: trio.TaskStatus[int]) -> None:
+async def _hold(
+    directory: Path, where: Path, last_incarnation: int, report: Report, task_status: trio.TaskStatus[int]
+) -> None:
     """Raises _CannotKeep. Whatever else is raised is a bug, be it an OSError: what serves members raises it in a group."""
     try:
         # The supervisor has to know the latest: an older journal is refused by it.
         await hold_tree(
-            directory, where, last_era=last_era, on_other_era=lambda era: report.ready(era=era), task_status=task_status
+            directory,
+            where,
+            last_incarnation=last_incarnation,
+            on_other_incarnation=lambda incarnation: report.ready(era=incarnation),
+            task_status=task_status,
         )
     except (LogDirectoryProblem, OSError, TreeBroken) as problem:
         raise _CannotKeep(str(problem)) from None
