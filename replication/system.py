@@ -296,21 +296,6 @@ def file_in_memory() -> tuple[int, str] | None:
     return None
 
 
-def event_descriptor() -> int:
-    """A counter that wakes up an epoll which looks at it (eventfd), and is only needed beside one. OSError: it cannot be had."""
-    eventfd = _of_linux(os, "eventfd")
-    if eventfd is None:
-        raise OSError(errno.ENOSYS, "eventfd")
-    descriptor: int = eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    return descriptor
-
-
-def hear_event(descriptor: int) -> None:
-    """Reset an event descriptor."""
-    with contextlib.suppress(BlockingIOError):
-        os.eventfd_read(descriptor)
-
-
 def path_of_open(folder: int) -> str | None:
     """A short path of a folder that is open; None: there is no such thing."""
     return f"/proc/self/fd/{folder}" if IS_LINUX else None

@@ -1,5 +1,6 @@
 /*
- * ottla.wire._native: the walk over the records of a batch, in C. `_one_batch.h` has what stands before the records.
+ * ottla.wire._native: the walk over the records of a batch, the parser of an ordinary produce request (_one_batch.h) and CRC-32C
+ * (_crc32c.h), in C.
  *
  * Optional. ottla.wire.record_walk holds the same walk in Python, which is used when this module could not be compiled or
  * when OTTLA_PURE_PYTHON=1 is set; tests hold the two equal on valid, damaged and random areas. Change both or neither.
@@ -12,14 +13,6 @@
  * Safety: a cursor never passes the end it is given, every length is compared with the bytes that are left before it is
  * added, and every byte is read once. So the walk stays inside the buffer even if another thread writes into it while
  * the interpreter lock is released (large areas only).
- *
- * A walk may be made in pieces, as an area is decompressed: `walk_whole_records` stops before the first record that is
- * not wholly there, and is given what it answered last time.
- *
- * `walk_stored_records` (_stored_records.h) walks over records that a codec could not compress and has stored in blocks as they
- * are, and over those that lz4 has compressed (_lz4_block.h). `Background` (_background.h) does that in a thread.
- *
- * `crc32c` (_crc32c.h) is the checksum of batches.
  *
  * Only the stable ABI is used: one build serves every CPython from 3.11 on.
  */
@@ -142,18 +135,9 @@ static int walk_record(Cursor *area, int32_t index, Summary *summary)
     return 0;
 }
 
-/* Index of the first bad record; count where only bytes after the last record are wrong; -1 where all is well. */
-static int32_t walk_area(Cursor area, int32_t count, Summary *summary)
-{
-    for (int32_t index = 0; index < count; index++)
-        if (walk_record(&area, index, summary) < 0)
-            return index;
-    return area.next == area.end ? -1 : count;
-}
-
-/* Like walk_area from the record with this index on, as far as the records are whole. Moves `area` and `index` behind them;
- * -1 where one of them is bad. */
-static int walk_piece(Cursor *area, int32_t *index, int32_t count, Summary *summary)
+/* Walks from the record with this index on, as far as the records are whole. Moves `area` and `index` behind them; -1 where one of
+ * them is bad. */
+static int walk(Cursor *area, int32_t *index, int32_t count, Summary *summary)
 {
     for (; *index < count; ++*index) {
         const uint8_t *start = area->next;
@@ -168,65 +152,14 @@ static int walk_piece(Cursor *area, int32_t *index, int32_t count, Summary *summ
     return 0;
 }
 
-PyDoc_STRVAR(walk_records_doc,
-             "walk_records(buffer, start, end, count, /)\n--\n\n"
-             "Check the records in buffer[start:end]; ValueError where they are not exactly count good records.\n"
-             "Returns (min_timestamp_delta, max_timestamp_delta, max_timestamp_offset_delta, has_null_key,\n"
-             "offsets_are_consecutive).");
-
-static PyObject *walk_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 4) {
-        PyErr_SetString(PyExc_TypeError, "walk_records takes buffer, start, end, count");
-        return NULL;
-    }
-    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
-    if (start == -1 && PyErr_Occurred()) /* each by itself: a conversion may call Python, which expects no error to be set */
-        return NULL;
-    Py_ssize_t end = PyLong_AsSsize_t(args[2]);
-    if (end == -1 && PyErr_Occurred())
-        return NULL;
-    long count = PyLong_AsLong(args[3]);
-    if (count == -1 && PyErr_Occurred())
-        return NULL;
-
-    Py_buffer view;
-    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
-        return NULL;
-    if (start < 0 || end < start || end > view.len || count < 0 || count > INT32_MAX) {
-        PyBuffer_Release(&view);
-        PyErr_SetString(PyExc_ValueError, "no such area or count");
-        return NULL;
-    }
-
-    Cursor area = {(const uint8_t *)view.buf + start, (const uint8_t *)view.buf + end};
-    Summary summary = {0, 0, -1, 0, 1};
-    int32_t bad;
-    if (end - start > UNLOCK_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        bad = walk_area(area, (int32_t)count, &summary);
-        Py_END_ALLOW_THREADS
-    } else {
-        bad = walk_area(area, (int32_t)count, &summary);
-    }
-    PyBuffer_Release(&view);
-
-    if (bad >= 0)
-        return PyErr_Format(PyExc_ValueError, bad == count ? "bytes left after record %d" : "record %d is malformed",
-                            (int)bad - (bad == count));
-    return Py_BuildValue("LLiNN", (long long)summary.min_timestamp_delta, (long long)summary.max_timestamp_delta,
-                         (int)summary.max_timestamp_offset_delta, PyBool_FromLong(summary.has_null_key),
-                         PyBool_FromLong(summary.offsets_are_consecutive));
-}
-
-PyDoc_STRVAR(walk_whole_records_doc,
-             "walk_whole_records(buffer, start, end, count, walked, /)\n--\n\n"
-             "Walk on over the records in buffer[start:end], as far as they are whole and until `count` are walked in all.\n"
+PyDoc_STRVAR(continue_walk_doc,
+             "continue_walk(buffer, start, end, count, walked, /)\n--\n\n"
+             "Walk over the records in buffer[start:end], as far as they are whole and until `count` are walked in all.\n"
              "`walked` is what the walk before this one returned, or (0, 0, 0, 0, -1, False, True) at first. Returns (records\n"
              "walked in all, position behind the last whole one, min_timestamp_delta, max_timestamp_delta,\n"
              "max_timestamp_offset_delta, has_null_key, offsets_are_consecutive) of all of them. ValueError: one is malformed.");
 
-static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
+static PyObject *continue_walk(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer view;
     Py_ssize_t start, end, position;
@@ -246,10 +179,10 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
     int result;
     if (end - start > UNLOCK_BYTES) {
         Py_BEGIN_ALLOW_THREADS
-        result = walk_piece(&area, &index, count, &summary);
+        result = walk(&area, &index, count, &summary);
         Py_END_ALLOW_THREADS
     } else {
-        result = walk_piece(&area, &index, count, &summary);
+        result = walk(&area, &index, count, &summary);
     }
     position = area.next - (const uint8_t *)view.buf;
     PyBuffer_Release(&view);
@@ -261,84 +194,18 @@ static PyObject *walk_whole_records(PyObject *Py_UNUSED(module), PyObject *args)
                          PyBool_FromLong(summary.has_null_key), PyBool_FromLong(summary.offsets_are_consecutive));
 }
 
-#include "_stored_records.h"
-
-PyDoc_STRVAR(walk_stored_records_doc,
-             "walk_stored_records(codec, data, limit, count, memory, /)\n--\n\n"
-             "Walk over the records in data, which a codec has stored as they are, or lz4 has compressed; what is compressed, and\n"
-             "records that two blocks share, go through `memory`. Returns (bytes of memory that were written to, what walk_records\n"
-             "says). The second is None where they are not exactly count good records of at most limit bytes, where anything else is\n"
-             "compressed or unusual, and where the memory is too short; gzip's checksum may be wrong.");
-
-static PyObject *walk_stored_records(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    Py_buffer data, memory;
-    int codec, count;
-    Py_ssize_t limit;
-    if (!PyArg_ParseTuple(args, "iy*niw*", &codec, &data, &limit, &count, &memory))
-        return NULL;
-    Records records = {.memory = memory.buf, .capacity = (size_t)memory.len, .limit = limit < 0 ? 0 : (size_t)limit,
-                       .count = count, .summary = {0, 0, -1, 0, 1}};
-    const uint8_t *in = data.buf;
-    int result;
-    if (data.len > UNLOCK_STORED_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        result = stored_walk(&records, codec, in, in + data.len);
-        Py_END_ALLOW_THREADS
-    } else {
-        result = stored_walk(&records, codec, in, in + data.len);
-    }
-    PyBuffer_Release(&memory);
-    PyBuffer_Release(&data);
-
-    Py_ssize_t written = (Py_ssize_t)records.written;
-    if (result < 0)
-        return Py_BuildValue("nO", written, Py_None);
-    Summary *found = &records.summary;
-    return Py_BuildValue("n(LLiNN)", written, (long long)found->min_timestamp_delta, (long long)found->max_timestamp_delta,
-                         (int)found->max_timestamp_offset_delta, PyBool_FromLong(found->has_null_key),
-                         PyBool_FromLong(found->offsets_are_consecutive));
-}
-
-PyDoc_STRVAR(has_gzip_header_doc,
-             "has_gzip_header(data, start, /)\n--\n\n"
-             "Whether anything behind `start` looks like the beginning of a gzip member.");
-
-static PyObject *has_gzip_header(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    Py_buffer data;
-    Py_ssize_t start;
-    if (!PyArg_ParseTuple(args, "y*n", &data, &start))
-        return NULL;
-    int found = 0;
-    const uint8_t *next = (const uint8_t *)data.buf + (start < 0 || start > data.len ? data.len : start);
-    const uint8_t *end = (const uint8_t *)data.buf + data.len;
-    while (!found && end - next >= 3 && (next = memchr(next, 0x1f, (size_t)(end - next) - 2)) != NULL) {
-        found = next[1] == 0x8b && next[2] == 8;
-        next++;
-    }
-    PyBuffer_Release(&data);
-    return PyBool_FromLong(found);
-}
-
 #include "_crc32c.h"
 #include "_one_batch.h"
-#ifndef _WIN32
-#include "_background.h"
-#endif
 
 static PyMethodDef methods[] = {
     {"decode_one_batch", (PyCFunction)(void (*)(void))decode_one_batch, METH_FASTCALL, decode_one_batch_doc},
     {"ordinary_header", (PyCFunction)(void (*)(void))ordinary_header, METH_FASTCALL, ordinary_header_doc},
-    {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, walk_records_doc},
-    {"walk_whole_records", walk_whole_records, METH_VARARGS, walk_whole_records_doc},
-    {"has_gzip_header", has_gzip_header, METH_VARARGS, has_gzip_header_doc},
-    {"walk_stored_records", walk_stored_records, METH_VARARGS, walk_stored_records_doc},
+    {"continue_walk", continue_walk, METH_VARARGS, continue_walk_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_native", "The record walk in C.", 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_native", "Checks of produced batches in C.", 0, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__native(void)
@@ -346,12 +213,5 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *made = PyModule_Create(&module);
     if (made != NULL && add_checks(made) < 0)
         Py_CLEAR(made);
-#ifndef _WIN32
-    PyObject *background = made == NULL ? NULL : PyType_FromSpec(&background_spec);
-    int result = background == NULL ? -1 : PyModule_AddObjectRef(made, "Background", background);
-    Py_XDECREF(background);
-    if (result < 0)
-        Py_CLEAR(made);
-#endif
     return made;
 }

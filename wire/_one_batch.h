@@ -202,9 +202,11 @@ static int is_intact(const uint8_t *in, Py_ssize_t size, int64_t earliest, int64
     const int64_t far = INT64_C(1) << 62;
     int64_t base = (int64_t)big_endian(in + 27, 8), max_timestamp = (int64_t)big_endian(in + 35, 8), min, max;
     int32_t count = (int32_t)big_endian(in + 57, 4);
+    int32_t index = 0;
+    Cursor area = {in + HEADER_BYTES, in + size};
     Summary summary = {0, 0, -1, 0, 1};
     return crc32c(0, in + ATTRIBUTES_AT, size - ATTRIBUTES_AT) == big_endian(in + 17, 4) && count > 0 &&
-           walk_area((Cursor){in + HEADER_BYTES, in + size}, count, &summary) < 0 &&
+           walk(&area, &index, count, &summary) == 0 && index == count && area.next == area.end &&
            !__builtin_add_overflow(base, summary.max_timestamp_delta, &max) && max == max_timestamp &&
            !__builtin_add_overflow(base, summary.min_timestamp_delta, &min) && min >= -1 && min >= earliest &&
            max <= far && max <= latest;

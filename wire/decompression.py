@@ -46,11 +46,8 @@ _ZSTD_BLOCK_BYTES_MAX = 128 << 10
 _ZSTD_WINDOW_BYTES_MAX = 128 << 20  # unless a decoder is told to allow more, which Java's is not
 _ZSTD_CONSUMER_BYTES = 16 << 10  # what a Java consumer decompresses at a time
 _GZIP_RATIO_MAX = 1032
-_GZIP_HEADER_BYTES = 10  # without extra fields
-_gzip_stored_block = struct.Struct(
-    "<?H"
-).unpack_from  # whether it is the last, and its size; the size once more behind it
-
+_GZIP_MEMBER = b"\x1f\x8b\x08"
+_SEARCHED_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 _GZIP_INPUT_BYTES = 128 * 1024
 _FURTHER_GZIP_INPUT_BYTES = 16 * 1024  # what follows a member is copied at its end, and members may be tiny
@@ -238,16 +235,6 @@ def unstored_gzip_bytes(data: Buffer) -> int:
     return max(0, end - position)
 
 
-def stored_gzip_is_intact(data: memoryview) -> bool:
-    """Check the checksum of a member with stored blocks only, which `walk_stored_records` has found."""
-    checksum, crc32, position, is_last = 0, _gzip_codec().crc32, _GZIP_HEADER_BYTES, False
-    while not is_last:
-        is_last, size = _gzip_stored_block(data, position)
-        begin, position = position + 5, position + 5 + size
-        checksum = crc32(data[begin:position], checksum)
-    return checksum == int.from_bytes(data[position : position + 4], "little")
-
-
 @lru_cache(maxsize=1)
 def _gzip_codec() -> Any:
     """Import Intel's igzip, which takes half of zlib's time; zlib on processors without a wheel of it."""
@@ -259,15 +246,13 @@ def _gzip_codec() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _libdeflate() -> tuple[Any, Any, Any] | None:
+def _libdeflate() -> tuple[Any, Any] | None:
     """Import libdeflate, which takes four fifths of igzip's time, but cannot decompress a part; None if it is not installed."""
     try:
         from deflate import DeflateError, gzip_decompress
-
-        from ottla.wire._native import has_gzip_header
     except ImportError:
         return None
-    return gzip_decompress, DeflateError, has_gzip_header
+    return gzip_decompress, DeflateError
 
 
 def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
@@ -275,10 +260,11 @@ def gunzipped(data: memoryview, size_max: int) -> Buffer | None:
     size, library = told_gzip_size(data), _libdeflate()
     if library is None or not 0 < size <= size_max:
         return None
-    decompress_member, error, has_header = library
-    # It ends with the first member and does not say where.
-    if has_header(data, 1):
-        return None
+    decompress_member, error = library
+    # It ends with the first member and does not say where. Pieces, because a copy of all costs new memory.
+    for start in range(1, len(data), _SEARCHED_BYTES):
+        if _GZIP_MEMBER in bytes(data[start : start + _SEARCHED_BYTES + 2]):
+            return None
     try:
         made: Buffer = decompress_member(data, originalsize=size)
     except error:

@@ -10,10 +10,11 @@ from ottla.wire.native import native
 
 Buffer = bytes | bytearray | memoryview
 Walked = tuple[int, int, int, int, int, bool, bool]
-"""Records walked, position behind the last one, and the five answers of `walk_records` about them."""
+"""Records walked, position behind the last one, and what `Found` says of them."""
 
-_Walk = Callable[[Buffer, int, int, int], tuple[int, int, int, bool, bool]]
-_WalkWhole = Callable[[Buffer, int, int, int, Walked], Walked]
+Found = tuple[int, int, int, bool, bool]
+"""Of good records: least and greatest timestamp delta, offset delta of the greatest, has a null key, offsets are consecutive."""
+
 NOTHING_WALKED: Walked = (0, 0, 0, 0, -1, False, True)
 
 
@@ -158,8 +159,8 @@ def _walk_record(data: bytes, position: int) -> tuple[int, int, int, int]:
     return end, timestamp_delta, offset_delta, key_length
 
 
-def walk_whole_records_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
-    """The twin of walk_whole_records in _native.c."""
+def continue_walk_python(buffer: Buffer, start: int, end: int, count: int, walked: Walked) -> Walked:
+    """Walk on over the records in `buffer[start:end]`, as far as they are whole; the twin of continue_walk in _native.c."""
     index, _, minimum, maximum, offset_of_maximum, has_null_key, consecutive = walked
     if not 0 <= start <= end <= len(buffer) or not 0 <= index <= count:
         raise ValueError("no such area or count")
@@ -186,19 +187,18 @@ def walk_whole_records_python(buffer: Buffer, start: int, end: int, count: int, 
     return index, start + position, minimum, maximum, offset_of_maximum, has_null_key, consecutive
 
 
-def walk_records_python(buffer: Buffer, start: int, end: int, count: int) -> tuple[int, int, int, bool, bool]:
-    """The twin of walk_records in _native.c: the same answers, the same ValueErrors."""
+continue_walk: Callable[[Buffer, int, int, int, Walked], Walked] = native("continue_walk", continue_walk_python)
+IS_NATIVE = continue_walk is not continue_walk_python
+
+
+def walk_records(buffer: Buffer, start: int, end: int, count: int) -> Found:
+    """Check that `buffer[start:end]` holds exactly `count` good records; ValueError where it does not."""
     if not 0 <= count <= 0x7FFFFFFF:
         raise ValueError("no such area or count")
-    walked = walk_whole_records_python(buffer, start, end, count, NOTHING_WALKED)
+    walked = continue_walk(buffer, start, end, count, NOTHING_WALKED)
     if walked[0] < count:
         raise ValueError(f"record {walked[0]} is malformed")
     # Kafka's reader complains of bytes behind the last record.
     if walked[1] != end:
         raise ValueError(f"bytes left after record {count - 1}")
     return walked[2:]
-
-
-walk_records: _Walk = native("walk_records", walk_records_python)
-walk_whole_records: _WalkWhole = native("walk_whole_records", walk_whole_records_python)
-IS_NATIVE = walk_records is not walk_records_python

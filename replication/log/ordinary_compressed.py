@@ -6,16 +6,14 @@ changed. The tests hold both to the same verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ottla.replication.log.ordinary_batches import new_tuple, ordinary_header, times_are_ordinary
 from ottla.replication.log.validator import CheckedRecords, ValidationRules, is_long_gzip
 from ottla.wire.checksum import crc32c
-from ottla.wire.compressed_walk import Found, is_for_native_alone, walk_gzip, walk_in_pieces, walk_stored
+from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression
 from ottla.wire.decompression import decompressed_bound
 from ottla.wire.errors import KafkaError
-from ottla.wire.record_walk import IS_NATIVE
+from ottla.wire.record_walk import IS_NATIVE, Found
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -25,34 +23,23 @@ from ottla.wire.records import (
     BatchHeader,
 )
 
-Walk = Callable[[int, memoryview, int, int], Found | None]
-
 DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024 if IS_NATIVE else 64 * 1024
 """More takes longer than the event loop has time for."""
 
 
-def check_ordinary_compressed(
-    records: memoryview, rules: ValidationRules, *, now_ms: int, by_library: bool = True
-) -> CheckedRecords | None:
+def check_ordinary_compressed(records: memoryview, rules: ValidationRules, *, now_ms: int) -> CheckedRecords | None:
     """`check_produced` of a batch that is compressed in a plain way and can be appended as it is, in some milliseconds at most.
 
-    None wherever something is to be refused or changed, or may take longer. Without `by_library` nothing is decompressed: whoever
-    has done that in vain already does not do it again here.
+    None wherever something is to be refused or changed, or may take longer.
     """
     header = ordinary_header(records, TRANSACTIONAL_FLAG | COMPRESSION_MASK, rules.max_message_bytes)
-    return None if header is None else check_compressed(records, header, rules, now_ms=now_ms, by_library=by_library)
+    return None if header is None else check_compressed(records, header, rules, now_ms=now_ms)
 
 
 def check_compressed(
-    records: memoryview,
-    header: BatchHeader,
-    rules: ValidationRules,
-    *,
-    now_ms: int,
-    by_library: bool = True,
-    walk: Walk = walk_stored,
+    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """The same of what `ordinary_header` found. `walk`: does what `walk_stored` does, and may raise what the caller knows."""
+    """Check a compressed batch whose header `ordinary_header` found to be ordinary."""
     codec = header[5] & COMPRESSION_MASK
     if (
         not 0 < codec <= Compression.ZSTD
@@ -64,12 +51,8 @@ def check_compressed(
         or len(records) > rules.max_message_bytes
     ):
         return None
-    area = records[RECORDS_OFFSET:]
     limit = min(DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
-    is_decompressed = is_for_native_alone(codec, area)
-    found = walk(codec, area, limit, header[12]) if by_library or not is_decompressed else None
-    if found is None and by_library and not is_decompressed:
-        found = _walked_by_library(codec, area, limit, header[12])
+    found = _walked(Compression(codec), records[RECORDS_OFFSET:], limit, header[12])
     if found is None:
         return None
     minimum, maximum, _, has_null_key, are_consecutive = found
@@ -85,15 +68,14 @@ def check_compressed(
     return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
 
 
-def _walked_by_library(codec: int, area: memoryview, limit: int, count: int) -> Found | None:
+def _walked(codec: Compression, area: memoryview, limit: int, count: int) -> Found | None:
     # Asked first, so that what is too long costs no more than a look at its blocks.
-    if codec == Compression.GZIP:
-        # Where it says nothing at once, it is unusual.
-        return None if is_long_gzip(area) else walk_gzip(area, limit, count)
-    kind = Compression(codec)
-    if decompressed_bound(kind, area) > limit:
+    if codec is Compression.GZIP:
+        # Where the quick way says nothing at once, the data are unusual.
+        return None if is_long_gzip(area) else walk_compressed(codec, area, limit, count, in_pieces=False)
+    if decompressed_bound(codec, area) > limit:
         return None
     try:
-        return walk_in_pieces(kind, area, limit, count)
+        return walk_compressed(codec, area, limit, count)
     except KafkaError:
         return None

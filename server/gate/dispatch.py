@@ -41,8 +41,8 @@ class AtOnce(Protocol):
     """Fast path of an API: answers ordinary requests from the bytes of their bodies. Where it says None nothing was done, and the
     request is to be decoded and handled. Bodies of answers come in pieces."""
 
-    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], walk: Any = ..., /) -> Any:
-        """Parse the request in `buffer[position:end]`. `walk` does what `walk_stored` does, or raises."""
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
+        """Parse the request in `buffer[position:end]`."""
 
     def follow(self, before: Any, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
         """Parse a request that came behind another and differs little; None also where it has to wait for that one's answer."""

@@ -35,20 +35,17 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.ahead import Ahead
 from ottla.server.net.door import authentication_at
-from ottla.server.net.errands import BYTES_MIN, HandedOver
 from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
 from ottla.server.net.pending import PendingAnswers
-from ottla.server.net.readiness import AWAY, WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.sliced_work import QueuedWork, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
 from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
-from ottla.server.net.transport import PlainTransport
 from ottla.server.net.waiting import (
     DRAIN,
     END_OF_STREAM,
@@ -88,12 +85,10 @@ class Connection:
     """Serves one accepted socket until it ends; see the module's docstring."""
 
     __slots__ = (
-        "_ahead",
         "_authentication",
         "_calls",
         "_complaints",
         "_context",
-        "_errands",
         "_holdings",
         "_inbox",
         "_is_parked",
@@ -134,10 +129,6 @@ class Connection:
         self._throttling = Throttling(listener.quotas)
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
-        # Of an encrypted connection only the loop can read.
-        can_go_away = type(transport) is PlainTransport and listener.readiness.is_inside_the_wait
-        self._errands = listener.readiness.errands if can_go_away else None
-        self._ahead = None if self._errands is None else Ahead(self._errands, self._socket)
         self._pending = PendingAnswers(self._outbox, self._throttling)
         self._together = 0  # how many requests were answered in one go just now, if more than one
         self._takes_together = True  # unless one was refused since the last read
@@ -237,7 +228,7 @@ class Connection:
     def _step(self) -> Wait | Waiting:
         """Called when the socket is ready, or answers are: send what is left, else receive and answer. Never waits."""
         # Asked before pending answers add to the outbox: only parts from before mean that the socket is full.
-        is_blocked, ahead = bool(self._outbox.parts), self._ahead
+        is_blocked = bool(self._outbox.parts)
         if self._pending:
             # Only a second answer could be one too many for this turn.
             if len(self._pending) > 1:
@@ -255,25 +246,16 @@ class Connection:
             return self._send()
         # 2. Receive. After a poke there may be no input, but pending answers to send.
         try:
-            # A step that comes back from an errand must have nothing else to do first: nobody calls it a second time.
-            is_back = ahead is not None and ahead.take()
-            if not is_back and not self._inbox.receive(self._transport, None if self._pending else self._errands):
+            if not self._inbox.receive(self._transport):
                 # The task sends what `_answer_pending` left in the outbox.
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
         except NoRoom:
             return MEMORY
-        except HandedOver:
-            return AWAY
         # 3. Answer what came, then send all answers in one call: each call costs about 4 us.
         self._note_time()
-        try:
-            waiting = self._answer_frames()
-        except HandedOver:
-            return AWAY
-        if ahead is not None:
-            ahead.is_known = False
+        waiting = self._answer_frames()
         if waiting is None and self._outbox.parts:
             return self._send()
         # The next connection receives into the same buffer, so nothing of this one may stay there.
@@ -382,10 +364,7 @@ class Connection:
         context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
         if (at_once := call.at_once) and not self._pending:
-            if size < BYTES_MIN or self._ahead is None or self._outbox.parts:
-                prepared = at_once.prepare(buffer, position, end, context)
-            else:
-                prepared = self._ahead.prepare(call, at_once, self._inbox, start, position, end, context)
+            prepared = at_once.prepare(buffer, position, end, context)
             if prepared is None:
                 pass
             elif self._inbox.start != self._inbox.end and self._takes_together:

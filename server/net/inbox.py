@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import struct
 import time
 from typing import TYPE_CHECKING
 
-from ottla.server.net.errands import BYTES_MIN
 from ottla.server.net.foreign_speech import HTTP, ForeignSpeech, what_is_spoken
 from ottla.server.net.memory_budget import BEYOND_S, STALLED_S, MemoryBudget
 from ottla.wire.buffers import writable
 from ottla.wire.errors import ProtocolViolation
 
 if TYPE_CHECKING:
-    from ottla.server.net.errands import Errands
     from ottla.server.net.transport import Transport
 
 ReceiveBuffer = bytearray | mmap.mmap
@@ -32,7 +29,6 @@ ReceiveBuffer = bytearray | mmap.mmap
 # under way as a rule: five requests with a batch of 64 KiB. A frame that has no room is copied, and takes a step of its own.
 SHARED_BUFFER_BYTES = 336 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
-FRONT_BYTES = 512
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
 # To double the buffer of a frame of 100 MB in one step holds the event loop for up to 120 ms.
@@ -112,10 +108,6 @@ def belongs_to_one_frame(buffer: object) -> bool:
     return isinstance(buffer, mmap.mmap) and len(buffer) > POOLED_BUFFER_BYTES_MAX
 
 
-Arrived = tuple[int, int, bool]
-"""What an errand has received: bytes, errno or 0, and whether the stream has ended."""
-
-
 class NoRoom(Exception):
     """The memory for large frames is used up; what has arrived is kept."""
 
@@ -124,7 +116,6 @@ class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
     __slots__ = (
-        "_arrived",
         "_buffers",
         "_own",
         "_series",
@@ -142,7 +133,6 @@ class Inbox:
         self._buffers = buffers
         self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
-        self._arrived: Arrived | None = None
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
         self.expected = 0  # bytes that the transport was told to wait for
         self.memory = buffers.memory
@@ -152,26 +142,16 @@ class Inbox:
         self.start = 0
         self.end = 0
 
-    @property
-    def has_own_buffer(self) -> bool:
-        """Whether what it holds stays where it is while others receive."""
-        return self._own is not None
+    def receive(self, transport: Transport) -> int:
+        """Read what the transport holds, as far as a frame needs it, at least once; return 0 at the end of the stream.
 
-    def receive(self, transport: Transport, errands: Errands | None = None) -> int:
-        """Read what the transport holds, as far as a frame needs it, at least once; 0 at the end of the stream.
-
-        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now. HandedOver: an errand reads
-        it, and this is to be called again when that is done.
+        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
         """
-        if self._arrived is not None:
-            return self._take_arrived(transport)
         total = 0
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
             if self._series:
-                # The errand takes all but the size of the frame.
-                is_wanted = errands is not None and errands.is_wanted
-                total = self._receive_in_series(transport, FRONT_BYTES if is_wanted else SHARED_BUFFER_BYTES)
+                total = self._receive_in_series(transport)
         # No frame has begun: one read into the shared buffer.
         if self._own is None:
             if total:
@@ -180,8 +160,6 @@ class Inbox:
             # take: a crowd whose large frames begin at once would go far beyond the limit.
             self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
             return self.end
-        if errands is not None:
-            self._hand_over(transport, errands)
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
         try:
             total = self._receive_rest(transport, total)
@@ -206,29 +184,6 @@ class Inbox:
         # Everybody waits for this peer. The housekeeper counts STALLED_S from here, so BEYOND_S are left.
         if self.memory.is_beyond(self):
             self.large_since = now - STALLED_S + BEYOND_S
-
-    def _hand_over(self, transport: Transport, errands: Errands) -> None:
-        """HandedOver if an errand receives the rest of a large frame, for which there is room already."""
-        missing = min(self.missing(), RECEIVED_AT_ONCE_BYTES)
-        if BYTES_MIN <= missing <= len(self.buffer) - self.end:
-            errands.receive(transport.socket.fileno(), self._deliver, self.buffer, self.end, missing)
-
-    def _deliver(self, arrived: Arrived) -> None:
-        self._arrived = arrived
-
-    def _take_arrived(self, transport: Transport) -> int:
-        """What `receive` says of what an errand has received."""
-        arrived, self._arrived = self._arrived, None
-        assert arrived is not None
-        count, error, is_end = arrived
-        if error:
-            raise OSError(error, os.strerror(error))
-        if not count and not is_end:
-            raise BlockingIOError
-        self.end += count
-        if count:  # else the end is told again with the next read
-            self._expect_rest(transport, count)
-        return count
 
     def _expect_rest(self, transport: Transport, total: int) -> None:
         # Each wake-up for a part of a large frame costs more than the copy of its bytes.
@@ -257,7 +212,7 @@ class Inbox:
             total += received
         return total
 
-    def _receive_in_series(self, transport: Transport, size: int) -> int:
+    def _receive_in_series(self, transport: Transport) -> int:
         """Read what follows a large frame; if it is another one, into a buffer of its own. 0: nothing was read.
 
         So the beginning of each need not be moved from the shared buffer, where it never has room.
@@ -270,7 +225,7 @@ class Inbox:
         try:
             with memoryview(kept) as view:
                 # No more than the shared buffer takes, where it belongs if the series has ended.
-                received = transport.receive_into(view[:size])
+                received = transport.receive_into(view[:SHARED_BUFFER_BYTES])
             if received >= 4 and _frame_size(kept, 0)[0] > SHARED_BUFFER_BYTES:
                 self._own = self.buffer = kept
                 self.large_since = time.monotonic()

@@ -7,7 +7,6 @@ Theory
     to go on:
 
     WAIT_READABLE, WAIT_WRITABLE    call again when the socket is readable, or takes more
-    AWAY                            call again when its errand is done (`errands.py`), and not before
     anything else                   the task wakes up with it
 
     `poke` has the function called soon, too, although nothing happened at the socket: what it has to say came from inside.
@@ -36,7 +35,6 @@ import outcome
 import trio
 
 from ottla.replication.system import EPOLLIN, EPOLLOUT, IS_LINUX
-from ottla.server.net.errands import Errands
 from ottla.server.net.sliced_work import ROUND_S, WorkQueue
 
 
@@ -45,10 +43,9 @@ class Wait(enum.Enum):
 
     READABLE = EPOLLIN
     WRITABLE = EPOLLOUT
-    ERRAND = 0
 
 
-WAIT_READABLE, WAIT_WRITABLE, AWAY = Wait
+WAIT_READABLE, WAIT_WRITABLE = Wait
 # However late its turn begins, a connection gets on a little.
 SHORT_TURN_S = 0.0002
 SOCKETS_PER_LOOK = 64  # the kernel tells of the others next time, in turn
@@ -58,15 +55,12 @@ Step = Callable[[], Any]
 class _Served:
     """One socket: its step, the task that sleeps, and the events that epoll watches for."""
 
-    __slots__ = ("raise_cancel", "step", "task", "waits_for")
+    __slots__ = ("step", "task", "waits_for")
 
     def __init__(self, step: Step, task: trio.lowlevel.Task) -> None:
         self.step = step
         self.task = task
-        self.waits_for: Wait | None = WAIT_READABLE
-        """None: it has come back from an errand, and epoll watches for nothing."""
-        self.raise_cancel: Callable[[], Any] | None = None
-        """Of a task that was cancelled while it was away."""
+        self.waits_for = WAIT_READABLE
 
 
 class Readiness:
@@ -80,7 +74,6 @@ class Readiness:
         self._turns_end = math.inf
         self._left: list[tuple[int, int]] = []  # events for which there was no time
         self._give_back: Callable[[], None] = lambda: None
-        self.errands = Errands(self._watch_input)
         self.work = WorkQueue()
         self._take_over_wait()
 
@@ -127,7 +120,6 @@ class Readiness:
         """Let the event loop wait as before. Nothing is served any more."""
         self._epoll = None
         self._give_back()
-        self.errands.close()
         self.work.close()
 
     def turn_end(self, now: float) -> float:
@@ -148,12 +140,7 @@ class Readiness:
         self._watch(descriptor, WAIT_READABLE)
 
         # The task was cancelled, so its step must not be called any more.
-        def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-            served = self._served[descriptor]
-            # A thread uses the socket and the buffer, for some milliseconds at most.
-            if served.waits_for is AWAY:
-                served.raise_cancel = raise_cancel
-                return trio.lowlevel.Abort.FAILED
+        def abort(_: Callable[[], Any]) -> trio.lowlevel.Abort:
             self._let_go(descriptor)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -171,9 +158,6 @@ class Readiness:
         except FileExistsError:
             self._epoll.modify(descriptor, waits_for.value)
 
-    def _watch_input(self, descriptor: int) -> None:
-        self._epoll.register(descriptor, EPOLLIN)
-
     def _let_go(self, descriptor: int) -> None:
         del self._served[descriptor]
         # The task may not read for a while, and epoll would tell of the same input again and again.
@@ -189,9 +173,8 @@ class Readiness:
             return []
         if work:  # somebody stands in line, and sleeps until the next round
             timeout = 0
-        served, runnable, poll, errands = self._served, self._runnable, self._epoll.poll, self.errands
+        served, runnable, poll = self._served, self._runnable, self._epoll.poll
         until = time.monotonic() + timeout if timeout > 0 else 0.0
-        errands.is_open = True
         while True:
             # 1. Those whose answers became ready. If a step pokes others or wakes tasks, the loop must not sleep.
             if self._poked:
@@ -200,23 +183,17 @@ class Readiness:
                     timeout = 0
             # 2. One look at the sockets, without waiting if some had no turn after the last one.
             others = []
-            if errands.pending:
-                events = self._look_beside_errands(timeout)
-            elif self._left:
+            if self._left:
                 events = self._after_those_left(poll(0, SOCKETS_PER_LOOK))
             else:
                 events = poll(timeout, SOCKETS_PER_LOOK)
             # Counted from here, for the time that the loop slept is nobody's turn.
             self._turns_end = time.monotonic() + ROUND_S
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.
-            is_first, rest = True, len(events)
+            is_first = True
             for event in events:
-                errands.others = rest = rest - 1
                 if (found := served.get(event[0])) is None:
-                    if event[0] == errands.told_by:
-                        errands.hear()
-                    else:
-                        others.append(event)
+                    others.append(event)
                 # As a rule only one is ready. The first has its turn without another look at the clock.
                 elif is_first or not (self._left or time.monotonic() > self._turns_end):
                     is_first = False
@@ -225,31 +202,8 @@ class Readiness:
                     self._left.append(event)
             # 4. Back to trio if it has something to do: a socket of its own, a task that a step has woken, a deadline.
             if others or runnable or work or timeout <= 0 or (timeout := until - time.monotonic()) <= 0:
-                errands.is_open = False
                 work.begin_round()
                 return others
-
-    def _look_beside_errands(self, timeout: float) -> list[tuple[int, int]]:
-        """Look at the sockets while errands are under way; those that have come back stand in front."""
-        errands, poll = self.errands, self._epoll.poll
-        if back := [event for each in errands.take_finished() if (event := self._come_back(each))]:
-            return back + self._after_those_left(poll(0, SOCKETS_PER_LOOK))
-        # Asked last of all whether there is news, because the thread tells only a loop that has asked. A task that was cancelled
-        # while it was away may have come back.
-        if self._left or self._runnable or timeout <= 0 or not errands.pending or errands.has_news():
-            return self._after_those_left(poll(0, SOCKETS_PER_LOOK))
-        found: list[tuple[int, int]] = poll(timeout, SOCKETS_PER_LOOK)
-        return found
-
-    def _come_back(self, descriptor: int) -> tuple[int, int] | None:
-        """The errand of a served socket is done: what is to be served; None if its task was cancelled meanwhile."""
-        served = self._served[descriptor]
-        if served.raise_cancel is not None:
-            self._let_go(descriptor)
-            trio.lowlevel.reschedule(served.task, outcome.capture(served.raise_cancel))
-            return None
-        served.waits_for = None
-        return descriptor, 0
 
     def _after_those_left(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """New events behind those that had no turn at the last look; the kernel tells of these again, first of all."""
@@ -273,9 +227,6 @@ class Readiness:
                     return
 
     def _serve_once(self, served: _Served, descriptor: int) -> None:
-        # It was poked, or its peer is gone. When it is back it has its turn.
-        if served.waits_for is AWAY:
-            return
         try:
             result = served.step()
         except Exception as error:  # noqa: BLE001 - the task that sleeps here raises it

@@ -324,8 +324,8 @@ class Appending(PendingAnswer[ProduceResponse]):
             elif time.monotonic() <= self._turn_end:
                 # Of a batch that came alone, for a partition without followers, `at_once.py` has asked the library already, in vain.
                 is_alone = len(self._request.topic_data) == len(topic.partition_data) == 1
-                is_news = partition.followers is not None or not is_alone
-                checked = check_ordinary_compressed(records, rules, now_ms=now_ms, by_library=is_news)
+                if partition.followers is not None or not is_alone:
+                    checked = check_ordinary_compressed(records, rules, now_ms=now_ms)
             # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
             # has used up its turn: many small batches would hold the event loop together.
             if checked is None and ((is_long := is_expensive(records, rules)) or time.monotonic() > self._turn_end):

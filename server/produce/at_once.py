@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
-from ottla.replication.log.ordinary_compressed import Walk, check_compressed
+from ottla.replication.log.ordinary_compressed import check_compressed
 from ottla.replication.log.several_batches import follows
 from ottla.replication.partition.appending_together import append_together
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.wire.compressed_walk import walk_stored
 from ottla.wire.errors import KafkaError
 from ottla.wire.one_batch import (
     FIRST_VERSION,
@@ -56,10 +55,8 @@ class AtOnce:
     def __init__(self, version: int) -> None:
         self._has_id = version >= TOPIC_IDS_SINCE
 
-    def prepare(
-        self, buffer: Any, position: int, end: int, context: RequestContext[Port], walk: Walk = walk_stored
-    ) -> Prepared | None:
-        """What the request in `buffer[position:end]` asks for. `walk`: as in `check_compressed`."""
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Port]) -> Prepared | None:
+        """What the request in `buffer[position:end]` asks for."""
         asked = decode_one_batch(buffer, position, end, self._has_id)
         if asked is None:
             return None
@@ -91,7 +88,7 @@ class AtOnce:
             return None
         rules = log.client_rules or log.validation_rules()
         if header[5]:
-            checked = check_compressed(records, header, rules, now_ms=now_ms, walk=walk)
+            checked = check_compressed(records, header, rules, now_ms=now_ms)
         else:
             checked = check_ordinary(records, header, rules, now_ms=now_ms)
         return None if checked is None else (asked, name, partition, records, checked)

@@ -23,7 +23,6 @@ from ottla.server.net import connection as connections
 from ottla.server.net import together
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
-from ottla.server.net.errands import Errands
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.reports import Complaints
 from ottla.server.net.sliced_work import WorkQueue
@@ -67,7 +66,6 @@ class OneConnection:
             is_inside_the_wait=True,
             turn_end=lambda now: now + 1000,
             work=WorkQueue(),
-            errands=Errands(lambda descriptor: None),
         )
         listener: Any = SimpleNamespace(
             name="PLAINTEXT", broker=broker, calls=calls, buffers=ReceiveBuffers(), readiness=self.readiness,

@@ -14,7 +14,7 @@ from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import TooLargeDecompressed, decompress
 from ottla.wire.errors import KafkaError
-from ottla.wire.record_walk import walk_records, walk_whole_records_python
+from ottla.wire.record_walk import continue_walk_python, walk_records
 from ottla.wire.records import encode_record
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
@@ -33,13 +33,9 @@ def afterwards(codec: Compression, data: bytes, count: int, limit: int = LIMIT) 
 def meanwhile(
     codec: Compression, data: bytes, count: int, piece: int, limit: int = LIMIT, *, python: bool = False
 ) -> object:
-    twin = (
-        patch("ottla.wire.compressed_walk.walk_whole_records", walk_whole_records_python) if python else nullcontext()
-    )
+    twin = patch("ottla.wire.compressed_walk.continue_walk", continue_walk_python) if python else nullcontext()
     with (
         twin,
-        # That way has tests of its own (test_plain_walk.py).
-        patch("ottla.wire.compressed_walk._walk_natively", None),
         patch("ottla.wire.compressed_walk.PIECE_BYTES", piece),
         patch("ottla.wire.decompression._CHUNK_BYTES", piece),
         patch("ottla.wire.decompression._ZSTD_AT_ONCE_BYTES", 0),
@@ -140,3 +136,57 @@ def test_sixty_megabytes_of_records_take_two(codec: Compression) -> None:
     is_good, kilobytes = done.stdout.split()
     assert is_good == b"True"
     assert int(kilobytes) < 4 * 1024
+
+
+# --- gzip that libdeflate inflates as a whole -------------------------------------------------------------------------
+
+
+def walked_at_once(data: bytes, count: int, limit: int = LIMIT) -> object:
+    pytest.importorskip("deflate")
+    return walk_compressed(Compression.GZIP, data, limit, count, in_pieces=False)
+
+
+def or_none(data: bytes, count: int) -> tuple[object, object]:
+    try:
+        return None, afterwards(Compression.GZIP, data, count)
+    except KafkaError:
+        return None, None
+
+
+@given(parts=records.filter(bool), level=st.integers(0, 9), more=st.sampled_from([0, 0, 1, -1]))
+@settings(max_examples=30, deadline=None)
+def test_good_gzip_members(parts: list[bytes], level: int, more: int) -> None:
+    data, count = compress(Compression.GZIP, b"".join(parts), level), len(parts) + more
+    assert walked_at_once(data, count) in or_none(data, count)
+
+
+def test_records_in_gzip_are_walked_at_once() -> None:
+    area = encode_record(0, 0, None, DICE.randbytes(5000)) + encode_record(1, 7, b"k", bytes(9000))
+    for level in (0, 6):
+        assert walked_at_once(compress(Compression.GZIP, area, level), 2) == (0, 7, 1, True, True)
+    data = compress(Compression.GZIP, area)
+    assert walked_at_once(data, 1) is None
+    assert walked_at_once(data, 2, len(area)) is not None
+    assert walked_at_once(data, 2, len(area) - 1) is None
+
+
+@pytest.mark.parametrize("before", [0, 100, 65_500, 65_520, 200_000])
+def test_more_gzip_members_are_left_to_the_other_way(before: int) -> None:
+    """libdeflate ends with the first one: the end of the last says what the first may say, too."""
+    member = compress(Compression.GZIP, encode_record(0, 0, None, DICE.randbytes(before)))
+    assert walked_at_once(member, 1) == (0, 0, 0, True, True)
+    for more in (member, b"\x1f\x8b\x08", b"\x1f\x8b"):
+        assert walked_at_once(member + more, 1) is None
+    assert walked_at_once(member[:-1], 1) is None
+    assert walked_at_once(b"", 1) is walked_at_once(b"\x1f", 1) is None
+
+
+@given(data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_damaged_gzip(data: st.DataObject) -> None:
+    parts = data.draw(records.filter(bool))
+    compressed = bytearray(compress(Compression.GZIP, b"".join(parts)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        compressed[data.draw(st.integers(0, len(compressed) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(compressed)
+    assert walked_at_once(damaged, len(parts)) in or_none(damaged, len(parts))

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire import decompression
-from ottla.wire.compressed_walk import walk_plain
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -129,7 +128,6 @@ def test_an_empty_block_of_lz4_is_refused(checksums: dict[str, bool]) -> None:
     damaged = frame[:7] + empty + frame[7:]
     assert lz4.frame.decompress(damaged) == ours(Compression.LZ4, frame, LIMIT) == record
     assert ours(Compression.LZ4, damaged, LIMIT) == GARBAGE
-    assert walk_plain(Compression.LZ4, damaged, LIMIT, 1) is None
 
 
 def test_an_empty_block_of_lz4_among_tiny_ones_is_refused() -> None:
@@ -157,7 +155,6 @@ def test_gzip_is_inflated_by_zlib_where_igzip_is_missing(has_igzip: bool, monkey
 
 MANY_BATCHES = """
 import resource
-from ottla.wire.compressed_walk import walk_plain
 from ottla.wire.compression import Compression, compress
 from ottla.wire.decompression import decompress, decompressed
 from ottla.wire.compressed_walk import walk_compressed

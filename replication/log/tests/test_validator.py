@@ -829,7 +829,7 @@ def test_much_gzip_is_not_looked_at_piece_by_piece_on_the_event_loop():
     )
     for rules in (ValidationRules(), ValidationRules(decompressed_bytes_max=100_000)):
         with (
-            patch("ottla.wire.compressed_walk.walk_in_pieces", side_effect=AssertionError),
+            patch("ottla.wire.compressed_walk._walk_in_pieces", side_effect=AssertionError),
             pytest.raises(TooManyForTheLoop),
         ):
             check_produced(damaged, rules, now_ms=NOW, at_once=True)
