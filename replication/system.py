@@ -63,7 +63,7 @@ def _of_linux(module: ModuleType, name: str, otherwise: Any = None) -> Any:
 
 COPIED_BYTES_MAX = 256 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# As much as a socket takes at once with `server/net/send_buffers.py`'s size, which the kernel doubles.
+# As much as a socket takes at once with `server/net/transport.py`'s size, which the kernel doubles.
 _PIPE_BYTES = 512 * 1024
 SPLICED_BYTES_MAX = _PIPE_BYTES - _PAGE_BYTES  # has room wherever it begins within a page
 _PIECES_WITHOUT_PIPE = 1000  # before one that was refused is asked for again

@@ -29,7 +29,7 @@ from ottla.server.cluster.session import JoinProblem
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.environment import Environment
 from ottla.server.net.deadlines import Deadlines
-from ottla.server.net.long_answers import LongAnswers
+from ottla.server.net.large_requests import LongAnswers
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.serving_state import ServingState

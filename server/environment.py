@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.storage import Storage
     from ottla.server.cluster.session import Session
     from ottla.server.net.readiness import Readiness
-    from ottla.server.peers.speech import Speech
+    from ottla.server.peers.tcp import PeerConnectionConfig
     from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 
@@ -27,24 +27,24 @@ def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
     return ZooKeeperCoordination(config)
 
 
-def _tcp_peers(readiness: Readiness, speech: Speech) -> Peers:
+def _tcp_peers(readiness: Readiness, config: PeerConnectionConfig) -> Peers:
     from ottla.server.peers.tcp import TcpPeers
 
     # Most brokers do without both.
     encrypt = log_in = None
-    if speech.encryption is not None:
+    if config.encryption is not None:
         from ottla.server.peers.encryption import PeerEncryption
 
-        encrypt = PeerEncryption(speech.encryption, readiness).encrypted
-    if speech.login is not None:
+        encrypt = PeerEncryption(config.encryption, readiness).encrypted
+    if config.login is not None:
         from ottla.server.auth.peer_login import PeerLogin
 
-        log_in = PeerLogin(speech.login).log_in
+        log_in = PeerLogin(config.login).log_in
     return TcpPeers(
         serve=readiness.serve,
-        receive_buffer_bytes=speech.receive_buffer_bytes,
-        connect_timeout_s=speech.connect_timeout_s,
-        connect_timeout_max_s=speech.connect_timeout_max_s,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+        connect_timeout_s=config.connect_timeout_s,
+        connect_timeout_max_s=config.connect_timeout_max_s,
         encrypt=encrypt,
         log_in=log_in,
     )
@@ -59,6 +59,6 @@ class Environment:
     clock_ms: Callable[[], int] = system_clock_ms
     run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync
     open_session: Callable[[ZooKeeperConfig], Session] = _open_zookeeper_session
-    make_peers: Callable[[Readiness, Speech], Peers] = _tcp_peers
+    make_peers: Callable[[Readiness, PeerConnectionConfig], Peers] = _tcp_peers
     random_bytes: Callable[[int], bytes] = os.urandom
     """Of ids that nobody may guess; the operating system has the same for `secrets`."""

@@ -31,7 +31,7 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
 from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener import Encryption, Listener, bind
-from ottla.server.net.memory_budget import MemoryBudget
+from ottla.server.net.memory_accounting import MemoryBudget
 from ottla.server.net.readiness import Readiness
 from ottla.server.quotas.client_quotas import UNLIMITED
 from ottla.server.serving_state import Stop
@@ -200,7 +200,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
     """The listeners that encrypt, by name."""
     if broker.tls is None:
         return {}
-    from ottla.server.net.handshakes import Handshakes  # here, because many brokers do without
+    from ottla.server.net.tls_handshakes import Handshakes  # here, because many brokers do without
 
     # One for all: the limits of an address hold for all listeners together.
     handshakes = Handshakes()

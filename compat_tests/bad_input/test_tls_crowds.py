@@ -12,7 +12,7 @@ from compat_tests.bad_input.bystander import MEGABYTE, is_served
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 from compat_tests.support.raw import Peer, receive_frame, request
 
-from ottla.server.net.handshakes import HANDSHAKES_MAX, PER_ADDRESS_MAX
+from ottla.server.net.tls_handshakes import HANDSHAKES_MAX, PER_ADDRESS_MAX
 from ottla.server.process.certificates_command import make_certificates
 
 HALF_OPEN = 3000

@@ -12,7 +12,6 @@ from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
 from ottla.server.cluster.controller_channel import ControllerChannel
 from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import all_routes
-from ottla.server.peers.speech import Speech
 from ottla.server.ports import (
     HasCluster,
     HasCoordinators,
@@ -95,17 +94,19 @@ class BrokerConnections:
         self._peers = {} if is_alone else {each: self._peers_at(each) for each in broker.config.between_brokers}
 
     def _peers_at(self, listener: str) -> Peers:
+        from ottla.server.peers.tcp import PeerConnectionConfig  # a lone broker connects to nobody
+
         broker = self._broker
         assert broker.readiness is not None
         member = broker.config.member
-        speech = Speech(
+        config = PeerConnectionConfig(
             receive_buffer_bytes=broker.config.replication.replica_socket_receive_buffer_bytes,
             connect_timeout_s=member.socket_connection_setup_timeout_ms / 1000,
             connect_timeout_max_s=member.socket_connection_setup_timeout_max_ms / 1000,
             encryption=None if broker.tls is None else broker.tls.get(listener),
             login=broker.config.peer_logins.get(listener),
         )
-        return broker.environment.make_peers(broker.readiness, speech)
+        return broker.environment.make_peers(broker.readiness, config)
 
     def to_broker(self, broker_id: int, *, purpose: str) -> Peer:
         """Connect to a broker. PeerUnavailable: the controller has not named such a broker."""

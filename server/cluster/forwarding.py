@@ -153,7 +153,7 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """True if it keeps memory from others (`server/net/holdings.py`). Such a request is sent once, and waits for nobody."""
+        """True if it keeps memory from others (`server/net/memory_accounting.py`). Such a request is sent once, and waits for nobody."""
         if is_short(request):
             return False
         exchange = await self._exchanges.get(type(request), context.api_version)

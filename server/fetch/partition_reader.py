@@ -14,7 +14,7 @@ from ottla.replication.partition.replica_selector import in_same_rack
 from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
 from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.fetch.rights import FetchRights
-from ottla.server.net.send_buffers import widen_for_replica
+from ottla.server.net.transport import widen_for_replica
 from ottla.server.ports import (
     HasAuthorizer,
     HasCluster,

@@ -46,7 +46,7 @@ class HasPeer(Protocol):
 
 
 class TakesComplaints(Protocol):
-    """Takes what the log should say of a connection's client; `server/net/reports.py` implements it."""
+    """Takes what the log should say of a connection's client; `server/net/listener_context.py` implements it."""
 
     def note(self, peer: str, client_id: str, what: str) -> None: ...
 

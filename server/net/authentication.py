@@ -8,6 +8,10 @@ during which nothing is held but the socket.
 
 A session without an end costs its requests nothing. One with an end gets calls of its own (`ExpiringCalls`), which look at
 the clock.
+
+Steps that may block are done in threads, for one address one at a time (`AddressThreads`): a crowd at one address holds up only
+itself. Whoever leaves meanwhile is let go at once. The thread counts until its step is over, and so does the place of the address:
+else somebody who comes and leaves again and again would have all threads.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
@@ -26,10 +30,9 @@ from ottla.server.auth.sasl_exchange import (
     AuthenticationFailed,
 )
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.address_threads import AddressThreads
-from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import NoRoom
 from ottla.server.net.large_requests import error_answer
+from ottla.server.net.protocol_detection import HTTP, HTTP_ANSWER, WrongProtocol
 from ottla.server.net.readiness import WAIT_READABLE, Wait
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import decode_request_header
@@ -41,6 +44,56 @@ if TYPE_CHECKING:
     from ottla.server.net.inbox import Inbox
     from ottla.server.net.readiness import Readiness
     from ottla.server.net.transport import Transport
+
+Result = TypeVar("Result")
+
+
+class AddressThreads:
+    """At most `threads_max` threads, and one at a time for each address."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads = trio.CapacityLimiter(threads_max)
+        self._limiters: dict[str, _Limiter] = {}
+
+    async def run(self, address: str, step: Callable[[], Result]) -> Result:
+        """Run a step in a thread, and return its result."""
+        of_address = self._limiters.get(address)
+        if of_address is None:
+            of_address = self._limiters[address] = _Limiter(self._threads, self._limiters, address)
+        # The declaration of trio asks for its own class, and its documentation for these two methods.
+        limiter: Any = of_address
+        try:
+            return await trio.to_thread.run_sync(step, limiter=limiter, abandon_on_cancel=True)
+        finally:
+            of_address.leave()
+
+
+class _Limiter:
+    """Limits the steps of one address; trio asks it before a thread begins, and tells it when the thread has ended."""
+
+    def __init__(self, threads: trio.CapacityLimiter, limiters: dict[str, _Limiter], address: str) -> None:
+        self._threads, self._limiters, self._address = threads, limiters, address
+        self._own = trio.CapacityLimiter(1)
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        await self._own.acquire_on_behalf_of(borrower)
+        try:
+            await self._threads.acquire_on_behalf_of(borrower)
+        except BaseException:
+            self._own.release_on_behalf_of(borrower)
+            raise
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        self._threads.release_on_behalf_of(borrower)
+        self._own.release_on_behalf_of(borrower)
+        self.leave()
+
+    def leave(self) -> None:
+        """Somebody waits or works no longer. The last one of an address leaves nothing behind."""
+        statistics = self._own.statistics()
+        if not statistics.borrowed_tokens and not statistics.tasks_waiting:
+            self._limiters.pop(self._address, None)
+
 
 AUTHENTICATION_S = 30.0
 """As long as a client waits for an answer by default."""
@@ -135,8 +188,8 @@ class Authentication:
     async def _next_frame(self) -> bytes:
         try:
             return await self._received_frame()
-        except ForeignSpeech as foreign:
-            raise _Refused(str(foreign), HTTP_ANSWER if foreign.spoken == HTTP else b"") from None
+        except WrongProtocol as wrong:
+            raise _Refused(str(wrong), HTTP_ANSWER if wrong.protocol == HTTP else b"") from None
         except ProtocolViolation as violation:
             raise _Refused(f"Failing SASL authentication due to invalid receive size: {violation}") from None
 

@@ -17,7 +17,7 @@ cannot be sent nothing more is read. So a peer that does not read holds the answ
 it keeps from others. A large request without records is decoded in a thread, one at a time. A very large one is refused:
 no client needs it, and it could hold millions of elements.
 
-Errors: `ProtocolViolation` and `CloseConnection` close with a log line (`reports.py`); a reset by the peer is silent; anything else
+Errors: `ProtocolViolation` and `CloseConnection` close with a log line (`listener_context.py`); a reset by the peer is silent; anything else
 is a bug and is logged with its traceback, and only this connection pays for it.
 """
 
@@ -35,18 +35,13 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.gate.context import ANONYMOUS, RequestContext
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.door import authentication_at
-from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, ForeignSpeech
-from ottla.server.net.holdings import Holdings
 from ottla.server.net.inbox import Inbox, NoRoom
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
-from ottla.server.net.outbox import BLOCKED, DONE, Outbox, unreadable
-from ottla.server.net.pending import PendingAnswers
-from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
-from ottla.server.net.sliced_work import QueuedWork, free_in_slices, is_short
-from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
-from ottla.server.net.waiting import (
+from ottla.server.net.listener_context import authentication_at
+from ottla.server.net.memory_accounting import ConnectionMemory
+from ottla.server.net.outbox import (
+    BLOCKED,
+    DONE,
     DRAIN,
     END_OF_STREAM,
     END_OF_TURN,
@@ -55,8 +50,16 @@ from ottla.server.net.waiting import (
     MUTED,
     ROOM,
     UNKNOWN_CALL,
+    Outbox,
+    PendingAnswers,
     Waiting,
+    unreadable,
 )
+from ottla.server.net.protocol_detection import HTTP, HTTP_ANSWER, WrongProtocol
+from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
+from ottla.server.net.sliced_work import QueuedWork, free_in_slices, is_short
+from ottla.server.net.throttling import Throttling, Timed
+from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
     from ottla.server.gate.dispatch import AtOnce
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
-    from ottla.server.net.door import Door
+    from ottla.server.net.listener_context import ListenerContext
     from ottla.server.net.sliced_work import Work
     from ottla.server.net.transport import Transport
     from ottla.server.quotas.charge import Charge
@@ -89,7 +92,7 @@ class Connection:
         "_calls",
         "_complaints",
         "_context",
-        "_holdings",
+        "_held_memory",
         "_inbox",
         "_is_parked",
         "_outbox",
@@ -109,7 +112,7 @@ class Connection:
         "last_active",
     )
 
-    def __init__(self, transport: Transport, host: str, listener: Door, principal: str = ANONYMOUS) -> None:
+    def __init__(self, transport: Transport, host: str, listener: ListenerContext, principal: str = ANONYMOUS) -> None:
         self._transport = transport
         self._socket = transport.socket
         self._peer = host
@@ -135,7 +138,7 @@ class Connection:
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
-        self._holdings = Holdings(self._inbox.memory)
+        self._held_memory = ConnectionMemory(self._inbox.memory)
         self._is_parked = False
         self._authentication = authentication_at(listener, self._context, self._inbox, transport, self._send_first)
         self._note_time()
@@ -154,8 +157,8 @@ class Connection:
         finally:
             # However the connection ends, its memory is given back here: other connections may stand in line for it.
             self._inbox.close()
-            self._holdings.let_go()
-            self._holdings.count_unread(0)
+            self._held_memory.let_go()
+            self._held_memory.count_unread(0)
             self._transport.close()
             self._context.close()
 
@@ -191,7 +194,7 @@ class Connection:
         except (ProtocolViolation, CloseConnection) as error:
             # The requests before the bad one were in order, so they are answered before the connection ends.
             await self._drain(0, is_end=True)
-            if isinstance(error, ForeignSpeech) and error.spoken == HTTP:
+            if isinstance(error, WrongProtocol) and error.protocol == HTTP:
                 self._outbox.parts.append(HTTP_ANSWER)
             raise
         finally:
@@ -268,12 +271,12 @@ class Connection:
         # Every frame is handled by now, so the receive buffer is free for the next connection. The peer does not wait for that.
         self._inbox.detach()
         if progress is DONE:
-            if self._holdings.unread_bytes:
-                self._holdings.count_unread(0)
+            if self._held_memory.unread_bytes:
+                self._held_memory.count_unread(0)
             return WAIT_READABLE
         if progress is BLOCKED:
             # Only buffers count. Regions of files are the page cache's, which the kernel can take back.
-            self._holdings.count_unread(self._outbox.buffered_bytes)
+            self._held_memory.count_unread(self._outbox.buffered_bytes)
             return WAIT_WRITABLE
         return FLUSH
 
@@ -291,7 +294,7 @@ class Connection:
             waiting = self._begin(inbox.buffer, frame[0], frame[1])
             if waiting is not None:
                 # Before `detach` gives the frame's buffer back to the budget, or else others would take the room.
-                self._holdings.hold(waiting, frame[1] - frame[0], inbox)
+                self._held_memory.hold(waiting, frame[1] - frame[0], inbox)
                 return waiting
             # Asked after a frame, so that every turn gets at least one done, however late it begins. The same look at
             # the clock says how long the frame took.
@@ -352,7 +355,7 @@ class Connection:
                 self._inbox.put_back(start)
                 return FLUSH if self._outbox.parts else MEMORY
             charge = self._throttling.begin(call, context, size) if self._quotas.is_on else None
-            work = handle_large(call, buffer[position:end], context, self.peer_has_left, self._holdings.let_go)
+            work = handle_large(call, buffer[position:end], context, self.peer_has_left, self._held_memory.let_go)
             return self._later(call, correlation_id, work, charge, is_large=True)
         self._route = route = call.route
         route.request_count += 1
@@ -446,7 +449,7 @@ class Connection:
             if waiting.work is not None:
                 # If the flush before it failed, the work never began. Closing lets go of its request without a warning.
                 waiting.work.close()
-            self._holdings.let_go()
+            self._held_memory.let_go()
         if time.monotonic() > self._turn_end:
             await trio.lowlevel.checkpoint()  # what was awaited may have been ready, a thousand times in a row
         # Frames that are still in the inbox get a time of now and a turn of their own.
@@ -503,7 +506,7 @@ class Connection:
         """Since when the peer has kept memory that others may want: by the rest of a large frame that it does not send,
         unless it is this broker that does not read it, or by answers of which it reads nothing.
         """
-        if self._holdings.unread_bytes:
+        if self._held_memory.unread_bytes:
             return self.last_active
         return inf if self.is_held_up else self._inbox.large_since
 
@@ -615,7 +618,7 @@ class Connection:
             # From here on others run, and receive into the shared buffer.
             self._inbox.detach()
             if progress is BLOCKED:
-                self._holdings.count_unread(outbox.buffered_bytes)
+                self._held_memory.count_unread(outbox.buffered_bytes)
                 await self._transport.until_sendable()
                 if not self._readiness.work.has_time():  # many may have become writable at once
                     await self._readiness.work.turn()
@@ -627,5 +630,5 @@ class Connection:
                     raise unreadable(outbox.parts[0], error) from error
             # A peer that reads slowly is not idle.
             self.last_active = time.monotonic()
-        if self._holdings.unread_bytes:
-            self._holdings.count_unread(0)
+        if self._held_memory.unread_bytes:
+            self._held_memory.count_unread(0)

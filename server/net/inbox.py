@@ -15,8 +15,8 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from ottla.server.net.foreign_speech import HTTP, ForeignSpeech, what_is_spoken
-from ottla.server.net.memory_budget import BEYOND_S, STALLED_S, MemoryBudget
+from ottla.server.net.memory_accounting import BEYOND_S, STALLED_S, MemoryBudget
+from ottla.server.net.protocol_detection import HTTP, WrongProtocol, detect_protocol
 from ottla.wire.buffers import writable
 from ottla.wire.errors import ProtocolViolation
 
@@ -259,9 +259,9 @@ class Inbox:
         return start + 4, frame_end
 
     def _why_too_large(self, size: int) -> ProtocolViolation:
-        spoken = what_is_spoken(bytes(self.buffer[self.start : self.start + 4]))
-        if spoken in ("TLS", HTTP):
-            return ForeignSpeech(spoken)
+        protocol = detect_protocol(bytes(self.buffer[self.start : self.start + 4]))
+        if protocol in ("TLS", HTTP):
+            return WrongProtocol(protocol)
         return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:

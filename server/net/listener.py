@@ -7,7 +7,7 @@ A connection ends
     within a second or two after its peer has closed its side, if nobody needs what it waits for any more: a long poll or a
         join (`abandonable`), a long request that changes nothing (`reads_only`), or memory for the rest of a large frame.
         What the peer has sent and the broker has not read is dropped. A produce request is carried out and answered.
-    when it keeps memory that others wait for (`memory_budget.py`), or its place is needed (`connection_limits.py`).
+    when it keeps memory that others wait for (`memory_accounting.py`), or its place is needed (`connection_limits.py`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
 from ottla.server.net.inbox import ReceiveBuffers
-from ottla.server.net.memory_budget import STALLED_S
+from ottla.server.net.listener_context import Complaints
+from ottla.server.net.memory_accounting import STALLED_S
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.reports import Complaints
-from ottla.server.net.send_buffers import SYSTEM_DEFAULT, UNCHANGED, send_buffer_bytes
-from ottla.server.net.transport import PlainTransport
+from ottla.server.net.transport import SYSTEM_DEFAULT, UNCHANGED, PlainTransport, send_buffer_bytes
 from ottla.wire.decompression import give_back_idle
 
 if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.tls_listener import TlsListener
-    from ottla.server.net.handshakes import Handshakes
+    from ottla.server.net.tls_handshakes import Handshakes
     from ottla.server.ports import HasQuotas, HasSettings
 
     class Port(HasQuotas, HasSettings, Protocol):

@@ -32,8 +32,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE
+from ottla.server.net.tls_session import TlsWaiting
 from ottla.server.net.tls_transport import broken, is_left_with_a_farewell, read_what_is_there
-from ottla.server.net.tls_waiting import TlsWaiting
 from ottla.server.net.transport import PageCacheReader, has_left
 from ottla.wire.errors import bare
 

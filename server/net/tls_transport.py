@@ -17,7 +17,7 @@ Theory
     encrypted from there. A page that is missing is left to a thread, as with sendfile. Where the kernel encrypts
     (`KernelTlsTransport`) regions go by sendfile.
 
-    A peer that keeps a read going without an end is cut off (`endless_reads.py`).
+    A peer that keeps a read going without an end is cut off (`Watch` in `tls_session.py`).
 
 Errors of OpenSSL end the connection: they are ConnectionError here. A stream that ends without a farewell is a stream that
 ends, as for Kafka.
@@ -37,10 +37,8 @@ from ottla.replication import system
 from ottla.replication.reminders import Reminder
 from ottla.replication.system import RWF_NOWAIT
 from ottla.server.auth.tls_contexts import KERNEL_TLS
-from ottla.server.net.endless_reads import Watch
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE
-from ottla.server.net.tls_session import Bios
-from ottla.server.net.tls_waiting import TlsWaiting
+from ottla.server.net.tls_session import Bios, TlsWaiting, Watch
 from ottla.server.net.transport import PageCacheReader, PageMissing, has_left, unread
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.server.auth.mechanism import NotEncrypted
-from ottla.server.net.endless_reads import Watch
-from ottla.server.net.handshake_steps import HandshakeSteps
 from ottla.server.net.readiness import WAIT_READABLE, Readiness, Step
+from ottla.server.net.tls_handshakes import HandshakeSteps
+from ottla.server.net.tls_session import Watch
 from ottla.server.net.tls_transport import BrokenTls, TlsStream
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -23,10 +24,26 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminders
 from ottla.server.auth.mechanism import LoginFailed, LoginRefused, NotEncrypted
 from ottla.server.net.readiness import serve_in_task
-from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection
-from ottla.server.peers.transports import PeerTransport, PlainPeerTransport, Serve
+from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, PeerTransport, PlainPeerTransport, Serve
 from ottla.wire.limits import FRAME_BYTES_MAX
 from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.server.auth.tls_listener import TlsListener
+    from ottla.server.settings.sasl_rules import PeerLoginConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerConnectionConfig:
+    """Settings of connections to one listener of the other brokers, taken from this broker's listener of that name."""
+
+    receive_buffer_bytes: int
+    connect_timeout_s: float
+    connect_timeout_max_s: float
+    encryption: TlsListener | None = None
+    """This broker's own listener of that name; None: it speaks plaintext."""
+    login: PeerLoginConfig | None = None
+
 
 logger = logging.getLogger("ottla.peers")
 

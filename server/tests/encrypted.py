@@ -8,8 +8,8 @@ import pytest
 
 from ottla.server.auth.certificate_authority import Authority
 from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.net.handshake_steps import Session
 from ottla.server.net.tls_batches import BatchedTlsTransport
+from ottla.server.net.tls_handshakes import Session
 from ottla.server.net.tls_session import Bios, TlsSession
 from ottla.server.net.tls_transport import Pieces
 

@@ -30,8 +30,8 @@ from ottla.server.net import authentication
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.broker_config import load_config

@@ -14,8 +14,8 @@ from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.readiness import Readiness, serve_in_task
-from ottla.server.net.reports import Complaints
 from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas

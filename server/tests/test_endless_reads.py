@@ -16,10 +16,9 @@ import pytest
 
 from ottla.replication import system
 from ottla.replication.reminders import Reminder
-from ottla.server.net import endless_reads
-from ottla.server.net.endless_reads import READ_S, Watch
+from ottla.server.net import tls_session
 from ottla.server.net.tls_batches import BatchedTlsTransport
-from ottla.server.net.tls_session import TlsSession
+from ottla.server.net.tls_session import READ_S, TlsSession, Watch
 from ottla.server.net.tls_transport import Pieces, TlsStream, transport_of
 from ottla.server.tests.encrypted import listener, tcp_pair
 
@@ -87,9 +86,9 @@ def test_what_the_loop_has_used_before_a_read_does_not_count(
         return next(used_s)
 
     looks = iter([watch, watch, None])
-    monkeypatch.setattr(endless_reads, "time", SimpleNamespace(clock_gettime=clock, sleep=lambda _: None))
-    monkeypatch.setattr(endless_reads, "_end", lambda *told: ended.append(told[1]))
-    endless_reads._look(lambda: next(looks), 0)  # type: ignore[arg-type]
+    monkeypatch.setattr(tls_session, "time", SimpleNamespace(clock_gettime=clock, sleep=lambda _: None))
+    monkeypatch.setattr(tls_session, "_end", lambda *told: ended.append(told[1]))
+    tls_session._look(lambda: next(looks), 0)  # type: ignore[arg-type]
     assert ended == []
 
 
@@ -193,7 +192,7 @@ def test_whoever_has_the_number_of_a_closed_connection_is_not_cut_off(
     if is_closed_before:
         loop.start()
         loop.join()
-    endless_reads._end(watch, watch.count, Reminder())
+    tls_session._end(watch, watch.count, Reminder())
     loop.join()
     [(near, far)] = others
     with near, far:

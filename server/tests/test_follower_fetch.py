@@ -26,7 +26,7 @@ from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch
 from ottla.server.net.deadlines import Deadlines
-from ottla.server.net.send_buffers import REPLICA_SEND_BUFFER_BYTES, UNCHANGED, widen_for_replica
+from ottla.server.net.transport import REPLICA_SEND_BUFFER_BYTES, UNCHANGED, widen_for_replica
 from ottla.server.settings.server_config import ServerConfig
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import (

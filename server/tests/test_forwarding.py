@@ -26,7 +26,7 @@ from ottla.server.handlers import envelope as envelope_handler
 from ottla.server.handlers.envelope import envelope
 from ottla.server.net.calls import Call
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES, check_large
-from ottla.server.net.reports import Complaints
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.throttling import Throttling
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.clustered import Cluster, MemberBroker, clustered

@@ -27,7 +27,7 @@ from ottla.server.auth.kerberos.names import ShortNamer
 from ottla.server.auth.mechanism import LoginFailed
 from ottla.server.auth.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.net.address_threads import AddressThreads
+from ottla.server.net.authentication import AddressThreads
 from ottla.server.settings.broker_config import ConfigError, load_config
 
 CHOICE = bytes((1, 0, 0, 0))

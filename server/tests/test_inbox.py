@@ -19,7 +19,7 @@ from ottla.server.net.inbox import (
     NoRoom,
     ReceiveBuffers,
 )
-from ottla.server.net.memory_budget import MemoryBudget
+from ottla.server.net.memory_accounting import MemoryBudget
 from ottla.server.net.transport import EXPECTED_BYTES_MAX, PlainTransport
 from ottla.wire.errors import ProtocolViolation
 

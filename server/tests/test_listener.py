@@ -17,7 +17,7 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.large_requests import LARGE_FRAME_BYTES
 from ottla.server.net.listener import Listener, bind
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.send_buffers import SEND_BUFFER_BYTES
+from ottla.server.net.transport import SEND_BUFFER_BYTES
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.settings.server_config import ServerConfig
 from ottla.server.tests.routes import route_of

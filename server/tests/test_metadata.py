@@ -9,7 +9,7 @@ import trio.testing
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration, PartitionState, TopicState
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.handlers import metadata as module
-from ottla.server.net.long_answers import ANSWERS_MAX, LongAnswers
+from ottla.server.net.large_requests import ANSWERS_MAX, LongAnswers
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode

@@ -20,8 +20,8 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.auth.certificate_authority import Authority, Certified
 from ottla.server.auth.mechanism import NotEncrypted
 from ottla.server.auth.tls_listener import TlsListener, handshake_problem, lenient_client
-from ottla.server.net.handshakes import Handshakes
 from ottla.server.net.readiness import Readiness
+from ottla.server.net.tls_handshakes import Handshakes
 from ottla.server.peers.encryption import PeerEncryption, words_of
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.server.settings.broker_config import ConfigError, load_config

@@ -28,10 +28,10 @@ from ottla.server.peers.connection import (
     Exchange,
     FrameBuffer,
     PeerConnection,
+    PlainPeerTransport,
     exchange_of,
 )
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
-from ottla.server.peers.transports import PlainPeerTransport
 from ottla.wire import codecs
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (

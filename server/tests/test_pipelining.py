@@ -34,8 +34,8 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import PENDING_MAX, Connection
 from ottla.server.net.deadlines import Deadlines
 from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.readiness import Readiness, serve_in_task
-from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once, thread_checks
 from ottla.server.quotas.client_quotas import ClientQuotas

@@ -24,7 +24,7 @@ from ottla.server.net import together
 from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
-from ottla.server.net.reports import Complaints
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.sliced_work import WorkQueue
 from ottla.server.net.transport import PlainTransport
 from ottla.server.produce import appending, at_once

@@ -13,8 +13,8 @@ import trio.testing
 from ottla.server.net.calls import Call, Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.readiness import Readiness, serve_in_task
-from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.routes import route_of

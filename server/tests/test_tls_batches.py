@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.auth.tls_listener import COSTLY_S, MEASURED_HANDSHAKES
-from ottla.server.net import handshakes, tls_batches, tls_transport
-from ottla.server.net.handshakes import Handshakes
+from ottla.server.net import tls_batches, tls_handshakes, tls_transport
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
 from ottla.server.net.tls_batches import DATALESS_BYTES_MAX, SMALL_CHUNK_BYTES, BatchedTlsTransport
+from ottla.server.net.tls_handshakes import Handshakes
 from ottla.server.net.tls_session import Bios
 from ottla.server.net.tls_transport import Pieces, TlsTransport
 from ottla.server.tests.encrypted import VERSIONS, batched_pair, client_context, listener, tcp_pair
@@ -235,7 +235,7 @@ def test_never_is_more_expected_than_comes(
     ours, theirs = socket.socketpair()  # what one end has sent is at the other one at once
     ours.setblocking(False)
     with ours, theirs:
-        session = handshakes.TlsSession(listener().context, ours, pieces.bios)
+        session = tls_handshakes.TlsSession(listener().context, ours, pieces.bios)
         shake_hands(session, client, incoming, outgoing, theirs)
         transport = BatchedTlsTransport(session, pieces)
         # Empty frames come first.
@@ -374,7 +374,7 @@ def ours_low_water(transport: BatchedTlsTransport) -> int:
 
 @pytest.mark.parametrize("by_kernel", [True, False])
 async def test_openssl_is_on_the_socket_only_for_the_kernel(by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshakes, "kernel_may_encrypt", lambda context: by_kernel)
+    monkeypatch.setattr(tls_handshakes, "kernel_may_encrypt", lambda context: by_kernel)
     those, to = Handshakes(), listener()
     for _ in range(MEASURED_HANDSHAKES + 1):
         ours, theirs = tcp_pair()

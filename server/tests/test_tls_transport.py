@@ -17,9 +17,9 @@ from ottla.replication.log.storage import FileRegion, OsFile
 from ottla.server.net import tls_batches, tls_transport
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
 from ottla.server.net.outbox import Outbox, Progress
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Readiness
-from ottla.server.net.reports import Complaints
 from ottla.server.net.tls_transport import (
     RECORD_BYTES,
     KernelTlsTransport,

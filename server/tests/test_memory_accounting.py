@@ -18,9 +18,9 @@ from ottla.server.net.calls import Calls
 from ottla.server.net.connection import Connection
 from ottla.server.net.inbox import FREE_BUFFER_BYTES, Inbox, ReceiveBuffers
 from ottla.server.net.listener import Listener
-from ottla.server.net.memory_budget import PROMISED_BYTES, STALLED_S, MemoryBudget
+from ottla.server.net.listener_context import Complaints
+from ottla.server.net.memory_accounting import PROMISED_BYTES, STALLED_S, MemoryBudget
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.reports import Complaints
 from ottla.server.net.transport import PlainTransport
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.routes import route_of

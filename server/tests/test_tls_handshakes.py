@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.server.auth.tls_listener import COSTLY_S, MEASURED_HANDSHAKES, KeyCost
-from ottla.server.net.foreign_speech import HTTP_ANSWER, what_is_spoken
-from ottla.server.net.handshakes import Handshakes
 from ottla.server.net.listener import Listener
-from ottla.server.net.reports import Complaints
+from ottla.server.net.listener_context import Complaints
+from ottla.server.net.protocol_detection import HTTP_ANSWER, detect_protocol
+from ottla.server.net.tls_handshakes import Handshakes
 from ottla.server.tests.encrypted import AUTHORITY, VERSIONS, client_context, listener
 
 
@@ -255,7 +255,7 @@ LISTENER = listener()
 
 @given(st.binary(max_size=8))
 def test_what_is_spoken_can_always_be_said(data):
-    assert what_is_spoken(data) in {"TLS", "HTTP", "Kafka's protocol without TLS", "neither TLS nor Kafka's protocol"}
+    assert detect_protocol(data) in {"TLS", "HTTP", "Kafka's protocol without TLS", "neither TLS nor Kafka's protocol"}
 
 
 async def test_a_bug_in_a_handshake_ends_one_connection(caplog):

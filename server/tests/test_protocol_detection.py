@@ -13,10 +13,10 @@ from ottla.server.gate.dispatch import all_routes, api_name
 from ottla.server.handlers.sasl_authenticate import sasl_authenticate
 from ottla.server.handlers.sasl_handshake import sasl_handshake
 from ottla.server.net.calls import Calls
-from ottla.server.net.foreign_speech import HTTP_ANSWER, ForeignSpeech
 from ottla.server.net.inbox import Inbox, ReceiveBuffers
+from ottla.server.net.listener_context import Complaints
+from ottla.server.net.protocol_detection import HTTP_ANSWER, WrongProtocol
 from ottla.server.net.readiness import Readiness
-from ottla.server.net.reports import Complaints
 from ottla.server.tests.test_authentication import Client, Served
 from ottla.server.tests.test_connection import Peer, calls, heartbeat, peer, scripted  # noqa: F401 - fixtures
 from ottla.wire.errors import ErrorCode, ProtocolViolation
@@ -75,9 +75,9 @@ async def test_a_browser_at_a_listener_with_sasl_is_told_too(
 def test_the_same_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints("PLAINTEXT")
     for _ in range(3):
-        complaints.close("10.0.0.1", "", str(ForeignSpeech("TLS")))
-        complaints.close("10.0.0.2", "", str(ForeignSpeech("TLS")))
-        complaints.close("10.0.0.2", "", str(ForeignSpeech("HTTP")))
+        complaints.close("10.0.0.1", "", str(WrongProtocol("TLS")))
+        complaints.close("10.0.0.2", "", str(WrongProtocol("TLS")))
+        complaints.close("10.0.0.2", "", str(WrongProtocol("HTTP")))
     assert len(caplog.records) == 3
 
 
@@ -113,9 +113,9 @@ def test_any_beginning_is_a_frame_or_refused(beginning: bytes) -> None:
     inbox.end = len(beginning)
     try:
         frame = inbox.next_frame()
-    except ForeignSpeech as foreign:
+    except WrongProtocol as wrong:
         assert beginning[:2] == b"\x16\x03" or beginning[:4].isupper() or beginning[:4] in (b"GET ", b"PUT ", b"PRI ")
-        assert foreign.spoken in str(foreign)
+        assert wrong.protocol in str(wrong)
     except ProtocolViolation as violation:
         assert "a frame of" in str(violation)
     else:

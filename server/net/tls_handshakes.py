@@ -4,8 +4,11 @@ Theory
     A connection first waits for the peer's first bytes; until then it is a socket and a sleeping task. The bytes tell what
     the peer speaks. Who speaks TLS gets a session of OpenSSL, and as many steps of a handshake as it takes.
 
-    `handshake_steps.py` says where they are done. Unless the kernel can encrypt what is sent, OpenSSL is not put on the socket
-    itself (`tls_session.py`).
+    The dearest step is mostly one signature. Steps that the event loop can afford are done there, one at each turn of the loop,
+    so that a crowd that connects at once holds nobody up. A dear key (RSA 4096) signs in a thread. Which kind a key is is
+    measured with its first handshakes, in a thread as well (`HandshakeSteps`).
+
+    Unless the kernel can encrypt what is sent, OpenSSL is not put on the socket itself (`tls_session.py`).
 
 Limits
     A handshake may take HANDSHAKE_S. An address may have PER_ADDRESS_MAX of them under way, and all together HANDSHAKES_MAX.
@@ -20,21 +23,21 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
 from ottla.replication.reminders import Reminders
 from ottla.server.auth.certificates import MalformedDer
 from ottla.server.auth.principal_mapping import NoRuleFits
-from ottla.server.net.foreign_speech import HTTP, HTTP_ANSWER, what_is_spoken
-from ottla.server.net.handshake_steps import HandshakeSteps
+from ottla.server.net.protocol_detection import HTTP, HTTP_ANSWER, detect_protocol
 from ottla.server.net.tls_batches import BatchedTlsTransport
 from ottla.server.net.tls_session import CHUNK_BYTES, Bios, TlsSession
 from ottla.server.net.tls_transport import Pieces, TlsTransport, kernel_may_encrypt, transport_of
 
 if TYPE_CHECKING:
-    from ottla.server.auth.tls_listener import TlsListener
+    from ottla.server.auth.tls_listener import KeyCost, TlsListener
 
 logger = logging.getLogger("ottla.tls")
 
@@ -121,12 +124,12 @@ class Handshakes:
         first = sock.recv(LOOK_BYTES, socket.MSG_PEEK)
         if not first:
             raise ConnectionResetError("the peer left before it said anything")
-        spoken = what_is_spoken(first)
-        if spoken == HTTP:
+        protocol = detect_protocol(first)
+        if protocol == HTTP:
             sock.recv(HTTP_BYTES)  # what is left unread would take the answer with it when the socket is closed
             sock.send(HTTP_ANSWER)
-        if spoken != "TLS":
-            raise _Refused(f"it speaks {spoken}, and this listener speaks TLS")
+        if protocol != "TLS":
+            raise _Refused(f"it speaks {protocol}, and this listener speaks TLS")
 
     def _tell(self, host: str, listener: TlsListener, what: str) -> None:
         self._reminders.tell(
@@ -179,3 +182,53 @@ class _UnderWay:
         # No longer counted, or the next one too many would end it once more.
         self.discard(host, scope)
         scope.cancel()
+
+
+class Session(Protocol):
+    """An `ssl.SSLSocket` or its like, which does not block."""
+
+    def do_handshake(self) -> None:
+        """Take a step. Raises SSLWantReadError or SSLWantWriteError if it is not the last one."""
+
+    def fileno(self) -> int:
+        """Of the socket."""
+
+
+class HandshakeSteps:
+    """Those of many connections, which take turns."""
+
+    def __init__(self) -> None:
+        self._turn = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+
+    async def take_all(self, tls: Session, cost: KeyCost) -> None:
+        """Shake hands on a socket that does not block. Raises OSError, which ssl.SSLError is."""
+        dearest_s = 0.0
+        in_thread = not cost.is_low
+        while True:
+            try:
+                if in_thread:
+                    # Not abandoned: a thread must not use a socket that is closed meanwhile.
+                    dearest_s = max(dearest_s, await trio.to_thread.run_sync(_timed_step, tls, limiter=self._thread))
+                else:
+                    await self._step_on_loop(tls)
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(tls)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(tls)
+            else:
+                break
+        if in_thread and not cost.is_known:
+            cost.note(dearest_s)
+
+    async def _step_on_loop(self, tls: Session) -> None:
+        # Who waits for the lock is woken at the next turn of the loop: one step each turn.
+        async with self._turn:
+            tls.do_handshake()
+
+
+def _timed_step(tls: Session) -> float:
+    """Seconds of the processor; whoever waits for a thread or the interpreter does not count."""
+    began = time.thread_time()
+    tls.do_handshake()
+    return time.thread_time() - began

@@ -1,4 +1,4 @@
-"""One limit on the memory that all connections together hold for requests, until their answers are read.
+"""Accounting of the memory that all connections together hold for requests until their answers are read, with one limit.
 
 Connections count here what they hold: the bytes of frames that have not arrived in full, large requests that are being
 worked on, and answers that the peer has not read. When the limit is reached no request is refused. A connection that wants
@@ -17,9 +17,13 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, deque
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import trio
+
+if TYPE_CHECKING:
+    from ottla.server.net.inbox import Inbox
+    from ottla.server.net.outbox import Waiting
 
 DEFAULT_BYTES = 96 * 1024 * 1024
 STALLED_S = 30.0
@@ -182,3 +186,36 @@ class MemoryBudget:
             self._promised.add(place.holder)
             left -= PROMISED_BYTES
             is_first = False
+
+
+DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
+
+
+class ConnectionMemory:
+    """The memory of one connection beside its received frames: a large request in work, and answers that the peer does not read."""
+
+    __slots__ = ("_held_bytes", "_memory", "unread_bytes")
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+        self._held_bytes = self.unread_bytes = 0
+
+    def hold(self, waiting: Waiting, size: int, inbox: Inbox) -> None:
+        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
+        if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
+            self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
+            self._memory.take(self._held_bytes)
+            # The leave to go beyond the limit covers the answer, too. The inbox loses it when its buffer is given back.
+            self._memory.pass_on(inbox, self)
+
+    def let_go(self) -> None:
+        """Give back the memory of the request in work."""
+        held, self._held_bytes = self._held_bytes, 0
+        self._memory.give_back(held)
+        self._memory.release(self)
+
+    def count_unread(self, count: int) -> None:
+        """Set the number of bytes of answers that the peer has not read."""
+        self._memory.take(count - self.unread_bytes)
+        self.unread_bytes = count

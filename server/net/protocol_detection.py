@@ -1,4 +1,4 @@
-"""What a peer speaks, by its first bytes: for a log line that says what is wrong at once, and an answer to browsers."""
+"""Detection of the protocol of a peer by its first bytes, for a log line that says what is wrong, and an answer to browsers."""
 
 from ottla.wire.errors import ProtocolViolation
 
@@ -15,17 +15,17 @@ HTTP_ANSWER = (
 )
 
 
-class ForeignSpeech(ProtocolViolation):
-    """The peer does not speak Kafka's protocol but `spoken`, which is TLS or HTTP."""
+class WrongProtocol(ProtocolViolation):
+    """The peer speaks `protocol`, TLS or HTTP, to a listener that expects Kafka's protocol."""
 
-    def __init__(self, spoken: str) -> None:
-        hint = "" if spoken == HTTP else " without TLS; the client's security.protocol does not fit"
-        super().__init__(f"the peer speaks {spoken}, and this listener speaks Kafka's protocol{hint}")
-        self.spoken = spoken
+    def __init__(self, protocol: str) -> None:
+        hint = "" if protocol == HTTP else " without TLS; the client's security.protocol does not fit"
+        super().__init__(f"the peer speaks {protocol}, and this listener speaks Kafka's protocol{hint}")
+        self.protocol = protocol
 
 
-def what_is_spoken(first: bytes) -> str:
-    """TLS, HTTP, Kafka without TLS, or something else. One byte is enough to tell TLS from Kafka."""
+def detect_protocol(first: bytes) -> str:
+    """Name the protocol: TLS, HTTP, Kafka's without TLS, or something else. One byte is enough to tell TLS from Kafka."""
     if first[:2] == TLS[: len(first)]:
         return "TLS"
     if first[:4] in _METHODS:
