@@ -25,9 +25,9 @@ TOPIC_IDS_SINCE = 13
 _ONE = 2  # a compact array says one more than it holds
 _NAME_BYTES_MAX = 126  # what a length of one byte can say
 _TOPIC_AT = 8
-"""Where a topic begins that is alone: behind the transactional id, acks, the timeout and the number of topics."""
+"""Position of a topic that is alone: behind the transactional id, acks, the timeout and the number of topics."""
 FRONT_AT = _TOPIC_AT - 1
-"""What comes from there on in a head is repeated by the answer."""
+"""Position in a head from which on the answer repeats it."""
 _ID_BYTES = 16
 
 _front = struct.Struct(">BhiBB").unpack_from  # transactional id, acks, timeout, topics, the first byte of the topic
@@ -40,7 +40,7 @@ _accepted = struct.Struct(">hqqqB8x").pack
 _NO_ERROR, _NO_RECORD_ERRORS = 0, 1
 
 OneBatch = tuple[int, bytes, int, bytes, memoryview]
-"""What such a request says: acks, the bytes of the topic's name or id, the partition, the head, which is all before the size of the
+"""An ordinary request: acks, the bytes of the topic's name or id, the partition, the head, which is all before the size of the
 records, and the records. A plain tuple, because every request makes one."""
 
 

@@ -42,7 +42,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """The same of at most 10 bytes and 64 bits."""
+    """(value, next position) of a zig-zag varint of at most 10 bytes and 64 bits; ValueError or IndexError where there is none."""
     raw = shift = 0
     while (byte := data[position]) > 127:
         raw |= (byte & 127) << shift

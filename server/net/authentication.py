@@ -96,7 +96,7 @@ class _Limiter:
 
 
 AUTHENTICATION_S = 30.0
-"""As long as a client waits for an answer by default."""
+"""The default time that clients wait for an answer."""
 _size = struct.Struct(">i").pack
 _key = struct.Struct(">hh").unpack_from
 _steps = AddressThreads(2)  # of mechanisms that work in threads
@@ -110,7 +110,7 @@ class Frame(NamedTuple):
 
 
 class Authentication:
-    """One connection's authentications; see the module's docstring. `send` sends bytes."""
+    """The authentications of one connection: the first, and those anew. `send` sends bytes."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Authentication:
         return ExpiringCalls(self._calls, self, time.monotonic() + (exchange.expires_ms - _now_ms()) / 1000)
 
     def begins_anew(self, api_key: int) -> bool:
-        """Whether this request of an authenticated client is the first of another authentication."""
+        """Tell whether this request of an authenticated client is the first of another authentication."""
         return api_key == SASL_HANDSHAKE_KEY and self._exchange.may_begin_anew(_now_ms())
 
     # ------------------------------------------------------------------ frames
@@ -260,7 +260,7 @@ class Authentication:
         return answer
 
     async def _answered(self, call: Call | None, correlation_id: int, step: Callable[[], Any]) -> Any:
-        """What a step of the exchange gives. If it fails, the answer to that is encoded here."""
+        """Run a step of the exchange; if it fails, encode the answer that says so."""
         try:
             if self._exchange.works_in_thread and self._exchange.takes_tokens:
                 return await _steps.run(self._address, step)
@@ -298,13 +298,13 @@ class ExpiringCalls:
         self._end_s = end_s
 
     def get(self, key: int) -> Call | None:
-        """As `Calls.get`; None for a SaslHandshake that begins anew, too."""
+        """Find a call like `Calls.get`; None for a SaslHandshake that begins anew, too."""
         if time.monotonic() > self._end_s:
             self._check(key >> 16)
         return None if key >> 16 == SASL_HANDSHAKE_KEY else self._calls.get(key)
 
     def find(self, api_key: int, version: int) -> Call | None:
-        """As `Calls.find`."""
+        """Find a call like `Calls.find`."""
         if self._authentication.begins_anew(api_key):
             return None
         return self._calls.get((api_key << 16) + version) or self._calls.find(api_key, version)

@@ -1,4 +1,4 @@
-"""What serves an (api key, version): its decoder, handler and encoder, put together when it is first asked for."""
+"""Calls: the decoder, handler and encoder of an (api key, version), put together when it is first asked for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _envelope_flexible = struct.Struct(">iix").pack  # the same with an empty tag se
 
 
 class Call:
-    """What serving one (api key, version) needs, resolved once for the whole process."""
+    """Decoder, handler and encoder of one (api key, version), resolved once for the whole process."""
 
     __slots__ = (
         "at_once",
@@ -107,7 +107,7 @@ class Calls:
 
     @property
     def routes(self) -> Iterable[Route]:
-        """What is served, and what was counted of it."""
+        """All routes that are served, with their counters."""
         return self._routes.values()
 
     def find(self, api_key: int, version: int) -> Call | None:

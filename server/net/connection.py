@@ -1,4 +1,4 @@
-"""One client connection: frames in, answers out, in order, by one task.
+"""The connection of a client: frames in, answers out, in order, by one task.
 
 The way of a request: read into the inbox -> cut complete frames -> find the `Call` (decoder, handler, encoder) of its
 (api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. All of that
@@ -85,7 +85,7 @@ _HEADER_BYTES = 10
 
 
 class Connection:
-    """Serves one accepted socket until it ends; see the module's docstring."""
+    """Serves one accepted socket until it ends."""
 
     __slots__ = (
         "_authentication",
@@ -164,15 +164,15 @@ class Connection:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it waits for something that may take long, and that nobody needs when the peer has left."""
+        """Tell whether the connection waits long for something that nobody needs once the peer has left."""
         return self._is_parked or self.is_held_up or (bool(self._pending) and self._pending[0].is_abandonable)
 
     def is_silent_since(self, since: float) -> bool:
-        """Whether nothing came. What the system holds back of a large frame has come as well, and is heard of from now on."""
+        """Tell whether nothing came since. Bytes that the system holds back of a large frame count, and are told of from now on."""
         return self.last_active < since and self._inbox.hear_all(self._transport)
 
     def peer_has_left(self) -> bool:
-        """Whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
+        """Tell whether the peer of a parked connection closed it, so that nobody waits for the answer any more."""
         if self._throttling.is_muted:
             # What it has sent before is carried out when it is read again, as in Kafka.
             return self._inbox.is_empty and self._transport.is_at_end()
@@ -498,7 +498,7 @@ class Connection:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it stands in line for memory."""
+        """Tell whether the connection stands in line for memory."""
         return self._inbox.is_held_up
 
     @property

@@ -1,4 +1,4 @@
-"""How many connections there may be, for all listeners together, as in Kafka.
+"""Limits on the number and the rate of connections, for all listeners together, as in Kafka.
 
     max.connections             When there are so many, no listener accepts more until one has ended. New ones wait in the
                                 backlog of the socket. If brokers have a listener of their own, it still accepts, and the
@@ -43,14 +43,14 @@ OVERRIDES = "max.connections.per.ip.overrides"
 
 
 class OwnLimits(NamedTuple):
-    """Those of one listener."""
+    """Limits of one listener."""
 
     connections: int
     connections_per_second: int
 
 
 class ConnectionLimits:
-    """See the module's docstring. `protected` is the listener that others make room for."""
+    """Limits of all listeners. `protected` is the listener that others make room for."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ConnectionLimits:
 
     @property
     def count(self) -> int:
-        """How many connections there are."""
+        """Number of open connections."""
         return self._descriptors.connections
 
     @property
@@ -100,7 +100,7 @@ class ConnectionLimits:
                 await self._freed.wait()
 
     def has_room(self, listener: str) -> bool:
-        """Whether this listener may accept now."""
+        """Tell whether this listener may accept now."""
         if self._per_listener[listener] >= self._of(listener).connections:
             return False
         # Other brokers come in beyond max.connections, and `excess` says who makes room. Until then a part of the
@@ -175,7 +175,7 @@ class ConnectionLimits:
         self._freed = trio.Event()
 
     def excess(self, listener: str) -> int:
-        """How many connections this listener has to close, because the protected one accepted beyond the limit."""
+        """Number of connections that this listener has to close because the protected one accepted beyond the limit."""
         return 0 if listener == self._protected else max(0, self.count - self._connections_max)
 
     # --- addresses of hosts
@@ -204,7 +204,7 @@ class ConnectionLimits:
 
     @property
     def is_looking_up(self) -> bool:
-        """Whether the resolver is being asked, which may take long."""
+        """Tell whether the resolver is being asked, which may take long."""
         return self._looking_up.locked()
 
 

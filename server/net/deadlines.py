@@ -33,7 +33,7 @@ class Deadline:
 
 
 class Deadlines:
-    """See the module's docstring. `run` has to run for anything to be called."""
+    """Calls to be made when waits are over. `run` has to run for anything to be called."""
 
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Deadline, None]] = {}  # in the order in which they were asked for

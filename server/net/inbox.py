@@ -1,4 +1,4 @@
-"""Where a connection's received bytes wait to be cut into frames.
+"""The inbox of a connection: received bytes that wait to be cut into frames.
 
 All connections of the event loop receive into one shared buffer: a read is answered before the next one happens, so an
 idle connection needs no memory of its own. Whoever is about to suspend calls `detach()` first; it moves the bytes that
@@ -101,7 +101,7 @@ class ReceiveBuffers:
 
 
 def belongs_to_one_frame(buffer: object) -> bool:
-    """Whether a receive buffer is used for one frame only: it is too large for the pool, and ends where the frame ends.
+    """Tell whether a receive buffer is used for one frame only: it is too large for the pool, and ends where the frame ends.
 
     So a request may look at its records for as long as it wants. To copy them would hold the event loop.
     """
@@ -195,7 +195,7 @@ class Inbox:
         transport.expect(count)
 
     def hear_all(self, transport: Transport) -> bool:
-        """Whether any byte would have been received. From now on it will be."""
+        """Tell whether the system was to tell of any byte. From now on it is."""
         is_quiet = not self.expected
         self._expect(transport, 0)
         return is_quiet
@@ -240,7 +240,7 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left of what was received."""
+        """Tell whether no received bytes are left."""
         return self.start == self.end
 
     def next_frame(self) -> tuple[int, int] | None:
@@ -265,7 +265,7 @@ class Inbox:
         return ProtocolViolation(f"a frame of {size} bytes; {self.frame_bytes_max} are allowed")
 
     def missing(self) -> int:
-        """How many bytes the first frame, which is not complete, needs at least; 0 if none has begun."""
+        """Number of bytes that the first, incomplete frame needs at least; 0 if none has begun."""
         rest = self.end - self.start
         if rest < 4:
             return 4 - rest if rest else 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ottla.server.ports import HasQuotas, HasSettings
 
     class Port(HasQuotas, HasSettings, Protocol):
-        """What is needed of the broker here."""
+        """The parts of the broker that a listener uses."""
 
 
 logger = logging.getLogger("ottla.listener")
@@ -84,14 +84,14 @@ def bind(
 
 
 class Encryption(NamedTuple):
-    """How the connections of a listener are encrypted."""
+    """Encryption of a listener's connections."""
 
     handshakes: Handshakes
     listener: TlsListener
 
 
 class Listener:
-    """One bound address and the connections that came in through it."""
+    """A bound address and the connections that came in through it."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class _Place(NamedTuple):
 #                Until it takes, or the next `look_again`, others behind it find less room (`PROMISED_BYTES`)
 #     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
 class MemoryBudget:
-    """How many bytes are held, and who waits for room."""
+    """The bytes that connections hold, and the line of those that wait for room."""
 
     __slots__ = ("_admitted", "_line", "_numbers", "_over", "_promised", "_total", "most_used", "used")
 
@@ -73,17 +73,17 @@ class MemoryBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits."""
+        """Tell whether somebody waits for room."""
         return bool(self._line)
 
     def has_room(self) -> bool:
-        """Whether there is room for somebody who does not stand in line."""
+        """Tell whether there is room for somebody who does not stand in line."""
         # No property: every read asks, and a method is called for a third of what a property costs.
         # Those in line come first, or else a stream of newcomers would take whatever becomes free.
         return self.used < self._total and not self._line
 
     def may_take(self, holder: object) -> bool:
-        """Whether `holder` may take more, and then does. Nobody takes what those in line wait for."""
+        """Tell whether `holder` may take more, and count that it does. Nobody takes what those in line wait for."""
         if self._over is holder:
             return True
         if self.used >= self._total or (self._line and holder not in self._admitted):
@@ -109,7 +109,7 @@ class MemoryBudget:
             self._admit()
 
     def is_beyond(self, holder: object) -> bool:
-        """Whether `holder` is the one that may go beyond the limit."""
+        """Tell whether `holder` is the one that may go beyond the limit."""
         return self._over is holder
 
     def pass_on(self, holder: object, successor: object) -> None:

@@ -35,7 +35,7 @@ _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
 class Progress(enum.Enum):
-    """How a call of `Outbox.send` ended."""
+    """Results of `Outbox.send`."""
 
     DONE = "everything was handed to the transport"
     BLOCKED = "the transport takes no more for now"
@@ -57,7 +57,7 @@ class Outbox:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of it is in memory. A body that this peer is sent several times counts once."""
+        """Number of bytes of the outbox that are in memory. A body that this peer is sent several times counts once."""
         if len(self.parts) <= 2:  # nearly always: a region, and what is behind it
             return sum([len(part) for part in self.parts if type(part) in _BUFFER_TYPES])
         buffers = {id(part): len(part) for part in self.parts if type(part) in _BUFFER_TYPES}
@@ -109,7 +109,7 @@ class Outbox:
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
-        """How many parts in a row are buffers, after reading the small regions among them that need no disk."""
+        """Count the buffers in front, after reading the small regions among them that need no disk."""
         parts = self.parts
         size = 0
         for index, part in enumerate(parts):
@@ -185,7 +185,7 @@ class Outbox:
 
 
 def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
-    """What to raise after sendfile failed. It does not say whether the socket or the file is to blame, so the file is read."""
+    """Find the error to raise after sendfile failed. It does not say whether the socket or the file is to blame, so the file is read."""
     try:
         # Through the storage, as its faults are what has to be judged.
         region.file.read_at(position, 1)
@@ -198,7 +198,7 @@ def _blame(region: FileRegion, position: int, error: OSError) -> OSError:
 
 
 def unreadable(region: FileRegion, failure: OSError) -> ConnectionError:
-    """What to raise after a region could not be read: its log directory hears of it, and the connection ends."""
+    """Make the error to raise for a region that cannot be read: its log directory hears of it, and the connection ends."""
     region.fail(failure)
     return ConnectionError(f"the log cannot be read: {failure}")
 
@@ -223,7 +223,7 @@ class Pending(NamedTuple):
 
 
 class PendingAnswers(deque[Pending]):
-    """Those of one connection, in the order of its requests, on their way to its outbox.
+    """Requests of one connection that are answered later, in their order, on their way to its outbox.
 
     It is a deque and does not have one, because every request asks whether it is empty.
     """
@@ -238,7 +238,7 @@ class PendingAnswers(deque[Pending]):
 
     @property
     def is_first_ready(self) -> bool:
-        """Whether an answer can go out. Clients expect them in the order of their requests, so only the first one matters."""
+        """Tell whether an answer can go out. Clients expect them in the order of their requests, so only the first one matters."""
         return bool(self) and self[0].is_ready
 
     def wait_for(self, call: Call, correlation_id: int, answer: PendingAnswer[Any], charge: Charge | None) -> None:
@@ -303,7 +303,7 @@ class Waiting(NamedTuple):
     is_large: bool = False
     charge: Charge | None = None
     request: Message | None = None
-    """What an error is an answer to; None of a large one, which `handle_large` answers."""
+    """The request that an error would answer; None of a large one, whose errors `handle_large` answers."""
 
 
 END_OF_TURN = Waiting(None, 0, None)  # type: ignore[arg-type]

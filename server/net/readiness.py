@@ -39,7 +39,7 @@ from ottla.server.net.sliced_work import ROUND_S, WorkQueue
 
 
 class Wait(enum.Enum):
-    """What a served socket waits for next."""
+    """The event that a served socket waits for next."""
 
     READABLE = EPOLLIN
     WRITABLE = EPOLLOUT
@@ -53,7 +53,7 @@ Step = Callable[[], Any]
 
 
 class _Served:
-    """One socket: its step, the task that sleeps, and the events that epoll watches for."""
+    """A socket with its step, the task that sleeps, and the event that epoll watches for."""
 
     __slots__ = ("step", "task", "waits_for")
 
@@ -79,7 +79,7 @@ class Readiness:
 
     @property
     def is_inside_the_wait(self) -> bool:
-        """Whether sockets are really served without waking tasks."""
+        """Tell whether sockets are really served without waking tasks."""
         return self._epoll is not None
 
     def _take_over_wait(self) -> None:
@@ -123,7 +123,7 @@ class Readiness:
         self.work.close()
 
     def turn_end(self, now: float) -> float:
-        """When the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
+        """Time at which the turn of a connection that begins `now` is over, in seconds of the monotonic clock."""
         end, turns_end = now + ROUND_S, self._turns_end
         # A turn ends when the time of all is over, but a connection that is late gets a short one.
         return end if end < turns_end else max(turns_end, now + SHORT_TURN_S)

@@ -24,9 +24,9 @@ SORTED_AT_ONCE = 2_000
 FREED_AT_ONCE = 500
 FIELDS_OF_SHORT = 1_000
 CHARACTERS_OF_FIELD = 100
-"""So many characters take as long as a field."""
+"""Number of characters that take as long as a field."""
 ROUND_S = 4 * SLICE_S
-"""How long all connections, and after them all awaited work, may hold the event loop between two looks at the sockets. Without
+"""Time that all connections, and after them all awaited work, may hold the event loop between two looks at the sockets. Without
 this common limit thirty peers that pipeline take 10 ms each, and all others wait for 280 ms."""
 
 _long_computations = trio.CapacityLimiter(1)
@@ -134,7 +134,7 @@ async def free_in_slices(messages: list[Struct]) -> None:
 
 
 def is_short(message: Struct) -> bool:
-    """Whether a message has so few fields and characters that to encode it takes less time than a way into a thread."""
+    """Tell whether a message has so few fields and characters that encoding it takes less time than a thread hop."""
     left = FIELDS_OF_SHORT
     structs: list[Any] = [message]
     for struct in structs:  # which grows meanwhile
@@ -189,7 +189,7 @@ class WorkQueue:
         self._line: deque[trio.lowlevel.Task] = deque()
         self._end = math.inf  # where no round ever begins there is no limit
         self.goes_on = False
-        """Whether the next one has been woken in this round: it comes before another look at the sockets."""
+        """True if the next task in line was woken in this round: it comes before another look at the sockets."""
 
     def __bool__(self) -> bool:
         return bool(self._line)

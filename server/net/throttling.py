@@ -1,4 +1,4 @@
-"""What quotas mean for one connection: requests are charged, and a client that has to pause is not read (KIP-219).
+"""Quotas of one connection: requests are charged, and a client that has to pause is not read (KIP-219).
 
 The answer goes out at once and says how long the pause is, in the versions that have a field for it. Whether the client
 keeps to that is its own affair: until the pause is over the broker does not read its connection, so that a client costs
@@ -33,7 +33,7 @@ def now_ms() -> int:
 
 
 class Throttling:
-    """The pauses of one connection; see the module's docstring."""
+    """The charges and pauses of one connection."""
 
     __slots__ = ("muted_until", "quotas")
 
@@ -43,7 +43,7 @@ class Throttling:
 
     @property
     def is_muted(self) -> bool:
-        """Whether there is a pause. Whoever waits for its end calls `unmute` then."""
+        """Tell whether the client has to pause. Whoever waits for the end of the pause calls `unmute` then."""
         return self.muted_until > 0
 
     def unmute(self) -> None:
@@ -92,7 +92,7 @@ class Timed:
         self._charge = charge
 
     def send(self, value: Any) -> Any:
-        """One piece of the work."""
+        """Run a piece of the work and count its time."""
         began = time.perf_counter_ns()
         try:
             return self._work.send(value)

@@ -53,7 +53,7 @@ EXPECTED_BYTES_MAX = 8 * 1024
 
 
 class BatchedTlsTransport(TlsWaiting, PageCacheReader):
-    """An encrypted connection of a listener; see the module's docstring."""
+    """An encrypted connection of a listener."""
 
     __slots__ = (
         "_begun",
@@ -96,7 +96,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- in
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """As many records as there are; see `Transport`."""
+        """Receive as many records as there are; see `Transport`."""
         self._has_news = False
         if self._failure is None and not self._has_ended:
             total = 0
@@ -194,7 +194,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- out
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """As many pieces as the socket takes; see `Transport`. TLS has no use for the flags."""
+        """Send as many pieces as the socket takes; see `Transport`. TLS has no use for the flags."""
         session = self._session
         if not session.flush():
             raise BlockingIOError
@@ -224,7 +224,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
             self._session.empty_bios()
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
-        """As `send`, from the page cache."""
+        """Send from the page cache."""
         if begun := self._begun:
             # Its pages may be gone, but they are encrypted already.
             if not self._session.flush():
@@ -239,7 +239,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
 
     @property
     def holds_input(self) -> bool:
-        """Whether there is something to receive that the socket does not tell of."""
+        """Tell whether there is something to receive that the socket does not tell of."""
         return self._has_news or self._holds_record or bool(self._session.unread)
 
     def _expect(self, count: int) -> None:

@@ -60,7 +60,7 @@ class _Refused(Exception):
 
 
 class Handshakes:
-    """Those of all listeners of one event loop; see the module's docstring."""
+    """Handshakes of all listeners of one event loop."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _UnderWay:
             self._end_oldest(max(self._by_host, key=lambda each: len(self._by_host[each])))
 
     def discard(self, host: str, scope: trio.CancelScope) -> None:
-        """It has ended in some way."""
+        """Forget a handshake that has ended in some way."""
         own = self._by_host.get(host, {})
         if scope in own:
             del own[scope]
@@ -195,7 +195,7 @@ class Session(Protocol):
 
 
 class HandshakeSteps:
-    """Those of many connections, which take turns."""
+    """Handshake steps of many connections, one at each turn of the loop."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
@@ -228,7 +228,7 @@ class HandshakeSteps:
 
 
 def _timed_step(tls: Session) -> float:
-    """Seconds of the processor; whoever waits for a thread or the interpreter does not count."""
+    """Take a step and return its processor time in seconds; waits for the interpreter do not count."""
     began = time.thread_time()
     tls.do_handshake()
     return time.thread_time() - began

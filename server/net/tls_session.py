@@ -64,7 +64,7 @@ class Bios:
 
 
 class TlsSession:
-    """A listener's side of one connection, on a socket that does not block; see the module's docstring."""
+    """The listener's side of a TLS connection, on a socket that does not block."""
 
     __slots__ = ("bios", "socket", "tls", "unread", "unsent")
 
@@ -80,11 +80,11 @@ class TlsSession:
         return self.socket.fileno()
 
     def getpeercert(self, binary_form: bool) -> Any:
-        """As `ssl.SSLSocket.getpeercert`."""
+        """Certificate of the peer, like `ssl.SSLSocket.getpeercert`."""
         return self.tls.getpeercert(binary_form)
 
     def do_handshake(self) -> None:
-        """As `ssl.SSLSocket.do_handshake`, errors included."""
+        """Take a step like `ssl.SSLSocket.do_handshake`, errors included."""
         if not self.flush():
             raise ssl.SSLWantWriteError(ssl.SSL_ERROR_WANT_WRITE, "the socket is full")
         try:
@@ -152,7 +152,7 @@ class TlsSession:
 
 
 def _ended() -> ssl.SSLEOFError:
-    """What OpenSSL makes of a socket whose stream ends."""
+    """Make the error that OpenSSL raises on a socket whose stream ends."""
     error = ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection ended")
     error.reason = "UNEXPECTED_EOF_WHILE_READING"
     return error
@@ -170,7 +170,7 @@ class TlsWaiting(ABC):
     @property
     @abstractmethod
     def holds_input(self) -> bool:
-        """Whether there is something to receive that the socket does not tell of."""
+        """Tell whether there is something to receive that the socket does not tell of."""
 
     @property
     def _may_receive(self) -> bool:
@@ -181,12 +181,12 @@ class TlsWaiting(ABC):
         """Encrypted bytes are more than those of the frame, and `serving` asks what is missing."""
 
     def _expect(self, count: int) -> None:  # noqa: B027 - most transports cannot do anything about it
-        """Whoever receives has no use for fewer bytes than `count`."""
+        """Have the system wait until `count` bytes are there, because the receiver has no use for fewer."""
 
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
     ) -> Callable[[Step], Awaitable[Any]]:
-        """What serves a step; see `Transport`."""
+        """Make the function that serves a step; see `Transport`."""
 
         async def serve(step: Step) -> Any:
             if not readiness.is_inside_the_wait:
@@ -211,7 +211,7 @@ class TlsWaiting(ABC):
         return serve
 
     async def serve_in_task(self, step: Step) -> Any:
-        """The same in a task that is woken each time."""
+        """Serve a step in a task that is woken each time."""
         result: Any = WAIT_READABLE
         while type(result) is Wait:
             if result is WAIT_READABLE and self._may_receive:
@@ -227,7 +227,7 @@ class TlsWaiting(ABC):
 
     @property
     def send_waits_for(self) -> Wait:
-        """What a send that was refused waits for."""
+        """The direction that a refused send waits for."""
         return self._send_waits_for
 
     async def _until(self, direction: Wait) -> None:

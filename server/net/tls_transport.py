@@ -54,7 +54,7 @@ _FAREWELL_BYTES_MAX = 128  # with the blocks and digests of the oldest suites
 
 
 class Pieces:
-    """What the connections of one event loop share: buffers for pieces of files and for ciphertext, and who watches reads."""
+    """Resources that the TLS connections of one event loop share: buffers for pieces of files and for ciphertext, and the watch of reads."""
 
     __slots__ = ("bios", "ciphertext", "reminder", "view", "watch")
 
@@ -75,7 +75,7 @@ class BrokenTls(ConnectionResetError):
 
 
 class TlsStream(TlsWaiting):
-    """The bytes of an encrypted connection after its handshake; see the module's docstring."""
+    """The bytes of an encrypted connection after its handshake."""
 
     __slots__ = (
         "_begun",
@@ -108,7 +108,7 @@ class TlsStream(TlsWaiting):
     # --- bytes
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
-        """As many records as there are; see `Transport`."""
+        """Receive as many records as there are; see `Transport`."""
         if self._failure is not None:
             self._has_news = False
             raise self._failure  # OpenSSL itself would take it for an end in order
@@ -149,7 +149,7 @@ class TlsStream(TlsWaiting):
         return total
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """As many records as the socket takes; see `Transport`. TLS has no use for the flags."""
+        """Send as many records as the socket takes; see `Transport`. TLS has no use for the flags."""
         sent, size = 0, len(data)
         self._begun = 0
         with memoryview(data) as view:
@@ -169,7 +169,7 @@ class TlsStream(TlsWaiting):
 
     @property
     def holds_input(self) -> bool:
-        """Whether there is something to receive that the socket does not tell of."""
+        """Tell whether there is something to receive that the socket does not tell of."""
         return self._has_news or self._tls.pending() > 0
 
     # --- the end
@@ -226,7 +226,7 @@ def transport_of(sock: ssl.SSLSocket, pieces: Pieces) -> TlsTransport:
 
 
 def kernel_may_encrypt(context: ssl.SSLContext) -> bool:
-    """Whether OpenSSL would hand the kernel its keys. It finds out whether the kernel takes them, which depends on the suite."""
+    """Tell whether OpenSSL would hand the kernel its keys. Whether the kernel takes them depends on the suite."""
     return bool(context.options & KERNEL_TLS) and _kernel_has_tls()
 
 
@@ -243,7 +243,7 @@ def _kernel_has_tls() -> bool:
 
 
 def kernel_encrypts(sock: socket.socket) -> bool:
-    """Whether OpenSSL has handed the keys for sending to the kernel."""
+    """Tell whether OpenSSL has handed the keys for sending to the kernel."""
     if not system.IS_LINUX:
         return False
     try:
@@ -271,20 +271,20 @@ def _pread(descriptor: int, view: memoryview, position: int) -> int:
 
 
 def is_left_with_a_farewell(sock: socket.socket) -> bool:
-    """Whether the peer has closed its half of the connection, and has at most said farewell since it was last read."""
+    """Tell whether the peer has closed its half of the connection, and has at most said farewell since it was last read."""
     left = unread(sock, _FAREWELL_BYTES_MAX + 1)
     return left == b"" or (left is not None and _is_farewell(left) and system.has_closed_its_side(sock))
 
 
 def _is_farewell(data: bytes) -> bool:
-    """Whether this is one record, and as short as an alert: of TLS 1.3 two bytes and a tag, which look like any other record."""
+    """Tell whether the data are one record as short as an alert: in TLS 1.3 two bytes and a tag, which look like any other record."""
     if len(data) > _FAREWELL_BYTES_MAX or len(data) != _HEADER_BYTES + int.from_bytes(data[3:_HEADER_BYTES]):
         return False
     return data[0] == _ALERT or len(data) <= _HEADER_BYTES + _ALERT_BYTES_OF_1_3
 
 
 def broken(error: OSError) -> OSError:
-    """What an error of OpenSSL or of its socket means: the connection is broken."""
+    """Turn an error of OpenSSL or of its socket into one that says that the connection is broken."""
     if isinstance(error, ssl.SSLError):
         return BrokenTls(error.reason or str(error))
     return ConnectionResetError("the connection was cut off") if error.errno == errno.ENOTCONN else error

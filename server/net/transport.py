@@ -1,4 +1,4 @@
-"""The way of a connection's bytes, in and out. Plain TCP is here; TLS (`tls_transport.py`) or a simulation has the same face.
+"""Transport of a connection's bytes, in and out. Plain TCP is here; TLS (`tls_transport.py`) or a simulation has the same methods.
 
 A transport never waits: what it cannot do now it refuses with BlockingIOError. `Inbox` says where received bytes go and
 `Outbox` what is sent next; both know nothing of sockets.
@@ -34,10 +34,10 @@ EXPECTED_BYTES_MAX = 256 * 1024
 
 
 class Transport(Protocol):
-    """See the module's docstring. Every method raises OSError if the connection is broken."""
+    """The bytes of one connection. Every method raises OSError if the connection is broken."""
 
     socket: socket.socket
-    """What can be waited for."""
+    """The socket that can be waited for."""
 
     def receive_into(self, buffer: Any, size: int = 0) -> int:
         """Receive at most `size` bytes (0: as many as there is room for); returns how many, 0 at the end of the stream."""
@@ -52,16 +52,16 @@ class Transport(Protocol):
         """
 
     def is_in_memory(self, region: FileRegion, position: int, length: int) -> bool:
-        """Whether these bytes of the region's file can be sent without waiting for the disk."""
+        """Tell whether these bytes of the region's file can be sent without waiting for the disk."""
 
     def read_in_memory(self, region: FileRegion) -> bytearray | None:
         """A small region's bytes; None if the disk would be needed, or nobody can tell."""
 
     def peer_has_left(self) -> bool:
-        """Whether the peer has closed the connection, or its half of it."""
+        """Tell whether the peer has closed the connection, or its half of it."""
 
     def is_at_end(self) -> bool:
-        """Whether the peer has closed its half, and nothing of what it sent before is left to read."""
+        """Tell whether the peer has closed its half, and nothing that it sent before is left to read."""
 
     def serving(
         self, readiness: Readiness, missing: Callable[[], int] | None = None
@@ -72,7 +72,7 @@ class Transport(Protocol):
         """
 
     def expect(self, count: int) -> None:
-        """Whoever receives has no use for fewer bytes than these: the system may wait until there are so many. 0: any will do."""
+        """Have the system wait until `count` bytes are there, as far as it can, because the receiver has no use for fewer. 0: any will do."""
 
     async def until_sendable(self) -> None:
         """Return when a send that was refused may go on."""
@@ -86,7 +86,7 @@ class PageMissing(Exception):
 
 
 class PageCacheReader:
-    """What transports ask of files: whether they are in memory, and small regions of them."""
+    """Reads regions of files for transports if they are in memory."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ def expected_by_system(sock: socket.socket, count: int, before: int) -> int:
 
 
 def has_left(sock: socket.socket) -> bool:
-    """Whether the peer of a TCP connection has closed it, or its half of it."""
+    """Tell whether the peer of a TCP connection has closed it, or its half of it."""
     try:
         # Only a look: the byte belongs to a request. Unread bytes hide the end of the stream behind them, so the
         # system is asked for the state of the connection, too.

@@ -1,4 +1,4 @@
-"""A connection on which this broker asks another one.
+"""A connection on which this broker sends requests to another one.
 
 Theory
     Requests go out in the order in which they were asked, and whoever asked for the oldest one without an answer reads:
@@ -47,7 +47,7 @@ Serve = Callable[[socket.socket, Step], Awaitable[Any]]
 
 
 class PeerTransport(Protocol):
-    """One connection's way of bytes. One task is served at a time; others may send meanwhile."""
+    """Transport of one connection's bytes. One task is served at a time; others may send meanwhile."""
 
     @property
     def receive_into(self) -> Callable[[Any], int]:
@@ -62,20 +62,20 @@ class PeerTransport(Protocol):
         """Call a step whenever there is something to receive, until it returns what is no `Wait`."""
 
     def expect(self, count: int) -> None:
-        """So many bytes are missing: until there are that many, as far as the system can wait for them, `serve` need not call.
+        """Have the system wait until `count` bytes are there, as far as it can: `serve` need not call before.
 
         0: any byte is news again.
         """
 
     @property
     def is_refused(self) -> bool:
-        """Whether it seems to have ended because the other broker does not take this one: that will be so again."""
+        """Tell whether the connection seems to have ended because the other broker does not take this one: that will be so again."""
 
     async def until_sendable(self) -> None:
         """Return when a send that was refused may go on."""
 
     def is_stale(self) -> bool:
-        """Whether the other end has hung up, or talks although nothing was asked. Called while nobody is served."""
+        """Tell whether the other end has hung up, or talks although nothing was asked. Called while nobody is served."""
 
     def close(self) -> None:
         """Close all descriptors. Called while nobody waits for them."""
@@ -132,7 +132,7 @@ _size = struct.Struct(">i")
 
 
 class Exchange(NamedTuple):
-    """How one version of a request is written and its response read."""
+    """The codec of one version of a request and its response."""
 
     api_key: int
     version: int
@@ -144,7 +144,7 @@ class Exchange(NamedTuple):
     of_controller: bool  # the request tells of partitions, perhaps of all there are
 
     def is_long(self, request: Message) -> bool:
-        """Whether to encode it takes so long that a thread should do it."""
+        """Tell whether encoding a request takes so long that a thread should do it."""
         return self.of_controller and _partitions(request) > LONG_PARTITIONS
 
     def encoded(self, request: Message) -> bytes:
@@ -199,7 +199,7 @@ class Exchanges:
 
 
 class PeerConnection:
-    """One connection's life. `scope` is what the caller of `ask` waits in; it is cancelled when the connection ends."""
+    """A connection from its login to its end. The caller of `ask` waits in `scope`, which is cancelled when the connection ends."""
 
     def __init__(self, transport: PeerTransport, client_id: str, frame_bytes_max: int) -> None:
         self.closed_because: str | None = None
@@ -214,7 +214,7 @@ class PeerConnection:
         self._last_used_s = trio.current_time()
 
     def is_stale(self) -> bool:
-        """Whether the broker has hung up, or talks unasked, while nothing was on its way."""
+        """Tell whether the broker has hung up, or talks unasked, while nothing was on its way."""
         # A look is a system call, and a busy connection would pay for it with every request.
         if self._waiting or trio.current_time() - self._last_used_s < IDLE_S:
             return False
@@ -222,11 +222,11 @@ class PeerConnection:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it ended because the other broker does not take this one, which it will not do the next time either."""
+        """Tell whether the connection ended because the other broker does not take this one, which it will not do the next time either."""
         return self._transport.is_refused
 
     def has_to_be_renewed(self) -> bool:
-        """Whether its session ends soon, and nothing is on its way."""
+        """Tell whether the session ends soon, and nothing is on its way."""
         return self.renew_at_s is not None and not self._waiting and trio.current_time() >= self.renew_at_s
 
     async def ask(
@@ -401,7 +401,7 @@ class FrameBuffer:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes are left behind the frames that were cut."""
+        """Tell whether bytes are left behind the frames that were cut."""
         return self._start < self._end
 
     def lend(self) -> None:
@@ -409,7 +409,7 @@ class FrameBuffer:
         self._is_lent = True
 
     def take_back(self) -> None:
-        """Nobody needs earlier frames any more."""
+        """Use the space of earlier frames again, because nobody needs them any more."""
         self._is_lent = False
 
     def next_frame(self) -> tuple[int, int] | None:
@@ -426,7 +426,7 @@ class FrameBuffer:
         return start + _size.size, frame_end
 
     def missing(self) -> int:
-        """How many bytes the first frame still needs, as far as its length is known."""
+        """Number of bytes that the first frame still needs, as far as its length is known."""
         rest = self._end - self._start
         return self._frame_size() + _size.size - rest if rest >= _size.size else 0
 

@@ -118,7 +118,7 @@ class TlsPeerTransport:
             raise self._refusal(self._last_word() or error) from None
 
     def _last_word(self) -> BrokenTls | None:
-        """What the other end may have said before it closed, which is more than that nothing can be sent."""
+        """Find the error that the other end may have sent before it closed, which says more than that nothing can be sent."""
         try:
             self._stream.receive_into(bytearray(1))
         except BrokenTls as alert:

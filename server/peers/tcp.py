@@ -1,4 +1,4 @@
-"""Ways to other brokers over TCP; the adapter of `replication/cluster/peers.py`.
+"""Connections to other brokers over TCP; the adapter of `replication/cluster/peers.py`.
 
 A peer has at most one connection (`connection.py`), made with the first request and again after it was lost: TCP, then TLS
 (`encryption.py`), then a login by SASL, the last two if the listener among brokers has them. The log says once that a broker
@@ -41,7 +41,7 @@ class PeerConnectionConfig:
     connect_timeout_s: float
     connect_timeout_max_s: float
     encryption: TlsListener | None = None
-    """This broker's own listener of that name; None: it speaks plaintext."""
+    """TLS of this broker's own listener of that name; None: it speaks plaintext."""
     login: PeerLoginConfig | None = None
 
 
@@ -65,7 +65,7 @@ Encrypt = Callable[[socket.socket, str], Awaitable[PeerTransport]]
 
 
 class TcpPeers:
-    """Makes ways to brokers, and says once in the log that one was lost, and once that it is back."""
+    """Makes connections to brokers, and logs once that one was lost, and once that it is back."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class TcpPeers:
 
 
 class TcpPeer:
-    """A way to one broker; see the module's docstring."""
+    """Requests to one broker, over a connection that is made again after it was lost."""
 
     def __init__(self, peers: TcpPeers, endpoint: BrokerEndpoint, client_id: str) -> None:
         self.endpoint = endpoint
@@ -129,7 +129,7 @@ class TcpPeer:
 
     @property
     def _connect_timeout_s(self) -> float:
-        """How long a connection may take: twice as long with each one that has failed, up to the longest time."""
+        """Time that making a connection may take, in seconds: twice as long with each one that has failed, up to the longest time."""
         doubled_s = self._peers.connect_timeout_s * (1 << min(self._failures, DOUBLINGS_MAX))
         return max(min(doubled_s, self._peers.connect_timeout_max_s), CONNECT_TIMEOUT_MIN_S)
 
@@ -256,7 +256,7 @@ class TcpPeer:
         raise self._lost(f"cannot log in: {error or connection.closed_because}", is_lasting=is_lasting) from error
 
     async def _transport(self, sock: socket.socket) -> PeerTransport:
-        """What carries bytes over a connected socket, which is closed if that comes to nothing."""
+        """Make the transport over a connected socket, which is closed if that comes to nothing."""
         if self._peers.encrypt is None:
             return PlainPeerTransport(sock, self._peers.serve)
         reason = f"no TLS handshake within {self._connect_timeout_s:g} s"
@@ -302,7 +302,7 @@ async def _connect_to_any(host: str, port: int, receive_buffer_bytes: int) -> so
 
 
 async def _addresses(host: str, port: int) -> Sequence[tuple[Any, ...]]:
-    """As `socket.getaddrinfo` tells them. OSError."""
+    """Resolve the addresses like `socket.getaddrinfo`. OSError."""
     # Without a name server and a thread, for an address. Neither this nor an ordinary name needs the tables of international
     # ones, which trio's function loads: a megabyte in each worker. As bytes, because Python has such tables, too.
     name = host.encode("ascii", "replace")
