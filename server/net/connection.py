@@ -2,20 +2,31 @@
 
 The way of a request: read into the inbox -> cut complete frames -> find the `Call` (decoder, handler, encoder) of its
 (api key, version) -> run the handler at once -> collect the answers of all frames of this read -> one send. All of that
-is `_step`, which the event loop calls when the socket is ready (`readiness.py`), while the connection's task sleeps. Only
-what cannot be answered at once wakes the task and is awaited, and before that everything already answered is sent.
+is `_step`.
 
-The first request of an (api key, version) waits until a thread has loaded its codecs.
+States
+    served    the task sleeps in `serve`. The event loop calls `_step` when the socket is ready (`readiness.py`), or when
+              `_note_ready` says that a pending answer is. A step that can do everything at once wakes nobody
+    awake     a step returned a `Waiting`, so the task has it: it sends what is answered, awaits the one thing, answers the
+              frames that are left, and is served again. Nothing is received meanwhile. The kinds of `Waiting`:
+
+              a request       its handler is a coroutine, or it is large and decoded in a thread, one at a time
+              UNKNOWN_CALL    the first request of an (api key, version): a thread loads its codecs
+              DRAIN, ROOM     the pending answers have to go out first, all or some of them
+              MEMORY          there is no memory for the rest of a large frame
+              MUTED           the client has to pause (`throttling.py`)
+              FLUSH           what is to be sent has to come from the disk
+              END_OF_TURN     the frames of one read are handled until `Readiness.turn_end`; others are due
+              END_OF_STREAM   the peer sends no more: what it asked for is answered, and the connection ends
 
 Some answers come later without a task that waits for them (`PendingAnswer`): fetches wait for records, produce requests
 for their commits, members of groups for each other. Then the connection goes on with requests of the kind that may be
 pipelined, up to `PENDING_MAX`, and whatever becomes ready is sent in the order of the requests. Any other request waits
 until all before it are answered.
 
-Limits: the frames of one read are handled until `Readiness.turn_end`; then it is the turn of other connections. While answers
-cannot be sent nothing more is read. So a peer that does not read holds the answers to one read, which count as memory that
-it keeps from others. A large request without records is decoded in a thread, one at a time. A very large one is refused:
-no client needs it, and it could hold millions of elements.
+Limits: while answers cannot be sent nothing more is read. So a peer that does not read holds the answers to one read, which
+count as memory that it keeps from others. A very large request without records is refused: no client needs it, and it could
+hold millions of elements.
 
 Errors: `ProtocolViolation` and `CloseConnection` close with a log line (`listener_context.py`); a reset by the peer is silent; anything else
 is a bug and is logged with its traceback, and only this connection pays for it.

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import trio
 
 if TYPE_CHECKING:
-    from ottla.server.net.inbox import Inbox
     from ottla.server.net.outbox import Waiting
 
 DEFAULT_BYTES = 96 * 1024 * 1024
@@ -200,7 +199,7 @@ class ConnectionMemory:
         self._memory = memory
         self._held_bytes = self.unread_bytes = 0
 
-    def hold(self, waiting: Waiting, size: int, inbox: Inbox) -> None:
+    def hold(self, waiting: Waiting, size: int, inbox: object) -> None:
         """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
         # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
         if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):

@@ -24,7 +24,7 @@ import logging
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -184,16 +184,6 @@ class _UnderWay:
         scope.cancel()
 
 
-class Session(Protocol):
-    """An `ssl.SSLSocket` or its like, which does not block."""
-
-    def do_handshake(self) -> None:
-        """Take a step. Raises SSLWantReadError or SSLWantWriteError if it is not the last one."""
-
-    def fileno(self) -> int:
-        """Of the socket."""
-
-
 class HandshakeSteps:
     """Handshake steps of many connections, one at each turn of the loop."""
 
@@ -201,7 +191,7 @@ class HandshakeSteps:
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
 
-    async def take_all(self, tls: Session, cost: KeyCost) -> None:
+    async def take_all(self, tls: ssl.SSLSocket | TlsSession, cost: KeyCost) -> None:
         """Shake hands on a socket that does not block. Raises OSError, which ssl.SSLError is."""
         dearest_s = 0.0
         in_thread = not cost.is_low
@@ -221,13 +211,13 @@ class HandshakeSteps:
         if in_thread and not cost.is_known:
             cost.note(dearest_s)
 
-    async def _step_on_loop(self, tls: Session) -> None:
+    async def _step_on_loop(self, tls: ssl.SSLSocket | TlsSession) -> None:
         # Who waits for the lock is woken at the next turn of the loop: one step each turn.
         async with self._turn:
             tls.do_handshake()
 
 
-def _timed_step(tls: Session) -> float:
+def _timed_step(tls: ssl.SSLSocket | TlsSession) -> float:
     """Take a step and return its processor time in seconds; waits for the interpreter do not count."""
     began = time.thread_time()
     tls.do_handshake()

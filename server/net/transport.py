@@ -27,6 +27,7 @@ from ottla.replication.system import (
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
+    from ottla.server.gate.context import HasPeer
     from ottla.server.net.readiness import Readiness, Step
 
 _PAGE_BYTES = 4096
@@ -218,18 +219,12 @@ SEND_BUFFER_BYTES = 256 * 1024
 REPLICA_SEND_BUFFER_BYTES = 1024 * 1024
 
 
-class HasOptions(Protocol):
-    """A socket."""
-
-    def setsockopt(self, level: int, option: int, value: int, /) -> Any: ...
-
-
 def send_buffer_bytes(given: int) -> int:
     """The size for a value of socket.send.buffer.bytes; SYSTEM_DEFAULT: none is set."""
     return SEND_BUFFER_BYTES if given == UNCHANGED else given
 
 
-def widen_for_replica(sock: HasOptions, given: int) -> None:
+def widen_for_replica(sock: HasPeer, given: int) -> None:
     """A follower is at the other end. A size that somebody has chosen stays."""
     if given == UNCHANGED:
         with contextlib.suppress(OSError):  # the connection has ended

@@ -9,7 +9,6 @@ import pytest
 from ottla.server.auth.certificate_authority import Authority
 from ottla.server.auth.tls_listener import TlsListener
 from ottla.server.net.tls_batches import BatchedTlsTransport
-from ottla.server.net.tls_handshakes import Session
 from ottla.server.net.tls_session import Bios, TlsSession
 from ottla.server.net.tls_transport import Pieces
 
@@ -44,9 +43,9 @@ def client_context(directory: Path | None = None, **versions: ssl.TLSVersion) ->
     return context
 
 
-def step_both(ours: Session, theirs: Session) -> None:
+def step_both(ours: ssl.SSLSocket | TlsSession, theirs: ssl.SSLSocket) -> None:
     """Shake hands on both ends of a pair, in turns."""
-    waiting: list[Session] = [ours, theirs]
+    waiting: list[ssl.SSLSocket | TlsSession] = [ours, theirs]
     while waiting:
         for each in list(waiting):
             try:

@@ -356,7 +356,8 @@ async def test_a_header_may_not_hold_very_many_tagged_fields(peer: Peer):
 
 
 async def test_requests_that_are_awaited_and_ready_give_way_to_others(peer, monkeypatch):
-    monkeypatch.setattr("ottla.server.net.readiness.TURN_SECONDS", 0)
+    monkeypatch.setattr("ottla.server.net.readiness.ROUND_S", 0)
+    monkeypatch.setattr("ottla.server.net.readiness.SHORT_TURN_S", 0)
     count = 200
     async with counted_turns() as turns:
         await peer.send(b"".join(heartbeat(each, 105) for each in range(count)))
