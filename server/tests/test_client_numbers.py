@@ -383,6 +383,13 @@ def test_whatever_clients_push_prometheus_reads_it(many: list[tuple[str, str, bo
     told(kept)
 
 
+def test_numbers_of_a_point_stand_together_although_one_of_them_came_later() -> None:
+    kept = ClientNumbers()
+    for about, value in (("0", -1.0), ("1", 1.0), ("0", 1.0)):  # a negative sum is left out
+        keep(kept, "i", pushed("a", value, kind="summary", about=about))
+    told(kept)
+
+
 def test_a_gauge_may_be_no_number() -> None:
     kept = ClientNumbers()
     keep(kept, "i", pushed("a", math.nan))

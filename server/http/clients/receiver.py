@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import trio
 
 from ottla.server.http.clients.points import Decoded, decoded
-from ottla.server.http.clients.store import ClientNumbers, Pusher
+from ottla.server.http.clients.store import ClientNumbers, Key, Pusher
 from ottla.server.http.metrics.exposition import COUNTER, GAUGE, Exposition, Family, labelled
 from ottla.server.telemetry.fair_lock import FairLock
 from ottla.server.telemetry.subscriptions import BadMetrics, Push
@@ -150,8 +151,16 @@ def _pushed(receiver: ClientMetrics, exposition: Exposition) -> Iterator[str]:
         yield exposition.head(family)
         name = family.name
         for numbers in by_instance:
-            listed = list(numbers.items())
+            listed = _grouped(numbers)
             yield from _together(f"{name}{ending}{{{labels}}} {_number(value)}\n" for (ending, labels), value in listed)
+
+
+def _grouped(numbers: Mapping[Key, float]) -> list[tuple[Key, float]]:
+    """Copy numbers so that those of the same labels stand together, as OpenMetrics wants it, whenever each of them came."""
+    by_labels: dict[str, list[tuple[Key, float]]] = {}
+    for each in numbers.items():
+        by_labels.setdefault(each[0][1], []).append(each)
+    return list(chain.from_iterable(by_labels.values()))
 
 
 def _together(lines: Iterable[str]) -> Iterator[str]:
