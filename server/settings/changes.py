@@ -19,8 +19,9 @@ from ottla.server.settings.repository import (
     topic_settings,
     without_listener,
 )
+from ottla.server.settings.security_config import TlsConfig
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value
+from ottla.wire.settings import LIST, InvalidSetting, Setting, parse_value, settings_of
 
 VALUE_LENGTH_MAX = 32_767
 # Settings are kept for groups that need not exist, so that nothing else limits them.
@@ -38,11 +39,9 @@ _POOLS = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-_OF_ALL_BROKERS = frozenset(["max.connections", "max.connection.creation.rate", "num.network.threads"])
+_OF_ALL_BROKERS = frozenset([*OF_SINGLE_LISTENERS, "num.network.threads"])
 _STORES = frozenset(
-    ["ssl.key.password"]
-    + [f"ssl.keystore.{part}" for part in ("certificate.chain", "key", "location", "password", "type")]
-    + [f"ssl.truststore.{part}" for part in ("certificates", "location", "password", "type")]
+    name for name in settings_of(TlsConfig) if name.startswith(("ssl.key.", "ssl.keystore.", "ssl.truststore."))
 )
 # Kafka changes these at run time. Here the listeners are bound once, at start.
 _FIXED = ("listeners", "listener.security.protocol.map")

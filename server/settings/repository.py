@@ -384,7 +384,7 @@ class GroupRepository:
         self._of_broker: GroupSettings | None = None
         self._listeners: list[Callable[[str | None], None]] = []
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ lookups
 
     def in_force(self, group_id: str) -> GroupSettings:
         """All settings of a group: its own, else the broker's."""
