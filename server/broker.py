@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ottla.server.net.listener import Listener
     from ottla.server.settings.broker_config import BrokerConfig
     from ottla.server.settings.endpoint import Endpoint
-    from ottla.server.share.service import ShareGroups
+    from ottla.server.share.share_partition_manager import SharePartitionManager
     from ottla.server.telemetry.subscriptions import Receiver
     from ottla.server.telemetry.telemetry import Telemetry
 
@@ -220,10 +220,10 @@ class Broker:
         return coordinator
 
     @cached_property
-    def share_groups(self) -> ShareGroups:
-        from ottla.server.share.service import ShareGroups
+    def share_groups(self) -> SharePartitionManager:
+        from ottla.server.share.share_partition_manager import SharePartitionManager
 
-        return self._started(ShareGroups(self))
+        return self._started(SharePartitionManager(self))
 
     @cached_property
     def telemetry(self) -> Telemetry:

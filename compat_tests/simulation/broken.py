@@ -27,7 +27,7 @@ from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.share.partition import acknowledging
 from ottla.groupcoord.share.partition.in_flight import RecordState, Run
 from ottla.groupcoord.share.partition.share_partition import SharePartition
-from ottla.groupcoord.share.partition.share_state import ShareState
+from ottla.groupcoord.share.partition.state import ShareState
 from ottla.replication.controller import election
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager

@@ -1,8 +1,8 @@
-"""Kafka's simple assignor: which partitions each member of a share group reads.
+"""Kafka's SimpleAssignor for share groups.
 
 A partition may be read by several members. All partitions are shared alike: by as many members as it takes to give every
 member something to do. Members that read the same topics share one pool of partitions; if members read different topics,
-each topic is a pool of its own. What a member has it keeps, as far as that is fair.
+each topic is a pool of its own. A member keeps what it has, as far as that is fair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def assign(
     assignable: Mapping[bytes, Iterable[int]],
     current: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """What each member is to read, of the partitions that may be assigned. `subscriptions`: topic ids by member."""
+    """Assign partitions to members. `subscriptions`: topic ids by member; `assignable`: partitions by topic id."""
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for members, topics in _pools(subscriptions):
         partitions = [(topic, index) for topic in topics for index in sorted(assignable.get(topic, ()))]
@@ -71,7 +71,7 @@ def share(
 
 
 def _wanted(members: Sequence[str], total: int) -> dict[str, int]:
-    """How many partitions each member should have, which add up to the total."""
+    """The number of partitions of each member; their sum is `total`."""
     count = len(members)
     ends = [-(-total * number // count) for number in range(count + 1)]
     return {member: ends[number + 1] - ends[number] for number, member in enumerate(members)}
@@ -83,7 +83,7 @@ def _fill(
     wanted: Mapping[str, int],
     sharing: int,
 ) -> None:
-    """Give partitions that are shared too little to members that have too little, in turns."""
+    """Give partitions that are shared too little to members that have too few, round robin."""
     unfilled = deque(member for member, kept in shared.items() if len(kept) < wanted[member])
     for partition, having in holders.items():
         # A member cannot have a partition twice. If all that are left have it, it is shared less than others: Kafka
@@ -98,11 +98,11 @@ def _fill(
             having.add(member)
             shared[member].append(partition)
             if len(shared[member]) >= wanted[member]:
-                unfilled.pop()  # it is the last, as its turn is over
+                unfilled.pop()  # it was moved to the end above
 
 
 def _of_topics(assignment: Assignment, topics: frozenset[bytes]) -> list[TopicPartition]:
-    """What a member has of these topics, in order."""
+    """A member's partitions of these topics, in order."""
     few, many = sorted((topics, assignment.keys()), key=len)
     return [(topic, index) for topic in sorted(few & many) for index in sorted(assignment[topic])]
 

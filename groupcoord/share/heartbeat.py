@@ -1,6 +1,6 @@
-"""The life of a share group's member: it joins, says that it is there, and leaves or is put out.
+"""The heartbeats of share groups: members join, stay, leave, or are removed when they are silent.
 
-A member chooses its own id and says everything in heartbeats. Its epoch tells what it has heard:
+A member chooses its own id and says everything in heartbeats. Its epoch tells what it knows:
 
     epoch   of a member that is unknown        of a known member
      0      becomes a member; makes the group  joins anew
@@ -9,13 +9,13 @@ A member chooses its own id and says everything in heartbeats. Its epoch tells w
     -1      as above                           leaves, whatever its epoch was
 
 Each heartbeat moves the group on. When a subscription or a topic has changed, or initialized partitions are assigned to
-nobody, the group's epoch rises. Then a new target assignment is made, if the last one is old enough, and the member that
-asks gets its part of it at once: nobody has to give a partition back first, as partitions are shared. A large assignment is
-made in a thread, and members get their part with the next heartbeat. Partitions of topics that the share coordinator does
-not know yet are begun there (`initialization.py`), and assigned when it knows them.
+no member, the group's epoch rises. Then a new target assignment is made, if the last one is old enough, and the member
+gets its part of it at once: no member has to revoke a partition first, as partitions are shared. A large assignment is computed in a
+thread, and members get their part with the next heartbeat. Partitions of topics that the share coordinator does not know yet
+are initialized there (`StatePartitions`), and assigned when it knows them.
 
 Invariants: the epoch of a member is never above that of the target assignment, which is never above that of the group. A
-member has partitions of topics only that it reads.
+member has partitions only of topics that it reads.
 """
 
 from __future__ import annotations
@@ -38,8 +38,17 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, put_targets
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.share.assignor import assign
-from ottla.groupcoord.share.group import SESSION, ShareGroup
-from ottla.groupcoord.share.initialization import KnownTopic
+from ottla.groupcoord.share.group import (
+    NEW_MEMBER,
+    SESSION,
+    KnownTopic,
+    Member,
+    Position,
+    ShareGroup,
+    member_value,
+    position_value,
+    target_value,
+)
 from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -50,14 +59,6 @@ from ottla.groupcoord.share.records import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from ottla.groupcoord.share.state import (
-    NEW_MEMBER,
-    Member,
-    Position,
-    member_value,
-    position_value,
-    target_value,
-)
 from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.initialize_share_group_state import (
@@ -66,7 +67,7 @@ from ottla.wire.messages.initialize_share_group_state import (
     PartitionData,
 )
 from ottla.wire.messages.share_group_heartbeat import (
-    Assignment as ToldAssignment,
+    Assignment as WireAssignment,
 )
 from ottla.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -77,30 +78,30 @@ from ottla.wire.messages.share_group_heartbeat import (
 ANY_OFFSET, FIRST_OFFSET = -1, 0
 OTHER_PARTITIONS = "other partitions than are assigned may be shared now"
 SIZE_AT_ONCE = 1_000
-"""Topics that members name, and partitions. A larger assignment takes more than some milliseconds."""
+"""Subscribed topics of all members plus partitions. A larger assignment takes more than some milliseconds."""
 RETRY_MS = 500
-"""Pause before a member is put out whose end the log has refused."""
+"""Pause before the next try to remove a member, after the log has refused its removal."""
 
 
-class Heartbeaten(NamedTuple):
-    """The answer to a heartbeat, and what is to be begun at the share coordinator because of it."""
+class HeartbeatResult(NamedTuple):
+    """The response to a heartbeat, and the partitions to initialize at the share coordinator."""
 
     response: ShareGroupHeartbeatResponse
     to_initialize: InitializeShareGroupStateRequest | None = None
 
 
 class ShareAssignmentComputed(NamedTuple):
-    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+    """Internal request with a target assignment that a thread has computed; None: it failed."""
 
     group_id: str
     computation: object
-    """That of the group, if the result is still wanted."""
+    """The group's `computation`, if the result is still wanted."""
     epoch: int
     targets: Mapping[str, Assignment] | None
 
 
 class Heartbeats:
-    """See the module's docstring."""
+    """Moves share groups on by their members' heartbeats."""
 
     def __init__(self, effects: Effects, images: TopicImages) -> None:
         self._effects = effects
@@ -108,8 +109,8 @@ class Heartbeats:
 
     # ------------------------------------------------------------------ requests
 
-    def heartbeat(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> Heartbeaten:
-        """A member joins or goes on. Raises KafkaError if it may not."""
+    def heartbeat(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> HeartbeatResult:
+        """Take the heartbeat of a member that joins or stays. Raises KafkaError if it is refused."""
         self._check(group, request)
         member_id = request.member_id
         before = group.position(member_id)
@@ -128,27 +129,27 @@ class Heartbeats:
             member_epoch=position.epoch,
             heartbeat_interval_ms=group.settings.share_heartbeat_interval_ms,
         )
-        # Who joins, or says everything, hears everything: it may have lost what it had heard before.
+        # A member that joins, or sends its subscription, gets its whole assignment: it may have lost the last answer.
         is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
         if is_full or before.assigned != position.assigned:
-            response.assignment = _told(position.assigned)
-        return Heartbeaten(response, to_initialize)
+            response.assignment = _wire_assignment(position.assigned)
+        return HeartbeatResult(response, to_initialize)
 
-    def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest) -> Heartbeaten:
-        """A member leaves. Raises KafkaError if it is none."""
+    def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest) -> HeartbeatResult:
+        """Remove a member that leaves. Raises KafkaError if it is unknown."""
         if request.member_id not in group.members:
             raise _unknown_member(group, request.member_id)
-        self.put_out(group, request.member_id, HAS_LEFT)
+        self.remove_member(group, request.member_id, HAS_LEFT)
         response = ShareGroupHeartbeatResponse(
             error_code=ErrorCode.NONE,
             member_id=request.member_id,
             member_epoch=request.member_epoch,
             heartbeat_interval_ms=0,
         )
-        return Heartbeaten(response)
+        return HeartbeatResult(response)
 
-    def put_out(self, group: ShareGroup, member_id: str, reason: str) -> None:
-        """End a membership. The others share what the member had when they ask next."""
+    def remove_member(self, group: ShareGroup, member_id: str, reason: str) -> None:
+        """Remove a member. The others get its partitions with their next heartbeats."""
         group_id = group.group_id
         is_last = len(group.members) == 1
         self._effects.work += len(group.subscriptions)
@@ -159,12 +160,12 @@ class Heartbeats:
         self._put_epoch(group, epoch, group.hash_of(self._images))
         note_rebalance(self._effects, group, epoch, member_reason(member_id, reason))
         if is_last:
-            # A group that is empty has nothing to assign. Time 0 lets the next member have an assignment at once.
+            # An empty group has nothing to assign. Timestamp 0 lets the next member have an assignment at once.
             self._put_target_epoch(group, epoch, timestamp_ms=0)
         group.cancel_member(member_id)
         self._effects.undo_if_refused(partial(group.schedule, SESSION, member_id, RETRY_MS))
 
-    # ------------------------------------------------------------------ who may
+    # ------------------------------------------------------------------ checks
 
     def _check(self, group: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
         member_id, epoch = request.member_id, request.member_epoch
@@ -179,10 +180,10 @@ class Heartbeats:
         if epoch not in (JOIN_EPOCH, position.epoch, position.previous_epoch):
             raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, _fenced(position, epoch))
 
-    # ------------------------------------------------------------------ what the group reads
+    # ------------------------------------------------------------------ subscriptions and the group epoch
 
     def _take_subscription(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, caller: Caller) -> str:
-        """Keep what a member says of itself; in words, whether it reads other topics from now on."""
+        """Keep a member's description; return the reason for a new group epoch, "" if it needs none."""
         is_new = request.member_id not in group.members
         known = group.members.get(request.member_id, NEW_MEMBER)
         names = request.subscribed_topic_names
@@ -200,7 +201,7 @@ class Heartbeats:
         return member_reason(request.member_id, IS_NEW if is_new else READS_OTHER_TOPICS)
 
     def _raise_epoch(self, group: ShareGroup, change: str) -> bool:
-        """Raise the group's epoch if something has changed (`change` says what), topics included. Whether it has."""
+        """Raise the group's epoch if there is a `change` or topics have changed; return True if so."""
         if not change and group.has_seen(self._images):
             return False
         topics_hash = group.hash_of(self._images)
@@ -219,13 +220,13 @@ class Heartbeats:
         self._effects.undo_if_refused(group.forget_refused_epoch)
 
     def _read_topics(self, group: ShareGroup) -> list[TopicImage]:
-        """The topics that members read and that exist."""
+        """Subscribed topics that exist."""
         return [image for image in map(self._images.image, group.subscriptions.topics) if image is not None]
 
     # ------------------------------------------------------------------ the target assignment
 
     def _has_unassigned(self, group: ShareGroup) -> bool:
-        """Whether partitions that may be assigned are assigned to nobody, or the other way round."""
+        """True if assignable partitions are assigned to no member, or assigned ones are not assignable."""
         version = self._images.version
         if group.fully_assigned_in_version == version:
             return False
@@ -241,7 +242,7 @@ class Heartbeats:
         return False
 
     def _update_target(self, group: ShareGroup) -> int:
-        """Make a new target assignment if one is due, a large one in a thread; the epoch of the one in force."""
+        """Make a new target assignment if one is due, a large one in a thread; return the epoch of the one in force."""
         interval_ms = group.settings.share_assignment_interval_ms
         if (
             group.assignment_epoch >= group.group_epoch
@@ -251,7 +252,7 @@ class Heartbeats:
             return group.assignment_epoch
         ids = {image.name: image.topic_id for image in self._read_topics(group)}
         assignable = self._assignable(group)
-        # Of what changes meanwhile there are copies; the members and sets in them never change.
+        # The thread gets copies of all that may change meanwhile; the members and sets in them are immutable.
         compute = partial(_computed, dict(group.members), ids, assignable, dict(group.targets))
         if sum(group.subscriptions.by_name.by_key.values()) + sum(map(len, assignable.values())) <= SIZE_AT_ONCE:
             for member_id, target in compute().items():
@@ -266,7 +267,7 @@ class Heartbeats:
         return group.assignment_epoch
 
     def take_computed(self, group: ShareGroup | None, computed: ShareAssignmentComputed) -> None:
-        """Put a target assignment in force that was computed in a thread."""
+        """Put a target assignment in force that a thread has computed."""
         # Another group of that name may have begun, this one was deleted, or the log has refused the epoch.
         if group is None or group.computation is not computed.computation:
             return
@@ -284,7 +285,7 @@ class Heartbeats:
         self._put_target_epoch(group, epoch, timestamp_ms=self._effects.timestamp_ms)
 
     def _assignable(self, group: ShareGroup) -> dict[bytes, frozenset[int]]:
-        """The partitions that exist here and at the share coordinator."""
+        """Partitions that exist and that the share coordinator has initialized."""
         found = {}
         for topic_id, known in group.share_partitions.initialized.items():
             if (image := self._images.image_by_id(topic_id)) is not None:
@@ -311,10 +312,10 @@ class Heartbeats:
             key = ShareGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id)
             group.put(key, position_value(after))
 
-    # ------------------------------------------------------------------ partitions that the share coordinator does not know
+    # ------------------------------------------------------------------ partitions to initialize
 
     def _begin_partitions(self, group: ShareGroup) -> InitializeShareGroupStateRequest | None:
-        """Write down which partitions are to be begun, and say so; None: there is nothing to do now."""
+        """Record the partitions to initialize and return the request for them; None if there are none."""
         if group.all_begun_in_version == self._images.version:
             return None
         known = group.share_partitions
@@ -348,7 +349,7 @@ def _computed(
     assignable: Mapping[bytes, frozenset[int]],
     current: Mapping[str, Assignment],
 ) -> Mapping[str, Assignment]:
-    """The target of each member, by the names of the topics that it reads."""
+    """Compute the target of each member."""
     known: dict[frozenset[str], frozenset[bytes]] = {}
     for member in members.values():
         if (read := member.topics) not in known:
@@ -357,8 +358,10 @@ def _computed(
 
 
 def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> InitializeShareGroupStateRequest:
-    """A topic that is new to the group is read from where the group's settings say; new partitions of one that it reads
-    already are read from their beginning, so that nothing that was produced meanwhile is lost.
+    """The request to initialize partitions.
+
+    A topic that is new to the group starts where the group's settings say. New partitions of a topic that it reads already
+    start at their beginning, so that no record that was produced meanwhile is lost.
     """
     known, epoch = group.share_partitions, group.group_epoch
     data = []
@@ -372,8 +375,8 @@ def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> Initi
     return InitializeShareGroupStateRequest(group_id=group.group_id, topics=data)
 
 
-def _told(assigned: Assignment) -> ToldAssignment:
-    return ToldAssignment(
+def _wire_assignment(assigned: Assignment) -> WireAssignment:
+    return WireAssignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
             for topic_id, partitions in assigned.items()

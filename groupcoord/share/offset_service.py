@@ -1,7 +1,8 @@
-"""DescribeShareGroupOffsets: where the share partitions of groups start, and how much of them is left to be read.
+"""DescribeShareGroupOffsets: start offsets and lag of share partitions.
 
-The share coordinator knows the starts, whoever coordinates the group. What it does not know, or does not say, has no start:
-that is no error. What is left (the lag) counts from the end of the partition, which its leader knows.
+The share coordinator knows the start offsets, whichever broker coordinates the group. A share partition that it does not
+know, or has an error for, has no start; that is no error. The lag counts from the end of the partition, which its leader
+knows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import trio
 
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_shards import GroupShards, OffsetRights
-from ottla.groupcoord.share.offsets import NO_TOPIC_ID
-from ottla.groupcoord.share.requests import AskInitialized
+from ottla.groupcoord.share.offsets import NO_TOPIC_ID, ReadInitialized
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
@@ -44,20 +44,20 @@ from ottla.wire.messages.read_share_group_state_summary import (
 
 NO_START = NO_COUNT = NO_LAG = -1
 NO_EPOCH = 0
-NAMES_PER_TURN = 200
+NAMES_PER_SLICE = 200
 
 TopicPartition = tuple[str, int]
 
 
 class EndOffset(NamedTuple):
-    """Where a partition ends for readers, or why nobody can say."""
+    """The end offset of a partition for readers, or the error of its leader."""
 
     offset: int
     error: ErrorCode = ErrorCode.NONE
 
 
 class SharePersister(Protocol):
-    """The way to the share coordinators. They answer for every partition, in the end with an error."""
+    """Sends requests to the share coordinators. The response has all partitions, in the end with an error."""
 
     async def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse: ...
 
@@ -67,14 +67,14 @@ class SharePersister(Protocol):
 
 
 class EndOffsets(Protocol):
-    """The way to the leaders of partitions."""
+    """Asks the leaders of partitions for end offsets."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """Where these end; those of which nothing is known may be missing."""
+        """End offsets by partition; unknown ones may be missing."""
 
 
 class ShareOffsets:
-    """See the module's docstring."""
+    """Describes the offsets of share groups."""
 
     def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._shards = shards
@@ -88,10 +88,10 @@ class ShareOffsets:
         groups = []
         for group in request.groups:
             if rights is not None and not rights.may_describe(group.group_id):
-                groups.append(_group(group.group_id, [], ErrorCode.GROUP_AUTHORIZATION_FAILED, is_told=False))
+                groups.append(_group(group.group_id, [], ErrorCode.GROUP_AUTHORIZATION_FAILED, has_message=False))
             else:
                 groups.append(await self._describe(group, rights))
-            # A group about which nothing is asked takes no wait.
+            # A group without topics takes no wait.
             await trio.lowlevel.checkpoint()
         return DescribeShareGroupOffsetsResponse(groups=groups)
 
@@ -117,14 +117,14 @@ class ShareOffsets:
         return _group(group.group_id, [*described, *unknown, *refused])
 
     def _all_of(self, group_id: str) -> dict[bytes, Sequence[int]]:
-        """What the group has read. Raises KafkaError if this broker does not coordinate it."""
-        found: Mapping[bytes, Sequence[int]] = self._shards.read(group_id, AskInitialized(group_id))
+        """All initialized partitions of the group. Raises KafkaError if this broker does not coordinate it."""
+        found: Mapping[bytes, Sequence[int]] = self._shards.read(group_id, ReadInitialized(group_id))
         return {topic_id: each for topic_id, each in found.items() if self._images.image_by_id(topic_id) is not None}
 
     def _named(
         self, topics: Iterable[DescribeShareGroupOffsetsRequestTopic]
     ) -> tuple[dict[bytes, Sequence[int]], list[DescribeShareGroupOffsetsResponseTopic]]:
-        """The partitions of topics that exist, and the answers about others."""
+        """The partitions of topics that exist, and the results of the others."""
         found: dict[bytes, Sequence[int]] = {}
         unknown = []
         for topic in topics:
@@ -139,11 +139,11 @@ class ShareOffsets:
     async def _described(
         self, group_id: str, topics: Mapping[bytes, Sequence[int]]
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        # Kafka does not ask a share coordinator for what cannot be.
+        # Kafka sends no invalid partitions to a share coordinator.
         if not group_id or any(not partitions or min(partitions) < 0 for partitions in topics.values()):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         names = {each: image.name for each in topics if (image := self._images.image_by_id(each)) is not None}
-        response = await self._persister.read_summary(_question(group_id, topics))
+        response = await self._persister.read_summary(_summary_request(group_id, topics))
         found = {(result.topic_id, each.partition): each for result in response.results for each in result.partitions}
         wanted = [(names[topic_id], index) for (topic_id, index), each in found.items() if _has_lag(each)]
         ends = await self._ends.end_offsets(wanted) if wanted else {}
@@ -161,12 +161,12 @@ class ShareOffsets:
 
 
 async def _denied_in(group: DescribeShareGroupOffsetsRequestGroup, rights: OffsetRights | None) -> Collection[str]:
-    """What of the topics that are asked for the client may not see."""
+    """Named topics that the client may not see."""
     denied: set[str] = set()
     names = [] if rights is None else [topic.topic_name for topic in group.topics or ()]
-    for start in range(0, len(names), NAMES_PER_TURN):
+    for start in range(0, len(names), NAMES_PER_SLICE):
         assert rights is not None
-        denied.update(rights.denied(names[start : start + NAMES_PER_TURN]))
+        denied.update(rights.denied(names[start : start + NAMES_PER_SLICE]))
         await trio.lowlevel.checkpoint()
     return denied
 
@@ -179,7 +179,7 @@ def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroup
     return _topic(topic.topic_name, NO_TOPIC_ID, partitions)
 
 
-def _question(group_id: str, topics: Mapping[bytes, Sequence[int]]) -> ReadShareGroupStateSummaryRequest:
+def _summary_request(group_id: str, topics: Mapping[bytes, Sequence[int]]) -> ReadShareGroupStateSummaryRequest:
     data = [
         ReadStateSummaryData(
             topic_id=topic_id,
@@ -237,8 +237,11 @@ def _group(
     topics: list[DescribeShareGroupOffsetsResponseTopic],
     error: ErrorCode = ErrorCode.NONE,
     *,
-    is_told: bool = True,
+    has_message: bool = True,
 ) -> DescribeShareGroupOffsetsResponseGroup:
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=group_id, topics=topics, error_code=error, error_message=error.message if error and is_told else None
+        group_id=group_id,
+        topics=topics,
+        error_code=error,
+        error_message=error.message if error and has_message else None,
     )

@@ -1,19 +1,19 @@
-"""The offsets of a share group, as an administrator alters and deletes them, and what has to go before the group goes.
+"""Alteration and deletion of a share group's offsets, and the internal requests about share groups.
 
-The offsets are with the share coordinator. Here is written down what is asked of it, before it is asked: so that whoever
-coordinates the group next knows what may be half done. Only a group without members is touched.
+The share coordinator has the offsets. The shard records a request to it before the service sends it, so that the group's
+next coordinator knows what may be half done; the service sends it when the record is committed, and reports the outcome by
+another internal request. Only the offsets of a group without members are changed.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ottla.groupcoord.effects import Effects
-from ottla.groupcoord.share.group import ShareGroup
-from ottla.groupcoord.share.initialization import KnownTopic, StatePartitions, Topics
+from ottla.groupcoord.share.group import KnownTopic, PartitionsByTopic, ShareGroup, StatePartitions, Topics
 from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey
-from ottla.groupcoord.share.requests import AlteredOffsets, BegunDeletion
 from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import (
@@ -43,8 +43,82 @@ NO_TOPIC_ID = bytes(16)
 NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
+class ConfirmPartitions(NamedTuple):
+    """Report: the share coordinator has initialized these partitions."""
+
+    group_id: str
+    partitions: PartitionsByTopic
+
+
+class GiveUpPartitions(NamedTuple):
+    """Report: the share coordinator could not initialize these partitions."""
+
+    group_id: str
+    partitions: PartitionsByTopic
+
+
+class ConfirmDeletion(NamedTuple):
+    """Report: the share coordinator has deleted these topics of the group."""
+
+    group_id: str
+    topic_ids: Collection[bytes]
+
+
+class PrepareDeletion(NamedTuple):
+    """Begin the deletion of a group; the response has the state to delete first."""
+
+    group_id: str
+
+
+class ForgetShareTopics(NamedTuple):
+    """Forget deleted topics in some groups; the response is their number."""
+
+    topic_ids: Collection[bytes]
+
+
+class DescribeShareGroup(NamedTuple):
+    """Describe one group; a ShareGroupDescribe request is split into these."""
+
+    group_id: str
+
+
+class ReadInitialized(NamedTuple):
+    """Read the initialized partitions of a group."""
+
+    group_id: str
+
+
+class IsShareGroup(NamedTuple):
+    """True if there is a share group of this id."""
+
+    group_id: str
+
+
+class AlteredOffsets(NamedTuple):
+    """The response to AlterShareGroupOffsets, and the request that the share coordinator has to accept first."""
+
+    response: AlterShareGroupOffsetsResponse
+    to_initialize: InitializeShareGroupStateRequest | None = None
+
+
+class BegunDeletion(NamedTuple):
+    """The response to DeleteShareGroupOffsets so far, and the state to delete first."""
+
+    response: DeleteShareGroupOffsetsResponse
+    topics: Mapping[bytes, str] = {}
+    """Names of the topics to delete, by id."""
+    to_delete: DeleteShareGroupStateRequest | None = None
+
+
+class PreparedDeletion(NamedTuple):
+    """The error if a group may not be deleted, and the state to delete first."""
+
+    error: ErrorCode
+    to_delete: DeleteShareGroupStateRequest | None = None
+
+
 class OffsetAdministration:
-    """See the module's docstring."""
+    """AlterShareGroupOffsets and DeleteShareGroupOffsets at the shard, and reports of the share coordinator."""
 
     def __init__(self, effects: Effects, images: TopicImages) -> None:
         self._effects = effects
@@ -53,7 +127,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ alter
 
     def alter(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> AlteredOffsets:
-        """Begin partitions anew at other offsets. A group that does not exist begins with them. Raises KafkaError."""
+        """Begin partitions anew at other offsets; creates the group if needed. Raises KafkaError."""
         begun: dict[bytes, KnownTopic] = {}
         responses: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         data = []
@@ -64,10 +138,9 @@ class OffsetAdministration:
             if image is not None and offsets:
                 begun[image.topic_id] = KnownTopic(image.name, frozenset(offsets))
                 data.append(_initialization(image.topic_id, offsets, group.group_epoch))
-            if (
-                image is not None or topic.partitions
-            ):  # of a topic that does not exist Kafka answers for the partitions only
-                _answer(responses, topic, image, offsets)
+            # For a topic that does not exist Kafka answers only about its partitions.
+            if image is not None or topic.partitions:
+                _add_results(responses, topic, image, offsets)
         if begun:
             self._put(group, group.share_partitions.begin(begun))
         self._check_partitions(group, request)
@@ -76,7 +149,7 @@ class OffsetAdministration:
         return AlteredOffsets(response, to_initialize)
 
     def _check_partitions(self, group: ShareGroup, request: AlterShareGroupOffsetsRequest) -> None:
-        """Raise KafkaError if a partition has a negative number: Kafka notices that when all else is written down."""
+        """Raise KafkaError if a partition has a negative number. Kafka checks it after all else is recorded."""
         for topic in request.topics:
             image = self._images.image(topic.topic_name)
             for each in [each for each in topic.partitions if each.partition_index < 0]:
@@ -89,7 +162,7 @@ class OffsetAdministration:
     # ------------------------------------------------------------------ delete
 
     def delete(self, group: ShareGroup, request: DeleteShareGroupOffsetsRequest) -> BegunDeletion:
-        """Begin to delete the offsets of topics, or go on where an earlier deletion has not ended."""
+        """Begin the deletion of topics' offsets, or go on with an earlier one."""
         if group.state_partitions is None:
             return BegunDeletion(_deletion_response([]))
         known = group.share_partitions
@@ -111,7 +184,7 @@ class OffsetAdministration:
         return BegunDeletion(_deletion_response(refused), names, to_delete)
 
     def prepare_end(self, group: ShareGroup) -> DeleteShareGroupStateRequest | None:
-        """The group is to be deleted: everything that the share coordinator knows has to go first."""
+        """Begin the deletion of a group's state; None if the share coordinator has none."""
         if group.state_partitions is None:
             return None
         images = [self._images.image_by_id(topic_id) for topic_id in group.share_partitions.deleting]
@@ -120,10 +193,10 @@ class OffsetAdministration:
         self._put(group, deleting)
         return deletion_of(group.group_id, doomed) if doomed else None
 
-    # ------------------------------------------------------------------ what the share coordinator said
+    # ------------------------------------------------------------------ reports of the share coordinator
 
     def confirm(self, group: ShareGroup, partitions: Mapping[bytes, Iterable[int]]) -> None:
-        """These partitions are initialized, unless their topic is gone by now."""
+        """Put partitions in the phase initialized, unless their topic was deleted meanwhile."""
         existing = {each: set(indexes) for each, indexes in partitions.items() if self._images.image_by_id(each)}
         self._put(group, group.share_partitions.confirm(existing))
 
@@ -134,7 +207,7 @@ class OffsetAdministration:
     def confirm_deletion(self, group: ShareGroup, topic_ids: Iterable[bytes]) -> None:
         self._put(group, group.share_partitions.forget_deleted(set(topic_ids)))
 
-    def forget_topics(self, group: ShareGroup, topic_ids: Iterable[bytes]) -> None:
+    def forget_topics(self, group: ShareGroup, topic_ids: Collection[bytes]) -> None:
         self._put(group, group.share_partitions.forget_topics(set(topic_ids)))
 
     def _put(self, group: ShareGroup, after: StatePartitions) -> None:
@@ -156,13 +229,13 @@ def _initialization(topic_id: bytes, offsets: Mapping[int, int], epoch: int) -> 
     return InitializeStateData(topic_id=topic_id, partitions=partitions)
 
 
-def _answer(
+def _add_results(
     responses: dict[str, AlterShareGroupOffsetsResponseTopic],
     topic: AlterShareGroupOffsetsRequestTopic,
     image: TopicImage | None,
     offsets: Mapping[int, int],
 ) -> None:
-    """Put the answer about a topic to what there is about it already, if it was named twice."""
+    """Add the results of a topic to those that it has already, if it was named twice."""
     name = topic.topic_name
     if name not in responses:
         topic_id = NO_TOPIC_ID if image is None else image.topic_id
@@ -179,7 +252,7 @@ def _answer(
 
 
 def deletion_of(group_id: str, topics: Topics) -> DeleteShareGroupStateRequest:
-    """The request to forget these partitions."""
+    """The request to delete the state of these partitions."""
     data = [
         DeleteStateData(
             topic_id=topic_id, partitions=[DeletedPartition(partition=each) for each in sorted(topic.partitions)]

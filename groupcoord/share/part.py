@@ -1,6 +1,6 @@
-"""The part of a shard that looks after share groups: which of them a request means, and when they begin and end.
+"""The part of a shard that has the share groups.
 
-A share group is always what its records say. `heartbeat.py` decides about members, `offsets.py` about offsets.
+`heartbeat.py` decides about members, `offsets.py` about offsets. A share group is always what its records say.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from collections.abc import Callable
 
 from ottla.groupcoord.effects import RECORDS_PER_CALL, TEXT_LENGTH_MAX, TimerKey
 from ottla.groupcoord.group import WAS_SILENT
+from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
+from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.modern.part import ModernGroups
 from ottla.groupcoord.part import Host, PartKind
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
-from ottla.groupcoord.share import describing
-from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, ShareGroup
-from ottla.groupcoord.share.heartbeat import Heartbeaten, Heartbeats, ShareAssignmentComputed
-from ottla.groupcoord.share.offsets import OffsetAdministration
-from ottla.groupcoord.share.records import FORMATS
-from ottla.groupcoord.share.requests import (
+from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, Position, ShareGroup
+from ottla.groupcoord.share.group import Member as GroupMember
+from ottla.groupcoord.share.heartbeat import HeartbeatResult, Heartbeats, ShareAssignmentComputed
+from ottla.groupcoord.share.offsets import (
     AlteredOffsets,
-    AskInitialized,
     BegunDeletion,
     ConfirmDeletion,
     ConfirmPartitions,
@@ -29,9 +28,13 @@ from ottla.groupcoord.share.requests import (
     ForgetShareTopics,
     GiveUpPartitions,
     IsShareGroup,
+    OffsetAdministration,
     PreparedDeletion,
     PrepareDeletion,
+    ReadInitialized,
 )
+from ottla.groupcoord.share.records import FORMATS
+from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -41,11 +44,14 @@ from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
 )
+from ottla.wire.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+ASSIGNOR_NAME = "simple"
 
 
 class ShareGroups(ModernGroups[ShareGroup]):
-    """See the module's docstring."""
+    """The share groups of one shard."""
 
     group_type = GROUP_TYPE
     group_class = ShareGroup
@@ -68,8 +74,8 @@ class ShareGroups(ModernGroups[ShareGroup]):
             ShareAssignmentComputed: self._take_computed,
         }
         self.reads = {
-            AskInitialized: self._initialized,
-            IsShareGroup: lambda asked: self._group(asked.group_id) is not None,
+            ReadInitialized: self._read_initialized,
+            IsShareGroup: lambda request: self._group(request.group_id) is not None,
         }
         self.loads = dict.fromkeys((each.key for each in FORMATS), self.load)
         self.timers = {SESSION: self._end_session}
@@ -93,13 +99,13 @@ class ShareGroups(ModernGroups[ShareGroup]):
             del self._groups[group_id]
 
     def _new_group(self, group_id: str) -> ShareGroup:
-        """A group that does not exist before its first record. Whoever makes that record has the group in hand."""
+        """The group of this id before its first record, which makes it exist."""
         if self._nascent is None or self._nascent.group_id != group_id or not self._nascent.is_gone:
             self._nascent = ShareGroup(group_id, self._effects, self, self._settings_of)
         return self._nascent
 
     def _found(self, group_id: str, *, or_new: bool = False) -> ShareGroup:
-        """The share group, or one that exists as soon as something is put into it. Raises KafkaError if there is none."""
+        """The share group, or a new one that exists from its first record on. Raises KafkaError if there is none."""
         if group_id in self._groups or not or_new:
             return self._existing(group_id)
         if len(group_id) > TEXT_LENGTH_MAX:
@@ -118,25 +124,25 @@ class ShareGroups(ModernGroups[ShareGroup]):
                 group = self._found(request.group_id, or_new=True)
                 answer = self._heartbeats.heartbeat(group, request, caller)
         except KafkaError as refusal:
-            answer = Heartbeaten(refused_heartbeat(refusal.code, refusal.message))
-        self._effects.answer(caller, answer, lambda error: Heartbeaten(refused_heartbeat(error, error.message)))
+            answer = HeartbeatResult(refused_heartbeat(refusal.code, refusal.message))
+        self._effects.answer(caller, answer, lambda error: HeartbeatResult(refused_heartbeat(error, error.message)))
 
     def _take_computed(self, request: ShareAssignmentComputed, caller: Caller) -> None:
         self._heartbeats.take_computed(self._group(request.group_id), request)
         self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
 
     def _end_session(self, key: TimerKey) -> None:
-        """A member was silent for too long."""
+        """Remove a member that was silent for too long."""
         group = self._group(key.group_id)
         if group is not None and key.member_id in group.members:
-            self._heartbeats.put_out(group, key.member_id, WAS_SILENT)
+            self._heartbeats.remove_member(group, key.member_id, WAS_SILENT)
 
-    def _describe(self, asked: DescribeShareGroup, caller: Caller) -> None:
+    def _describe(self, request: DescribeShareGroup, caller: Caller) -> None:
         description: object
         try:
-            description = describing.described(self._existing(asked.group_id), self._topics)
+            description = described(self._existing(request.group_id), self._topics)
         except KafkaError as refusal:
-            description = describing.undescribed(asked.group_id, refusal.code, refusal.message)
+            description = undescribed(request.group_id, refusal.code, refusal.message)
         self._effects.reply(caller, description)
 
     # ------------------------------------------------------------------ offsets
@@ -162,13 +168,13 @@ class ShareGroups(ModernGroups[ShareGroup]):
             raise KafkaError(error)
         return group
 
-    def _initialized(self, asked: AskInitialized) -> dict[bytes, list[int]]:
-        group = self._group(asked.group_id)
+    def _read_initialized(self, request: ReadInitialized) -> dict[bytes, list[int]]:
+        group = self._group(request.group_id)
         if group is None:
             return {}
         return {each: sorted(known.partitions) for each, known in group.share_partitions.initialized.items()}
 
-    # ------------------------------------------------------------------ what the share coordinator said
+    # ------------------------------------------------------------------ reports of the share coordinator
 
     def _confirm_partitions(self, request: ConfirmPartitions, caller: Caller) -> None:
         self._note(caller, request.group_id, lambda group: self._offsets.confirm(group, request.partitions))
@@ -180,7 +186,7 @@ class ShareGroups(ModernGroups[ShareGroup]):
         self._note(caller, request.group_id, lambda group: self._offsets.confirm_deletion(group, request.topic_ids))
 
     def _note(self, caller: Caller, group_id: str, note: Callable[[ShareGroup], None]) -> None:
-        """Write something down about a group. It may be gone by now, and then there is nothing to write."""
+        """Record a report about a group, if the group still exists."""
         if (group := self._group(group_id)) is not None:
             note(group)
         self._effects.answer(caller, ErrorCode.NONE, lambda error: error)
@@ -198,12 +204,12 @@ class ShareGroups(ModernGroups[ShareGroup]):
         self._effects.answer(caller, answer, PreparedDeletion)
 
     def _forget_topics(self, request: ForgetShareTopics, caller: Caller) -> None:
-        # Not all at once: the service asks again until none is left.
+        # Not all at once: the service repeats the request until none is left.
         groups = [group for group in self._groups.values() if isinstance(group, ShareGroup)]
-        told = [group for group in groups if group.share_partitions.mentions(request.topic_ids)][:RECORDS_PER_CALL]
-        for group in told:
+        found = [group for group in groups if group.share_partitions.mentions(request.topic_ids)][:RECORDS_PER_CALL]
+        for group in found:
             self._offsets.forget_topics(group, request.topic_ids)
-        self._effects.answer(caller, len(told), lambda error: FORGETTING_REFUSED)
+        self._effects.answer(caller, len(found), lambda error: FORGETTING_REFUSED)
 
 
 def refused_heartbeat(error: ErrorCode, message: str | None = None) -> ShareGroupHeartbeatResponse:
@@ -218,10 +224,42 @@ def refused_deletion(error: ErrorCode, message: str | None = None) -> DeleteShar
     return DeleteShareGroupOffsetsResponse(error_code=error, error_message=message or error.message, responses=[])
 
 
+def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
+    """A description that has only an error."""
+    return undescribed_as(DescribedGroup, group_id, error, message, assignor_name="")
+
+
+def described(group: ShareGroup, topics: TopicImages) -> DescribedGroup | Large[DescribedGroup]:
+    description = DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=group.state_name,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=ASSIGNOR_NAME,
+        members=[],
+    )
+    sources = [(member_id, member, group.position(member_id)) for member_id, member in group.members.items()]
+    return with_members(description, sources, lambda source: _member(*source, topics))
+
+
+def _member(member_id: str, member: GroupMember, position: Position, topics: TopicImages) -> Member:
+    partitions = described_partitions(TopicPartitions, position.assigned.items(), topics)
+    return Member(
+        member_id=member_id,
+        rack_id=member.rack_id,
+        member_epoch=position.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        assignment=Assignment(topic_partitions=partitions),
+    )
+
+
 SHARE = PartKind(
     make=ShareGroups,
     formats=FORMATS,
-    # Everything is in force when it is appended, so that the next request finds it.
+    # Records are in force when they are appended, so that the next request finds them.
     overlapping=frozenset(
         {
             ShareGroupHeartbeatRequest,

@@ -1,6 +1,6 @@
 """The records of share groups: keys 10 to 15, as Kafka's JSON declares them.
 
-10  a member: what it has said of itself
+10  a member: its description of itself
 11  the group: its epoch, and the hash of the topics that it reads
 12  the target assignment: its epoch, and when it was made
 13  the target assignment of a member

@@ -1,7 +1,8 @@
-"""The requests of share groups: members, descriptions, offsets; and what the share coordinator is asked for them.
+"""The requests about share groups, and the requests that they cause at the share coordinator.
 
-A shard writes down what it wants of the share coordinator, and says so in its answer. This asks, when that is committed, and
-tells the shard what came of it. Members do not wait for that: they hear of their partitions with a later heartbeat.
+A shard records what it needs of the share coordinator and returns it with its response. When that is committed, this service
+sends the request and reports the outcome to the shard. Members do not wait for it: they get their partitions with a later
+heartbeat.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
-from ottla.groupcoord.share.describing import undescribed
-from ottla.groupcoord.share.heartbeat import Heartbeaten
+from ottla.groupcoord.share.heartbeat import HeartbeatResult
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister
-from ottla.groupcoord.share.part import refused_alteration, refused_deletion, refused_heartbeat
-from ottla.groupcoord.share.requests import (
+from ottla.groupcoord.share.offsets import (
     AlteredOffsets,
     BegunDeletion,
     ConfirmDeletion,
@@ -34,6 +33,7 @@ from ottla.groupcoord.share.requests import (
     PreparedDeletion,
     PrepareDeletion,
 )
+from ottla.groupcoord.share.part import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode
@@ -60,11 +60,11 @@ MEMBER_ID_LENGTH_MAX = 36  # that of a UUID
 FENCED = ErrorCode.FENCED_STATE_EPOCH
 
 Errors = dict[tuple[bytes, int], ErrorCode]
-"""By topic id and partition, what the share coordinator has refused."""
+"""Errors of the share coordinator, by topic id and partition."""
 
 
 class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
-    """A member's heartbeat. What it has made necessary begins when it is committed, whether or not the member waits."""
+    """The caller of a heartbeat. Initialization begins at the commit, whether or not the member still waits."""
 
     __slots__ = ("_initialize",)
 
@@ -75,7 +75,7 @@ class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
         self._initialize = initialize
 
     def answer(self, response: Any) -> None:
-        if isinstance(response, Heartbeaten):
+        if isinstance(response, HeartbeatResult):
             if response.to_initialize is not None and self.response is None:
                 self._initialize(response.to_initialize)
             response = response.response
@@ -83,7 +83,7 @@ class _Heartbeat(WaitingCaller[ShareGroupHeartbeatResponse]):
 
 
 class ShareService:
-    """See the module's docstring."""
+    """Requests about members, descriptions and offsets of share groups."""
 
     def __init__(self, shards: GroupShards, images: TopicImages, persister: SharePersister, ends: EndOffsets) -> None:
         self._shards = shards
@@ -97,7 +97,7 @@ class ShareService:
     def heartbeat(
         self, request: ShareGroupHeartbeatRequest, *, client_id: str, client_host: str
     ) -> Given[ShareGroupHeartbeatResponse]:
-        # Of an id that cannot be one, Kafka's answer says nothing more.
+        # For an invalid member id Kafka's answer has no message.
         has_id = 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX
         problem = _problem_of(request) if has_id else None
         if problem is not None or not has_id:
@@ -108,7 +108,7 @@ class ShareService:
     def describe(
         self, request: ShareGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[ShareGroupDescribeResponse]]:
-        """`operations` tells what may be done with a group."""
+        """Describe groups. `operations`: the authorized operations of a group."""
         return self._descriptions.of(
             request.group_ids,
             lambda groups: ShareGroupDescribeResponse(groups=groups),
@@ -121,32 +121,32 @@ class ShareService:
         self._shards.runtime.spawn(self._initialize, request)
 
     async def _initialize(self, request: InitializeShareGroupStateRequest) -> None:
-        """Let the share coordinators take up partitions, and the shard know how that went."""
+        """Initialize partitions at the share coordinators, and report the outcome to the shard."""
         response = await self._persister.initialize(request)
         errors = _errors_in(response.results)
         for error in set(errors.values()):
             logger.warning("partitions of share group %s are not initialized: %s", request.group_id, error.name)
-        # There may be ten thousand of them.
+        # There may be 10,000 results.
         await trio.lowlevel.checkpoint()
         taken_up = _partitions_in(response.results, lambda key: key not in errors)
-        # Whoever is fenced was overtaken: somebody begins the same partitions at a later epoch, and answers for them.
+        # A fenced request was overtaken: another one initializes the same partitions at a later epoch, and reports on them.
         given_up = _partitions_in(response.results, lambda key: errors.get(key, FENCED) is not FENCED)
         if given_up:
-            await self._tell(request.group_id, GiveUpPartitions(request.group_id, given_up))
-        if taken_up and await self._tell(request.group_id, ConfirmPartitions(request.group_id, taken_up)):
-            await self._tell(request.group_id, GiveUpPartitions(request.group_id, taken_up))
+            await self._report(request.group_id, GiveUpPartitions(request.group_id, given_up))
+        if taken_up and await self._report(request.group_id, ConfirmPartitions(request.group_id, taken_up)):
+            await self._report(request.group_id, GiveUpPartitions(request.group_id, taken_up))
 
-    async def _tell(self, group_id: str, news: Any) -> ErrorCode:
-        """Tell the shard what came of it. A shard that cannot write it down asks again, or the next coordinator does."""
-        error: ErrorCode = await finished(self._shards.submit(group_id, news, WaitingCaller(lambda error: error)))
+    async def _report(self, group_id: str, report: Any) -> ErrorCode:
+        """Report an outcome to the shard. If the log refuses it, the shard or the next coordinator repeats the request."""
+        error: ErrorCode = await finished(self._shards.submit(group_id, report, WaitingCaller(lambda error: error)))
         return error
 
     # ------------------------------------------------------------------ offsets
 
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-        """Set where share partitions start. What the share coordinator refuses is begun again by the next members.
+        """Set the start offsets of share partitions. The next members begin partitions that the share coordinator refuses.
 
-        They begin again what nobody has confirmed, so what was set counts only when that is written down.
+        They also begin partitions again that are not confirmed, so an offset counts only once its confirmation is recorded.
         """
         if not request.group_id:
             return refused_alteration(ErrorCode.INVALID_GROUP_ID)
@@ -166,13 +166,13 @@ class ShareService:
                     partition.error_code, partition.error_message = error, error.message
         partitions = _partitions_in(results, lambda key: key not in errors)
         if partitions:
-            refused = await self._tell(request.group_id, ConfirmPartitions(request.group_id, partitions))
+            refused = await self._report(request.group_id, ConfirmPartitions(request.group_id, partitions))
             if refused:
                 return refused_alteration(refused)
         return response
 
     async def delete_offsets(self, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
-        """Forget the offsets of topics, first at the share coordinator."""
+        """Delete the offsets of topics, first at the share coordinator."""
         if not request.group_id:
             return refused_deletion(ErrorCode.INVALID_GROUP_ID)
         if len(request.topics) > NAMED_MAX:
@@ -184,14 +184,14 @@ class ShareService:
             return response
         errors = await self._delete(to_delete)
         deleted = [topic_id for topic_id in doomed if topic_id not in errors]
-        if deleted and (error := await self._tell(request.group_id, ConfirmDeletion(request.group_id, deleted))):
+        if deleted and (error := await self._report(request.group_id, ConfirmDeletion(request.group_id, deleted))):
             return refused_deletion(error)
         refused = [_deleted(doomed[each], each, error) for each, error in errors.items()]
         response.responses = [*[_deleted(doomed[each], each) for each in deleted], *response.responses, *refused]
         return response
 
     async def _delete(self, request: DeleteShareGroupStateRequest) -> dict[bytes, ErrorCode]:
-        """Let the share coordinators forget partitions: why they could not, by topic."""
+        """Delete state at the share coordinators; return the errors by topic."""
         response = await self._persister.delete(request)
         errors: dict[bytes, ErrorCode] = {}
         for (topic_id, _), error in _errors_in(response.results).items():
@@ -201,12 +201,12 @@ class ShareService:
     # ------------------------------------------------------------------ the end of groups and topics
 
     def has(self, group_id: str) -> bool:
-        """Whether there is a share group of this id. Raises KafkaError if this broker does not coordinate it."""
+        """True if there is a share group of this id. Raises KafkaError if this broker does not coordinate it."""
         found: bool = self._shards.read(group_id, IsShareGroup(group_id))
         return found
 
     async def prepare_deletion(self, group_id: str) -> ErrorCode:
-        """Let the share coordinators forget everything of a group that is to be deleted."""
+        """Delete all state of a group at the share coordinators, before the group is deleted."""
         caller = WaitingCaller(PreparedDeletion)
         prepared = await finished(self._shards.submit(group_id, PrepareDeletion(group_id), caller))
         error, to_delete = prepared
@@ -215,12 +215,12 @@ class ShareService:
         return next(iter((await self._delete(to_delete)).values()), ErrorCode.NONE)
 
     async def on_topics_deleted(self, topic_ids: Collection[bytes]) -> None:
-        """Deleted topics are in no group any more. The share coordinators have noticed themselves."""
+        """Remove deleted topics from all groups. The share coordinators forget them by themselves."""
         await self._forgetting.forget(topic_ids)
 
 
 def _problem_of(request: ShareGroupHeartbeatRequest) -> str | None:
-    """Why no group at all would take this heartbeat."""
+    """Message for a heartbeat that no group accepts; None if it is valid."""
     for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
         if text is not None and not trimmed(text):
             return f"{name} can't be empty."
@@ -242,10 +242,10 @@ def _errors_in(results: Any) -> Errors:
     }
 
 
-def _partitions_in(results: Any, is_meant: Callable[[tuple[bytes, int]], bool]) -> Mapping[bytes, list[int]]:
+def _partitions_in(results: Any, is_wanted: Callable[[tuple[bytes, int]], bool]) -> Mapping[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for result in results:
-        partitions = [each.partition for each in result.partitions if is_meant((result.topic_id, each.partition))]
+        partitions = [each.partition for each in result.partitions if is_wanted((result.topic_id, each.partition))]
         if partitions:
             found[result.topic_id] = partitions
     return found

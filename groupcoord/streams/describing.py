@@ -1,4 +1,4 @@
-"""What StreamsGroupDescribe says of a group."""
+"""Descriptions of streams groups for StreamsGroupDescribe."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from ottla.groupcoord.modern.describing import Large, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
+from ottla.groupcoord.streams.group import StreamsState, TaskPositions
 from ottla.groupcoord.streams.internal_topics import ConfiguredSubtopology, InternalTopic
-from ottla.groupcoord.streams.members import Member
-from ottla.groupcoord.streams.state import StreamsState, TaskPositions
-from ottla.groupcoord.streams.targets import DEFAULT_ASSIGNOR, NOTHING
-from ottla.groupcoord.streams.tasks import Task, Tasks, by_subtopology
-from ottla.groupcoord.streams.values import Subtopology, TopicInfo
+from ottla.groupcoord.streams.members import Member, Task, Tasks, by_subtopology
+from ottla.groupcoord.streams.records import Subtopology, TopicInfo
+from ottla.groupcoord.streams.targets import ASSIGNOR, NOTHING
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import streams_group_describe as wire
 
@@ -25,7 +24,7 @@ def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.Described
         assignment_epoch=state.assignment_epoch,
         topology=_topology(state),
         members=[],
-        assignor_name=DEFAULT_ASSIGNOR,
+        assignor_name=ASSIGNOR.name,
     )
     nowhere = TaskPositions()
     sources = [
@@ -36,7 +35,7 @@ def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.Described
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> wire.DescribedGroup:
-    """The description of a group about which there is nothing to say."""
+    """A description that has only an error."""
     return undescribed_as(wire.DescribedGroup, group_id, error, message)
 
 
@@ -44,7 +43,7 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 
 
 def _topology(state: StreamsState) -> wire.Topology | None:
-    """With the counts of its internal topics if these are all there, else as the application sent it."""
+    """The topology: with partition counts if all internal topics exist, else as the application sent it."""
     if state.topology is None:
         return None
     configured = state.configured

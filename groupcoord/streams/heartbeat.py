@@ -1,16 +1,16 @@
 """The heartbeat of a member that joins or stays: five steps, as in Kafka.
 
-1. Find the member, and take over what it says about itself.
-2. Take over the topology, if the group has none.
-3. Hold the topology against the topics, if it or they have changed.
+1. Find the member, and take over its description.
+2. Take over the topology if the group has none.
+3. Check the topology against the topics, if it or they have changed.
 4. If something changed, the group gets a new epoch, and soon a new target assignment.
 5. Bring the member a step nearer to its target.
 
-All is found out first, from the state as it is. Only then are the records put in force: a request that is refused on the
-way changes nothing of the group but its reading of the topology.
+The records are computed first, from the state as it is, and put in force only then: a request that is refused on the
+way changes nothing of the group but `configured`.
 
-What makes a new epoch: a new member, or a changed one (of a static one only its topology, rack, process or tags); a group
-without topology; topics that changed; a topology that has become ready, or is no longer; other settings.
+The group gets a new epoch for a new member, or a changed one (of a static one only its topology, rack, process or tags);
+a group without topology; topics that changed; a topology that has become ready, or is no longer; other settings.
 """
 
 from __future__ import annotations
@@ -25,40 +25,46 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, NEVER
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
 from ottla.groupcoord.streams import records
-from ottla.groupcoord.streams.endpoints import partitions_by_endpoint
-from ottla.groupcoord.streams.group import StreamsGroup
-from ottla.groupcoord.streams.internal_topics import ConfiguredTopology, InternalTopic, configure
-from ottla.groupcoord.streams.joining import check_size, member_of
-from ottla.groupcoord.streams.members import Endpoint, Member, MemberState
+from ottla.groupcoord.streams.group import StreamsGroup, StreamsState, TaskPositions
+from ottla.groupcoord.streams.internal_topics import (
+    ConfiguredSubtopology,
+    ConfiguredTopology,
+    InternalTopic,
+    PartitionCount,
+    configure,
+)
+from ottla.groupcoord.streams.members import Endpoint, Member, MemberState, Task, Tasks, by_subtopology
 from ottla.groupcoord.streams.reconciliation import reconcile
-from ottla.groupcoord.streams.requests import named_tasks, owned_tasks
-from ottla.groupcoord.streams.state import TaskPositions
-from ottla.groupcoord.streams.status import Status
+from ottla.groupcoord.streams.records import NO_EPOCH
+from ottla.groupcoord.streams.requests import check_group_size, member_of, named_tasks, owned_tasks
 from ottla.groupcoord.streams.targets import (
     assignment_configs,
+    assignment_input,
     compute,
-    question,
     replaced_by,
     target_in_force,
     target_records,
 )
-from ottla.groupcoord.streams.tasks import Task, Tasks, by_subtopology
-from ottla.groupcoord.streams.topology import Topology, topology_of
-from ottla.groupcoord.streams.values import NO_EPOCH
+from ottla.groupcoord.streams.topology import Status, Topology, source_topics, topology_of
 from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group_heartbeat as wire
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from ottla.wire.messages.streams_group_heartbeat import (
+    EndpointToPartitions,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    TopicPartition,
+)
 
-SAYS_OTHER_THINGS = "says other things of itself"
+HAS_CHANGED = "says other things of itself"
 OTHER_TOPOLOGY = "its topology has become ready or is no longer, or its settings have changed"
 
 TAGS_STATUS_VERSION = 1
-"""Older clients fail when they are told of a status that they do not know."""
+"""Older clients fail on a status that they do not know."""
 
 
-class Answered(NamedTuple):
-    """What a heartbeat comes to: its answer, the records in their order, and the topics that the application lacks."""
+class HeartbeatResult(NamedTuple):
+    """Result of a heartbeat: the response, the records in their order, and the internal topics to create."""
 
     response: StreamsGroupHeartbeatResponse
     written: list[KeyedRecord]
@@ -66,7 +72,7 @@ class Answered(NamedTuple):
 
 
 class Heartbeat:
-    """One heartbeat on its way; see the module's docstring."""
+    """The steps of one heartbeat."""
 
     def __init__(
         self,
@@ -92,15 +98,15 @@ class Heartbeat:
         self._written: list[KeyedRecord] = []
         self._status: list[tuple[Status, str]] = []
 
-    def answer(self) -> Answered:
-        """Go through the steps. Raises KafkaError if the request is refused."""
+    def answer(self) -> HeartbeatResult:
+        """Take the steps. Raises KafkaError if the request is refused."""
         if self._is_joining:
-            check_size(self._state, self._request, self._size_max)
+            check_group_size(self._state, self._request, self._size_max)
         before = member_of(self._state, self._request, self._written)
         member = self._described(before)
-        change = self._member_is_written(before, member)
+        change = self._write_member(before, member)
         topology = self._topology()
-        self._tell_stale_topology(member)
+        self._add_stale_topology_status(member)
         metadata_hash = self._configured_for(topology)
         configured = self._state.configured
         assert configured is not None
@@ -110,12 +116,12 @@ class Heartbeat:
         assignment_epoch, target = self._target(epoch, member, configured)
         reconciled = reconcile(member, assignment_epoch, target, self._state.holders, self._owned)
         self._write_current(member, reconciled)
-        return Answered(self._response(before, reconciled, configured), self._written, configured.missing)
+        return HeartbeatResult(self._response(before, reconciled, configured), self._written, configured.missing)
 
     # ------------------------------------------------------------------ 1. the member
 
     def _described(self, member: Member) -> Member:
-        """The member with what the request says. What it leaves out has not changed; a join says all of the endpoint."""
+        """The member with the fields of the request. Missing fields are unchanged; a join without endpoint clears it."""
         request = self._request
         endpoint = member.user_endpoint
         if request.user_endpoint is not None:
@@ -139,8 +145,8 @@ class Heartbeat:
             client_tags=tags,
         )
 
-    def _member_is_written(self, before: Member, member: Member) -> str:
-        """Write what has changed of the member; in words, why the group has to have a new epoch for it."""
+    def _write_member(self, before: Member, member: Member) -> str:
+        """Write the member if it has changed; return the reason for a new group epoch, "" if it needs none."""
         if member == before:
             return ""
         self._written.append(records.member_record(self._state.group_id, member))
@@ -148,7 +154,7 @@ class Heartbeat:
         is_new = before.member_id not in state.members and (
             instance_id is None or state.static_member(instance_id) is None
         )
-        change = member_reason(member.member_id, IS_NEW if is_new else SAYS_OTHER_THINGS)
+        change = member_reason(member.member_id, IS_NEW if is_new else HAS_CHANGED)
         if instance_id is None:
             return change
         # A static member that comes back under another id takes its tasks with it.
@@ -177,18 +183,18 @@ class Heartbeat:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
         return known
 
-    def _tell_stale_topology(self, member: Member) -> None:
+    def _add_stale_topology_status(self, member: Member) -> None:
         known = self._state.topology_epoch
         if member.topology_epoch < known:
             detail = (
                 f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch {known}."
             )
-            self._tell(Status.STALE_TOPOLOGY, detail)
+            self._add_status(Status.STALE_TOPOLOGY, detail)
 
     # ------------------------------------------------------------------ 3. the topics
 
     def _configured_for(self, topology: Topology) -> int:
-        """Hold the topology against the topics if either has changed; the hash of the topics."""
+        """Check the topology against the topics if either has changed; return the hash of the topics."""
         state = self._state
         known = state.metadata_hash
         if state.topology is not None and state.configured is not None and state.has_seen(self._topics):
@@ -206,12 +212,12 @@ class Heartbeat:
         return None if image is None else image.partition_count
 
     def _take_positions(self, configured: ConfiguredTopology) -> None:
-        """Keep what the member tells of its tasks, if these exist."""
+        """Keep the offsets that the member reports for its tasks, if these exist."""
         request = self._request
         if configured.is_ready:
             self._check_tasks(configured)
         offsets, ends = _offsets(request.task_offsets), _offsets(request.task_end_offsets)
-        # While the topology is not ready there are no tasks, and what a stranger says of others is not kept.
+        # While the topology is not ready there are no tasks, and offsets from unknown members are not kept.
         if (offsets is None and ends is None) or not configured.is_ready:
             return
         known = self._state.positions.get(request.member_id, TaskPositions())
@@ -238,7 +244,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 4. epochs and target
 
     def _epoch(self, configured: ConfiguredTopology, metadata_hash: int, change: str) -> int:
-        """The group epoch, which rises if something calls for another assignment; `change` is what a member does."""
+        """The group epoch, raised if another assignment is needed. `change`: the reason that lies with the member."""
         state = self._state
         validated = configured.epoch if configured.is_ready else NO_EPOCH
         configs = assignment_configs(self._settings)
@@ -265,24 +271,26 @@ class Heartbeat:
         return value.epoch
 
     def _delay_first_assignment(self) -> None:
-        """The first member of an empty group waits for others, so that tasks are not given out again for each of them."""
+        """Let the first member of an empty group wait for others, so that tasks are not assigned anew for each of them."""
         if not self._state.members:
             self._state.delay_assignment()
 
     def _target(self, epoch: int, member: Member, configured: ConfiguredTopology) -> tuple[int, Tasks]:
-        """The target to bring the member to, and its epoch."""
+        """Target epoch and target of the member."""
         state, settings = self._state, self._settings
         if state.is_assignment_delayed:
-            self._tell(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay.")
+            self._add_status(
+                Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured initial rebalance delay."
+            )
             return state.assignment_epoch, Tasks()
         if state.assignment_epoch >= epoch:
             return state.assignment_epoch, target_in_force(state, member)
         if not state.may_assign(settings.streams_assignment_interval_ms, self._timestamp_ms):
-            self._tell(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
+            self._add_status(Status.ASSIGNMENT_DELAYED, "Assignment delayed due to the configured assignment interval.")
             return state.assignment_epoch, target_in_force(state, member)
         if state.computation is not None:
             return state.assignment_epoch, target_in_force(state, member)
-        targets = compute(state, question(state, member, configured, settings), epoch, self._effects)
+        targets = compute(state, assignment_input(state, member, configured, settings), epoch, self._effects)
         if targets is None:
             return state.assignment_epoch, target_in_force(state, member)
         self._written += target_records(state, member, targets, epoch, self._timestamp_ms)
@@ -291,7 +299,7 @@ class Heartbeat:
     # ------------------------------------------------------------------ 5. the member's step
 
     def _write_current(self, member: Member, reconciled: Member) -> None:
-        """Write the step, and set the clocks: one for the session, another one while tasks have to be given up."""
+        """Write the step, and start the timers of the session and, while tasks have to be revoked, of the revocation."""
         state = self._state
         if reconciled is not member and reconciled != member:
             self._written.append(records.current_record(state.group_id, reconciled))
@@ -323,12 +331,12 @@ class Heartbeat:
             response.standby_tasks = _task_ids(member.assigned.standby)
             response.warmup_tasks = _task_ids(member.assigned.warmup)
         self._add_endpoints(response, before, member, has_other_tasks)
-        self._tell_of_group(member, configured)
+        self._add_group_status(member, configured)
         response.status = [wire.Status(status_code=code, status_detail=detail) for code, detail in self._status]
         return response
 
     def _missed_its_tasks(self, member: Member) -> bool:
-        """Whether the member says that it lacks tasks which it was told to have: that answer was lost.
+        """True if the member lacks tasks that it was assigned, because the response with them was lost.
 
         A member of Kafka's broker would wait for them until the next assignment.
         """
@@ -340,7 +348,7 @@ class Heartbeat:
     def _add_endpoints(
         self, response: StreamsGroupHeartbeatResponse, before: Member, member: Member, has_other_tasks: bool
     ) -> None:
-        """Say where states can be queried, if the client has not heard of the newest change."""
+        """Add the endpoints for queries if the client does not know their newest epoch."""
         state = self._state
         replaced = replaced_by(state, member) if self._is_joining else None
         has_other_endpoint = before.user_endpoint != member.user_endpoint
@@ -352,30 +360,30 @@ class Heartbeat:
             response.partitions_by_user_endpoint = partitions_by_endpoint(
                 state, member, replaced, self._partition_count
             )
-        # As in Kafka a group that is being made forgets this epoch, so nobody hears of it.
+        # As in Kafka a group that is being created forgets this epoch, so no client gets it.
         if not self._is_new_group:
             response.endpoint_information_epoch = state.endpoint_epoch
 
-    def _tell_of_group(self, member: Member, configured: ConfiguredTopology) -> None:
+    def _add_group_status(self, member: Member, configured: ConfiguredTopology) -> None:
         if configured.problem is not None:
-            self._tell(configured.problem.status, configured.problem.detail)
+            self._add_status(configured.problem.status, configured.problem.detail)
         if self._request.shutdown_application and self._state.shutdown_member_id is None:
             self._state.shutdown_member_id = member.member_id
         if self._state.shutdown_member_id is not None:
-            self._tell(
+            self._add_status(
                 Status.SHUTDOWN_APPLICATION,
                 f"Streams group member {self._state.shutdown_member_id} encountered a fatal error "
                 "and requested a shutdown for the entire application.",
             )
         missing = [tag for tag in self._settings.streams_rack_aware_assignment_tags if tag not in member.client_tags]
         if missing and self._caller.api_version >= TAGS_STATUS_VERSION:
-            self._tell(
+            self._add_status(
                 Status.MISSING_CLIENT_TAGS,
                 f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. "
                 "Configure them via 'client.tag.<tagKey>' in your Streams config.",
             )
 
-    def _tell(self, status: Status, detail: str) -> None:
+    def _add_status(self, status: Status, detail: str) -> None:
         self._status.append((status, detail))
 
 
@@ -384,7 +392,7 @@ def _given(text: str | None, known: str | None) -> str | None:
 
 
 def _existing(offsets: Mapping[Task, int], configured: ConfiguredTopology) -> dict[Task, int]:
-    """Of these tasks those that the topology has."""
+    """Drop tasks that the topology does not contain."""
     assert configured.subtopologies is not None
     counts = {name: each.task_count for name, each in configured.subtopologies.items()}
     return {
@@ -392,11 +400,11 @@ def _existing(offsets: Mapping[Task, int], configured: ConfiguredTopology) -> di
     }
 
 
-def _offsets(told: Iterable[wire.TaskOffset] | None) -> dict[Task, int] | None:
-    if told is None:
+def _offsets(reported: Iterable[wire.TaskOffset] | None) -> dict[Task, int] | None:
+    if reported is None:
         return None
     offsets: dict[Task, int] = {}
-    for each in told:
+    for each in reported:
         task = Task(each.subtopology_id, each.partition)
         if task in offsets:
             raise KafkaError(
@@ -410,3 +418,45 @@ def _offsets(told: Iterable[wire.TaskOffset] | None) -> dict[Task, int] | None:
 
 def _task_ids(tasks: Iterable[Task]) -> list[wire.TaskIds]:
     return [wire.TaskIds(subtopology_id=name, partitions=numbers) for name, numbers in by_subtopology(tasks)]
+
+
+def partitions_by_endpoint(
+    state: StreamsState, updated: Member, replaced: str | None, partition_count: PartitionCount
+) -> list[EndpointToPartitions]:
+    """Partitions behind the tasks of each member with an endpoint; with `updated`, and without the member it replaces."""
+    others = [member for member_id, member in state.members.items() if member_id not in (updated.member_id, replaced)]
+    found = []
+    for member in (*others, updated):
+        if member.user_endpoint is not None:
+            known = state.source_partitions.get(member.member_id)
+            if known is None:
+                known = state.source_partitions[member.member_id] = _endpoint_of(state, member, partition_count)
+            found.append(known)
+    return found
+
+
+def _endpoint_of(state: StreamsState, member: Member, partition_count: PartitionCount) -> EndpointToPartitions:
+    configured = None if state.configured is None else state.configured.subtopologies
+    assert member.user_endpoint is not None
+    has = member.assigned
+    return EndpointToPartitions(
+        user_endpoint=wire.Endpoint(host=member.user_endpoint.host, port=member.user_endpoint.port),
+        active_partitions=_partitions(has.active, configured or {}, partition_count),
+        # To a client a warm-up task is a standby task.
+        standby_partitions=_partitions(has.standby | has.warmup, configured or {}, partition_count),
+    )
+
+
+def _partitions(
+    tasks: Iterable[Task], subtopologies: Mapping[str, ConfiguredSubtopology], partition_count: PartitionCount
+) -> list[TopicPartition]:
+    found = []
+    for name, numbers in by_subtopology(tasks):
+        subtopology = subtopologies.get(name)
+        for topic in () if subtopology is None else dict.fromkeys(source_topics(subtopology.subtopology)):
+            # There are as many tasks as the largest source has partitions. A smaller one has none for the last tasks.
+            size = partition_count(topic) or 0
+            there = [number for number in numbers if number < size]
+            if there:
+                found.append(TopicPartition(topic=topic, partitions=there))
+    return found

@@ -1,17 +1,95 @@
-"""One member of a streams group: what it said about itself, which tasks it has, and how far it has come."""
+"""Members of a streams group and their tasks.
+
+A task is one partition number of one subtopology, processed by one member. A process, which is one instance of the
+application, has a member for each of its threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from ottla.groupcoord.streams.tasks import NOTHING_ASSIGNED, AssignedTasks
+NO_PROCESSES: frozenset[str] = frozenset()
+
+
+class Task(NamedTuple):
+    """A task reads the partitions with its number of all source topics of a subtopology."""
+
+    subtopology_id: str
+    partition: int
+
+
+class TaskIds(Protocol):
+    """Tasks of one subtopology in a request or a record."""
+
+    @property
+    def subtopology_id(self) -> str: ...
+
+    @property
+    def partitions(self) -> list[int]: ...
+
+
+NO_TASKS: frozenset[Task] = frozenset()
+
+
+class Tasks(NamedTuple):
+    """Tasks by the role in which a member runs them.
+
+    An active task processes records. A standby task only copies the state of an active task. A warm-up task copies it
+    too, until it can become active on its member.
+    """
+
+    active: frozenset[Task] = NO_TASKS
+    standby: frozenset[Task] = NO_TASKS
+    warmup: frozenset[Task] = NO_TASKS
+
+    def meets(self, other: AssignedTasks) -> bool:
+        """True if a task has the same role in both."""
+        return not (
+            self.active.isdisjoint(other.active)
+            and self.standby.isdisjoint(other.standby)
+            and self.warmup.isdisjoint(other.warmup)
+        )
+
+
+class AssignedTasks(NamedTuple):
+    """Tasks that a member has, each active one with the epoch since which it is the member's.
+
+    A commit of an older epoch comes from a member that did not own the task yet.
+    """
+
+    active: Mapping[Task, int]
+    standby: frozenset[Task] = NO_TASKS
+    warmup: frozenset[Task] = NO_TASKS
+
+    def __bool__(self) -> bool:
+        return bool(self.active or self.standby or self.warmup)
+
+    def with_epoch(self, epoch: int) -> AssignedTasks:
+        """Copy in which all active tasks have this epoch."""
+        return self._replace(active=dict.fromkeys(self.active, epoch))
+
+
+NOTHING_ASSIGNED = AssignedTasks({})
+
+
+def tasks_of(parts: Iterable[TaskIds]) -> frozenset[Task]:
+    """The tasks that a request or a record names."""
+    return frozenset(Task(part.subtopology_id, number) for part in parts for number in part.partitions)
+
+
+def by_subtopology(tasks: Iterable[Task]) -> list[tuple[str, list[int]]]:
+    """Subtopologies and their partitions, both in order."""
+    parts: dict[str, list[int]] = {}
+    for task in sorted(tasks):
+        parts.setdefault(task.subtopology_id, []).append(task.partition)
+    return list(parts.items())
 
 
 class MemberState(IntEnum):
-    """How a member stands to the target assignment; the numbers are those of the record."""
+    """State of a member on its way to the target assignment; the numbers are those of the record."""
 
     STABLE = 1
     """It has all tasks of the target assignment of its epoch."""
@@ -24,12 +102,12 @@ class MemberState(IntEnum):
 
 
 def member_state(number: int) -> MemberState:
-    """The state of a record."""
+    """The state for a record's number."""
     return MemberState(number) if number in (1, 2, 3) else MemberState.UNKNOWN
 
 
 class Endpoint(NamedTuple):
-    """Where an instance of the application answers queries of its state."""
+    """Address where an instance of the application answers queries of its state."""
 
     host: str
     port: int
@@ -37,7 +115,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member at one moment; a change makes another object."""
+    """A member of a streams group; immutable, a change makes another object."""
 
     member_id: str
     member_epoch: int = 0
@@ -70,3 +148,60 @@ class Member:
             assigned=assigned,
             pending_revocation=pending_revocation,
         )
+
+
+# ---------------------------------------------------------------------- holders of tasks
+
+
+class TaskHolders:
+    """Processes by task: those that run it, and those that still have to give it up."""
+
+    def __init__(
+        self,
+        active: dict[Task, str] | None = None,
+        standby: dict[Task, set[str]] | None = None,
+        warmup: dict[Task, set[str]] | None = None,
+    ) -> None:
+        self._active = active or {}
+        self._standby = standby or {}
+        self._warmup = warmup or {}
+
+    def active_process(self, task: Task) -> str | None:
+        return self._active.get(task)
+
+    def standby_processes(self, task: Task) -> Collection[str]:
+        return self._standby.get(task, NO_PROCESSES)
+
+    def warmup_processes(self, task: Task) -> Collection[str]:
+        return self._warmup.get(task, NO_PROCESSES)
+
+    def add(self, member: Member) -> None:
+        process = member.process_id
+        for tasks in (member.assigned, member.pending_revocation):
+            self._active.update(dict.fromkeys(tasks.active, process))
+            _add(self._standby, tasks.standby, process)
+            _add(self._warmup, tasks.warmup, process)
+
+    def remove(self, member: Member) -> None:
+        process = member.process_id
+        for tasks in (member.assigned, member.pending_revocation):
+            for task in tasks.active:
+                # Another member may have taken the place meanwhile, when a static member came back by another name.
+                if self._active.get(task) == process:
+                    del self._active[task]
+            _remove(self._standby, tasks.standby, process)
+            _remove(self._warmup, tasks.warmup, process)
+
+
+def _add(holders: dict[Task, set[str]], tasks: Iterable[Task], process: str) -> None:
+    for task in tasks:
+        holders.setdefault(task, set()).add(process)
+
+
+def _remove(holders: dict[Task, set[str]], tasks: Iterable[Task], process: str) -> None:
+    for task in tasks:
+        processes = holders.get(task)
+        if processes is not None:
+            processes.discard(process)
+            if not processes:
+                del holders[task]

@@ -1,7 +1,7 @@
-"""The part of a shard that looks after streams groups: which of them a request means, and the records that it takes.
+"""The part of a shard that has the streams groups.
 
-`heartbeat.py` and `leaving.py` say what becomes of a request. Everything that they write is put in force at once, and taken
-back if the log refuses it.
+`heartbeat.py` and `requests.py` make the records of a request. They are put in force at once, and taken back if the log
+refuses them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ from ottla.groupcoord.modern.part import ModernGroups, gives_way
 from ottla.groupcoord.part import Host, PartKind
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.outcome import Caller
-from ottla.groupcoord.streams import describing, values
+from ottla.groupcoord.streams import describing, records
 from ottla.groupcoord.streams.group import (
+    EMPTY,
     FIRST_ASSIGNMENT,
     GROUP_TYPE,
     REVOCATION,
     SESSION,
     StreamsGroup,
 )
-from ottla.groupcoord.streams.heartbeat import Answered, Heartbeat
-from ottla.groupcoord.streams.leaving import (
-    goes_for_a_while,
-    leaving_member,
-    left,
-    records_of_end,
-    records_of_pause,
-)
-from ottla.groupcoord.streams.members import Member, MemberState
+from ottla.groupcoord.streams.heartbeat import Heartbeat, HeartbeatResult
+from ottla.groupcoord.streams.members import Member, MemberState, Tasks
 from ottla.groupcoord.streams.records import (
     FORMATS,
     assignment_epoch_record,
@@ -39,22 +33,27 @@ from ottla.groupcoord.streams.records import (
     metadata_record,
     topology_record,
 )
-from ottla.groupcoord.streams.requests import refused_heartbeat
-from ottla.groupcoord.streams.state import EMPTY
+from ottla.groupcoord.streams.requests import (
+    is_static_leave,
+    leave_records,
+    leaving_member,
+    left_response,
+    refused_heartbeat,
+    static_leave_records,
+)
 from ottla.groupcoord.streams.targets import (
     StreamsAssignmentComputed,
+    assignment_input,
     compute,
     put_computed,
-    question,
     target_records,
 )
-from ottla.groupcoord.streams.tasks import Tasks
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 
 class DescribeStreamsGroup:
-    """The question about one group: a StreamsGroupDescribe request is split into these."""
+    """Internal request to describe one group; a StreamsGroupDescribe request is split into these."""
 
     __slots__ = ("group_id",)
 
@@ -63,7 +62,7 @@ class DescribeStreamsGroup:
 
 
 class StreamsGroups(ModernGroups[StreamsGroup]):
-    """See the module's docstring."""
+    """The streams groups of one shard."""
 
     group_type = GROUP_TYPE
     group_class = StreamsGroup
@@ -85,14 +84,14 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
     # ------------------------------------------------------------------ records
 
     def replay(self, record: GroupRecord) -> None:
-        """Put a record in force. Any record but a tombstone brings its group to life."""
+        """Put a record in force. Any record but a tombstone creates its group."""
         group_id = record.key.group_id
         group = self._group(group_id)
         if group is None:
             if record.value is None or not gives_way(self._groups.get(group_id)):
                 return
             group = self._groups[group_id] = self._new_group(group_id)
-        if record.value is None and isinstance(record.key, values.StreamsGroupMetadataKey):
+        if record.value is None and isinstance(record.key, records.StreamsGroupMetadataKey):
             del self._groups[group_id]
         else:
             group.replay(record)
@@ -113,11 +112,11 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             else:
                 answered = self._stay(request, caller)
         except KafkaError as error:
-            self._effects.reply(caller, Answered(refused_heartbeat(error.code, error.message), [], ()))
+            self._effects.reply(caller, HeartbeatResult(refused_heartbeat(error.code, error.message), [], ()))
             return
-        self._effects.answer(caller, answered, lambda error: Answered(refused_heartbeat(error), [], ()))
+        self._effects.answer(caller, answered, lambda error: HeartbeatResult(refused_heartbeat(error), [], ()))
 
-    def _stay(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> Answered:
+    def _stay(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> HeartbeatResult:
         known = self._groups.get(request.group_id)
         is_new = request.member_epoch == JOIN_EPOCH and gives_way(known)
         group = self._new_group(request.group_id) if is_new else self._existing(request.group_id, "Streams group")
@@ -133,14 +132,14 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             self._make_room(request.group_id, known)
         self._put(answered.written)
         if answered.written:
-            # Its first record has made a new group anew.
+            # Its first record has created a new group anew.
             made = self._existing(request.group_id)
             made.computation, made.last_rebalance = group.computation, group.last_rebalance
             self._effects.undo_if_refused(made.forget_refused_epoch)
         return answered
 
     def _make_room(self, group_id: str, known: Group | None) -> None:
-        """Let the group begin with its first record, in the place of an empty classic group if there is one."""
+        """Make room for a new group, whose first record creates it, by deleting an empty classic group of its name."""
         if known is not None:
             # Its tombstone is appended before the first record of the new group.
             known.delete()
@@ -154,23 +153,23 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 
         self._effects.undo_if_refused(restore)
 
-    def _leave(self, request: StreamsGroupHeartbeatRequest) -> Answered:
+    def _leave(self, request: StreamsGroupHeartbeatRequest) -> HeartbeatResult:
         group = self._existing(request.group_id)
         if request.shutdown_application and group.shutdown_member_id is None:
             group.shutdown_member_id = request.member_id
         member = leaving_member(group, request)
-        if goes_for_a_while(request):
-            self._put(list(records_of_pause(group, member)))
+        if is_static_leave(request):
+            self._put(list(static_leave_records(group, member)))
         else:
             self._fence(group, member, HAS_LEFT)
-        return Answered(left(request), [], ())
+        return HeartbeatResult(left_response(request), [], ())
 
     def _fence(self, group: StreamsGroup, member: Member, reason: str = WAS_SILENT) -> None:
         """Take a member out of its group."""
         group.cancel_member(member.member_id)
         # If the log refuses this the member is still in, and its session and its revocation have to end some time.
         self._effects.undo_if_refused(lambda: self._effects.carry_on(group.start_sessions()))
-        self._put(list(records_of_end(group, member)))
+        self._put(list(leave_records(group, member)))
         note_rebalance(self._effects, group, group.group_epoch, member_reason(member.member_id, reason))
 
     def _end(self, group: StreamsGroup) -> None:
@@ -186,26 +185,26 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
             ]
         )
 
-    def _describe(self, asked: DescribeStreamsGroup, caller: Caller) -> None:
-        """Not a read: the answer goes out when all is committed that it tells of."""
+    def _describe(self, request: DescribeStreamsGroup, caller: Caller) -> None:
+        """Describe a group once all that the description contains is committed: hence not a read."""
         description: object
         try:
-            description = describing.described(self._existing(asked.group_id))
+            description = describing.described(self._existing(request.group_id))
         except KafkaError as error:
-            description = describing.undescribed(asked.group_id, error.code, error.message)
+            description = describing.undescribed(request.group_id, error.code, error.message)
         self._effects.reply(caller, description)
 
     # ------------------------------------------------------------------ deadlines
 
     def _end_revocation(self, group: StreamsGroup, member: Member) -> None:
-        """A member had to give up tasks, and its rebalance timeout is over."""
+        """Fence a member that has not given up tasks within its rebalance timeout."""
         epoch = group.rebalance_epochs.pop(member.member_id, None)
-        # A step whose record the log refused has begun the wait as well, and may have left the epoch as it was.
+        # A step whose record the log refused has started this timer as well, and may have left the epoch as it was.
         if member.member_epoch == epoch and member.state is MemberState.UNREVOKED_TASKS:
             self._fence(group, member, "did not give up its tasks in time")
 
     def _assign_first(self, key: TimerKey) -> None:
-        """The wait for the first members is over. Without a topology held against the topics, the next heartbeat does it."""
+        """Compute the first assignment. Without a `configured` topology the next heartbeat does it."""
         group = self._group(key.group_id)
         if group is None or group.state_name == EMPTY or group.configured is None:
             return
@@ -213,12 +212,12 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         if group.group_epoch > group.assignment_epoch and group.may_assign(interval_ms, timestamp_ms):
             if group.computation is not None:
                 return
-            asked = question(group, None, group.configured, group.settings)
-            targets = compute(group, asked, group.group_epoch, self._effects)
+            given = assignment_input(group, None, group.configured, group.settings)
+            targets = compute(group, given, group.group_epoch, self._effects)
             if targets is not None:
                 self._put(list(target_records(group, None, targets, group.group_epoch, timestamp_ms)))
 
-    # ------------------------------------------------------------------ assignments that were computed beside the loop
+    # ------------------------------------------------------------------ assignments computed in a thread
 
     def _take_computed(self, computed: StreamsAssignmentComputed, caller: Caller) -> None:
         group = self._group(computed.group_id)
@@ -239,6 +238,6 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
 STREAMS = PartKind(
     make=StreamsGroups,
     formats=FORMATS,
-    # They look at members alone.
+    # These look at members only.
     overlapping=frozenset({StreamsGroupHeartbeatRequest, DescribeStreamsGroup, StreamsAssignmentComputed}),
 )

@@ -5,13 +5,13 @@
     UNRELEASED_TASKS  has the target's epoch, misses tasks  -> at every heartbeat: see below
     UNKNOWN           of a newer coordinator's record       -> once the member has no tasks: see below; else fenced
 
-Every step begins anew from what the member has and what it should have:
+Every step compares the tasks that the member has with its target:
 
-1. If it has tasks that it should not have, it keeps its epoch and is told what remains: UNREVOKED_TASKS.
+1. If it has tasks that are not in the target, it keeps its epoch and the other tasks: UNREVOKED_TASKS.
 2. Else it gets the target's epoch, and those missing tasks that are free. If some are not: UNRELEASED_TASKS.
 3. Else it is STABLE.
 
-An active task is free when nobody runs it as active. Besides, no process may hold a task twice, in whatever roles. But a
+An active task is free when no process runs it as active. Besides, no process may hold a task twice, in whatever roles. But a
 member changes the role of its own task in place, so that the client keeps the state of the task: from standby or
 warm-up to active as soon as the task is free, between standby and warm-up at once, and from active to standby at once,
 while the group waits for the active task to be given up.
@@ -22,25 +22,21 @@ Invariant: no task is active on two members, counting those that a member has st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
-from ottla.groupcoord.streams.members import Member, MemberState
-from ottla.groupcoord.streams.tasks import NOTHING_ASSIGNED, AssignedTasks, Task, Tasks
+from ottla.groupcoord.streams.members import (
+    NOTHING_ASSIGNED,
+    AssignedTasks,
+    Member,
+    MemberState,
+    Task,
+    TaskHolders,
+    Tasks,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-class Holders(Protocol):
-    """Which processes have a task now, whether they run it or still have to give it up."""
-
-    def active_process(self, task: Task) -> str | None: ...
-
-    def standby_processes(self, task: Task) -> Collection[str]: ...
-
-    def warmup_processes(self, task: Task) -> Collection[str]: ...
-
-
-def reconcile(member: Member, target_epoch: int, target: Tasks, holders: Holders, owned: Tasks | None) -> Member:
-    """The member after the next step, or the same object. `owned` is what it reports to have, None if it does not."""
+def reconcile(member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None) -> Member:
+    """The member after the next step, or the same object. `owned`: the tasks that it reports to own, None if it does not."""
     if member.state is MemberState.STABLE:
         if member.member_epoch == target_epoch:
             return member
@@ -60,14 +56,16 @@ def reconcile(member: Member, target_epoch: int, target: Tasks, holders: Holders
 
 
 def _may_still_have(owned: Tasks | None, tasks: AssignedTasks) -> bool:
-    """Whether the member has not shown that it gave up these tasks."""
+    """True unless the member has shown that it gave up these tasks."""
     return owned is None or owned.meets(tasks)
 
 
 class _Step:
-    """One step: `kept` is what the member has and should have, `revoked` what it has to give up, `granted` what is new."""
+    """One step of a member: tasks that it keeps, those that it has to give up, and those that it is granted."""
 
-    def __init__(self, member: Member, target_epoch: int, target: Tasks, holders: Holders, owned: Tasks | None) -> None:
+    def __init__(
+        self, member: Member, target_epoch: int, target: Tasks, holders: TaskHolders, owned: Tasks | None
+    ) -> None:
         self._member = member
         self._process = member.process_id
         self._target_epoch = target_epoch
@@ -102,7 +100,7 @@ class _Step:
         state = MemberState.UNRELEASED_TASKS if self._waits_for_others else MemberState.STABLE
         return self._member.at_epoch(self._target_epoch, state, assigned, NOTHING_ASSIGNED)
 
-    # ------------------------------------------------------------------ what is free
+    # ------------------------------------------------------------------ free tasks
 
     def _free(self, missing: frozenset[Task], is_free: Callable[[Task], bool]) -> set[Task]:
         free = {task for task in missing if is_free(task)}
@@ -131,7 +129,7 @@ class _Step:
         )
 
     def _other_has_standby(self, task: Task) -> bool:
-        """Whether another member of the same process has it as a standby task."""
+        """True if another member of the same process has it as a standby task."""
         return self._process in self._holders.standby_processes(task) and task not in self._member.assigned.standby
 
     def _other_has_warmup(self, task: Task) -> bool:
@@ -140,7 +138,7 @@ class _Step:
     # ------------------------------------------------------------------ roles that change in place
 
     def _change_roles(self) -> None:
-        """Give a member at once what it only has to hold in another role."""
+        """Change the role of the member's own tasks in place."""
         has = self._member.assigned
         # The active task stays among those to be given up: the next owner must not run it before.
         _move(has.active.keys() & self._granted_standby, self._granted_standby, self._kept_standby)

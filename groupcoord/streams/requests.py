@@ -1,12 +1,33 @@
-"""Checks of a StreamsGroupHeartbeat that need no group."""
+"""Checks of a StreamsGroupHeartbeat, the member that it comes from, and the records of a member that leaves.
+
+| the request has | without instance id | with instance id |
+|-|-|-|
+| epoch 0 (join) | the member; a new one if the id is unknown | new, or in the place of the static member that has left |
+| another epoch | the member, if the epoch is its own | the static member, if id and epoch are its own |
+
+A static member that leaves for a while (-2) keeps its place and its tasks until its session ends. A member that joins
+meanwhile by its instance id gets its tasks under the new member id. If it has not left, the newcomer gets UNRELEASED_INSTANCE_ID.
+
+A member may come with the epoch before its own, because the answer with the new one may have been lost: if it has no task
+that it should not have.
+
+The records of a member that leaves for good go with it, and the group gets a new epoch, so that its tasks are given to
+others at their next heartbeats. The last one that leaves brings the assignment up to that epoch, and lets the next
+assignment come at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
+from ottla.groupcoord.records import KeyedRecord
+from ottla.groupcoord.streams import records
+from ottla.groupcoord.streams.group import StreamsState
 from ottla.groupcoord.streams.internal_topics import TASKS_MAX
-from ottla.groupcoord.streams.tasks import Tasks, tasks_of
+from ottla.groupcoord.streams.members import NOTHING_ASSIGNED, Member, Tasks, tasks_of
+from ottla.groupcoord.streams.targets import NOTHING
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -16,12 +37,12 @@ from ottla.wire.messages.streams_group_heartbeat import (
 )
 
 TOPOLOGY_SIZE_MAX = 4_000
-"""Subtopologies, topics, their settings and copartition groups together. Ten times what large applications have."""
+"""Subtopologies, topics, their settings and copartition groups together. Large applications have a tenth of it."""
 TAGS_MAX = 100
 
 
 def check_size(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise a KafkaError if the request names so much that to look at it would hold up others. Comes before all else."""
+    """Raise a KafkaError if the request is too large to be looked at without holding up others. Call it first."""
     if sum([1 + len(tasks.partitions) for tasks in named_tasks(request)]) > 2 * TASKS_MAX:
         raise invalid("The request names more tasks than a streams group may have.")
     for offsets in (request.task_offsets, request.task_end_offsets):
@@ -50,7 +71,7 @@ def _is_too_large(topology: Topology) -> bool:
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise a KafkaError if nobody may send this. The order of the checks is Kafka's."""
+    """Raise a KafkaError if the request is invalid in any group. The order of the checks is Kafka's."""
     if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
         raise invalid("Regular expressions for source topics are not supported yet.")
     check_texts(
@@ -97,14 +118,14 @@ def _check_changelogs(topology: Topology) -> None:
 
 
 def owned_tasks(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """The tasks that the member says it has; None if it says nothing."""
+    """The tasks that the member reports to own; None if it reports nothing."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return Tasks(tasks_of(request.active_tasks), tasks_of(request.standby_tasks), tasks_of(request.warmup_tasks))
 
 
 def named_tasks(request: StreamsGroupHeartbeatRequest) -> Iterable[TaskIds]:
-    """All tasks that the request names, in whatever role."""
+    """All tasks that the request names, in any role."""
     for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
         yield from tasks or ()
 
@@ -116,6 +137,155 @@ def refused_heartbeat(error: ErrorCode, message: str | None = None) -> StreamsGr
         error_message=message,
         member_id="",
         member_epoch=0,
+        heartbeat_interval_ms=0,
+        task_offset_interval_ms=0,
+        status=[],
+        endpoint_information_epoch=0,
+    )
+
+
+# ---------------------------------------------------------------------- joining
+
+
+def check_group_size(state: StreamsState, request: StreamsGroupHeartbeatRequest, max_size: int) -> None:
+    """Refuse a new member of a full group. A static member that comes back is not new."""
+    if request.instance_id in state.static_members or request.member_id in state.members:
+        return
+    if len(state.members) >= max_size:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The streams group has reached its maximum capacity of {max_size} members.",
+        )
+
+
+def member_of(state: StreamsState, request: StreamsGroupHeartbeatRequest, written: list[KeyedRecord]) -> Member:
+    """The member before this request changes it. Records that give it a static member's place are added to `written`."""
+    if request.instance_id is not None:
+        return _static_member(state, request, request.instance_id, written)
+    if request.member_epoch == JOIN_EPOCH:
+        return state.members.get(request.member_id) or Member(request.member_id)
+    member = known_member(state, request.member_id)
+    _check_epoch(member, request)
+    return member
+
+
+def known_member(state: StreamsState, member_id: str) -> Member:
+    member = state.members.get(member_id)
+    if member is None:
+        message = f"Member {member_id} is not a member of group {state.group_id}."
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+    return member
+
+
+def known_static_member(state: StreamsState, member_id: str, instance_id: str) -> Member:
+    """The static member; raises KafkaError if it has another member id now."""
+    member = state.static_member(instance_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return member
+
+
+def _static_member(
+    state: StreamsState, request: StreamsGroupHeartbeatRequest, instance_id: str, written: list[KeyedRecord]
+) -> Member:
+    member_id = request.member_id
+    if request.member_epoch != JOIN_EPOCH:
+        member = known_static_member(state, member_id, instance_id)
+        _check_epoch(member, request)
+        return member
+    former = state.static_member(instance_id)
+    if former is None:
+        return state.members.get(member_id) or Member(member_id)
+    if former.member_epoch != STATIC_LEAVE_EPOCH:
+        raise KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is "
+            f"owned by {former.member_id} member.",
+        )
+    newcomer = replace(former, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+    group_id = state.group_id
+    written += records.member_tombstones(group_id, former.member_id)
+    written.append(records.member_record(group_id, newcomer))
+    written.append(records.target_record(group_id, member_id, state.targets.get(former.member_id, NOTHING)))
+    written.append(records.current_record(group_id, newcomer))
+    return newcomer
+
+
+def _check_epoch(member: Member, request: StreamsGroupHeartbeatRequest) -> None:
+    received = request.member_epoch
+    if received == member.member_epoch:
+        return
+    if received > member.member_epoch:
+        raise _fenced("greater", received, member)
+    owned = owned_tasks(request)
+    if received != member.previous_member_epoch or owned is None:
+        raise _fenced("smaller", received, member)
+    has = member.assigned
+    if not (owned.active <= has.active.keys() and owned.standby <= has.standby and owned.warmup <= has.warmup):
+        raise _fenced("smaller", received, member)
+
+
+def _fenced(which: str, received: int, member: Member) -> KafkaError:
+    return KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member has a {which} member epoch ({received}) than the one known by the group coordinator "
+        f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+# ---------------------------------------------------------------------- leaving
+
+
+def leaving_member(state: StreamsState, request: StreamsGroupHeartbeatRequest) -> Member:
+    """The member that leaves. Raises KafkaError if it is unknown."""
+    if request.instance_id is None:
+        return known_member(state, request.member_id)
+    return known_static_member(state, request.member_id, request.instance_id)
+
+
+def is_static_leave(request: StreamsGroupHeartbeatRequest) -> bool:
+    return request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH
+
+
+def static_leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
+    """Records of a static member that leaves for a while: its successor may commit with any epoch of its own."""
+    paused = replace(
+        member,
+        member_epoch=STATIC_LEAVE_EPOCH,
+        assigned=member.assigned.with_epoch(0),
+        pending_revocation=NOTHING_ASSIGNED,
+    )
+    yield records.current_record(state.group_id, paused)
+
+
+def leave_records(state: StreamsState, member: Member) -> Iterator[KeyedRecord]:
+    """Records of a member that leaves for good."""
+    yield from records.member_tombstones(state.group_id, member.member_id)
+    known = state.metadata
+    value = records.metadata_value(
+        known.epoch + 1,
+        known.metadata_hash,
+        known.validated_topology_epoch,
+        state.assignment_configs,
+        known.stored_description_topology_epoch,
+        known.failed_description_topology_epoch,
+    )
+    yield records.metadata_record(state.group_id, value)
+    if len(state.members) == 1:
+        yield records.assignment_epoch_record(state.group_id, value.epoch, 0)
+
+
+def left_response(request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
+    """The answer to a member that leaves."""
+    return StreamsGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
         heartbeat_interval_ms=0,
         task_offset_interval_ms=0,
         status=[],

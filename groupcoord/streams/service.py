@@ -1,4 +1,4 @@
-"""The requests about streams groups."""
+"""The requests about streams groups, each sent to the shard of its group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.runtime.answers import WaitingCaller
 from ottla.groupcoord.streams.describing import undescribed
-from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.part import DescribeStreamsGroup
 from ottla.groupcoord.streams.requests import check_heartbeat, refused_heartbeat
 from ottla.wire.answers import Given, Worked
@@ -21,11 +21,11 @@ from ottla.wire.messages.streams_group_describe import (
 from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 NOT_STORED = 1
-"""The status of a description of a topology that nobody has."""
+"""Status of a topology description that was never stored."""
 
 
 class StreamsService:
-    """See the module's docstring."""
+    """StreamsGroupHeartbeat and StreamsGroupDescribe."""
 
     def __init__(self, shards: GroupShards) -> None:
         self._shards = shards
@@ -33,8 +33,8 @@ class StreamsService:
 
     def heartbeat(
         self, request: StreamsGroupHeartbeatRequest, *, api_version: int, client_id: str, client_host: str
-    ) -> Given[Answered]:
-        """The answer, and the topics that the application lacks."""
+    ) -> Given[HeartbeatResult]:
+        """The response, and the internal topics to create."""
         try:
             check_heartbeat(request)
         except KafkaError as error:
@@ -45,7 +45,7 @@ class StreamsService:
     def describe(
         self, request: StreamsGroupDescribeRequest, *, operations: Callable[[str], int]
     ) -> Worked[Given[StreamsGroupDescribeResponse]]:
-        """Each group once, however often it is named. `operations` tells what may be done with a group."""
+        """Describe each group once. `operations`: the authorized operations of a group."""
 
         def response(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
             for group in groups:
@@ -60,5 +60,5 @@ class StreamsService:
         )
 
 
-def _refused(error: ErrorCode, message: str | None = None) -> Answered:
-    return Answered(refused_heartbeat(error, message), [], ())
+def _refused(error: ErrorCode, message: str | None = None) -> HeartbeatResult:
+    return HeartbeatResult(refused_heartbeat(error, message), [], ())

@@ -1,11 +1,11 @@
-"""The target assignment of a streams group: when it is computed, and which records it takes.
+"""The target assignment of a streams group: its computation and its records.
 
 It is computed when the group epoch is ahead of it, but not while joins are waited for after the group was empty
 (streams.initial.rebalance.delay.ms), and not too soon after the last time (streams.assignment.interval.ms). A large one is
 computed in a thread. Until the result is there the group goes on with the targets that it has.
 
-Kafka 4.4 has a place where warm-up tasks would be put between the target and what members are brought to. It puts none
-there yet, and neither does Ottla: a task moves without warming up first.
+Kafka 4.4 could put warm-up tasks between the target and the assignments of members. It does not yet, and neither does
+Ottla: a task moves without warming up first.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.modern.group import put_targets
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.streams import records
-from ottla.groupcoord.streams.assignment import AssignableMember, AssignableSubtopology, Assignor
+from ottla.groupcoord.streams.assignor import AssignableMember, AssignableSubtopology, StickyAssignor
+from ottla.groupcoord.streams.group import StreamsState, TaskPositions
 from ottla.groupcoord.streams.internal_topics import ConfiguredTopology
-from ottla.groupcoord.streams.members import Member
-from ottla.groupcoord.streams.state import StreamsState, TaskPositions
-from ottla.groupcoord.streams.sticky_assignor import StickyAssignor
-from ottla.groupcoord.streams.tasks import Tasks
+from ottla.groupcoord.streams.members import Member, Tasks
 
-ASSIGNORS: dict[str, Assignor] = {each.name: each for each in (StickyAssignor(),)}
-DEFAULT_ASSIGNOR = StickyAssignor.name
+ASSIGNOR = StickyAssignor()
+"""The only one that Kafka 4.4 has for streams groups."""
 
 NOTHING = Tasks()
 
 SIZE_AT_ONCE = 1_000
-"""A larger assignment takes more than some milliseconds."""
+"""A larger assignment takes more than some milliseconds, and is computed in a thread."""
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
 RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
-"""By these names a group's record keeps what its assignment was computed for."""
+"""Names under which a group's record keeps the settings of its last assignment."""
 
 
 def assignment_configs(settings: GroupSettings) -> dict[str, str]:
-    """The settings that an assignment depends on: the members get another one if they change."""
+    """The settings that an assignment depends on; a change of them makes a new one."""
     configs = {NUM_STANDBY_REPLICAS: str(settings.streams_num_standby_replicas)}
     if settings.streams_rack_aware_assignment_tags:
         configs[RACK_AWARE_ASSIGNMENT_TAGS] = ",".join(settings.streams_rack_aware_assignment_tags)
@@ -48,19 +46,19 @@ def assignment_configs(settings: GroupSettings) -> dict[str, str]:
 
 
 def target_in_force(state: StreamsState, member: Member) -> Tasks:
-    """The target of a member; one that takes the place of a static member has that one's."""
+    """The target of a member; for one that takes the place of a static member, that one's."""
     replaced = replaced_by(state, member)
     return state.targets.get(member.member_id if replaced is None else replaced, NOTHING)
 
 
 def replaced_by(state: StreamsState, member: Member) -> str | None:
-    """The id of the static member whose place this one takes, if it does."""
+    """The id of the static member that this member replaces, None if it replaces none."""
     former = None if member.instance_id is None else state.static_members.get(member.instance_id)
     return None if former == member.member_id else former
 
 
-class Question(NamedTuple):
-    """What a target assignment is made of. Nothing of it changes afterwards, so that it may be answered in a thread."""
+class AssignmentInput(NamedTuple):
+    """Input of a target assignment. It never changes, so that a thread may compute with it."""
 
     members: Mapping[str, Member]
     positions: Mapping[str, TaskPositions]
@@ -69,16 +67,16 @@ class Question(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether members, what they have told of tasks, and the tasks with their copies are few enough for one step."""
+        """True if members, reported offsets and tasks with their copies are few enough for one step."""
         tasks = sum([each.task_count for each in self.subtopologies]) * (1 + self.standby_replicas)
         if len(self.members) + tasks > SIZE_AT_ONCE:
             return False
         return len(self.members) + tasks + sum([len(each.offsets) for each in self.positions.values()]) <= SIZE_AT_ONCE
 
-    def answer(self) -> dict[str, Tasks]:
+    def targets(self) -> dict[str, Tasks]:
         """The target of every member."""
         members = {member_id: self._assignable(member) for member_id, member in self.members.items()}
-        return ASSIGNORS[DEFAULT_ASSIGNOR].assign(members, self.subtopologies, self.standby_replicas)
+        return ASSIGNOR.assign(members, self.subtopologies, self.standby_replicas)
 
     def _assignable(self, member: Member) -> AssignableMember:
         positions = self.positions.get(member.member_id)
@@ -87,34 +85,34 @@ class Question(NamedTuple):
 
 
 class StreamsAssignmentComputed(NamedTuple):
-    """The request with a target assignment that was computed beside the loop; None: it could not be."""
+    """Internal request with a target assignment that a thread has computed; None: it failed."""
 
     group_id: str
     computation: object
-    """That of the group, if the result is still wanted."""
+    """The group's `computation`, if the result is still wanted."""
     epoch: int
     members: Mapping[str, Member]
-    """Those that it was computed for."""
+    """The members that it was computed for."""
     targets: Mapping[str, Tasks] | None
 
 
-def question(
+def assignment_input(
     state: StreamsState,
     changed: Member | None,
     configured: ConfiguredTopology,
     settings: GroupSettings,
-) -> Question:
-    """What the target of every member depends on, if the group has this changed member, too."""
+) -> AssignmentInput:
+    """Input of the group's next assignment, with `changed` in the place of its former self."""
     members = dict(state.members)
     if changed is not None:
         former = replaced_by(state, changed)
         if former is not None:
             del members[former]
         members[changed.member_id] = changed
-    # Without topics as it needs them there are no tasks.
+    # While a topic is missing there are no tasks.
     subtopologies = configured.subtopologies if configured.is_ready else {}
     assert subtopologies is not None
-    return Question(
+    return AssignmentInput(
         members,
         dict(state.positions),
         [AssignableSubtopology(name, each.task_count, each.is_stateful) for name, each in subtopologies.items()],
@@ -122,20 +120,20 @@ def question(
     )
 
 
-def compute(state: StreamsState, asked: Question, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
-    """The target of every member; None: it takes long, and comes as a request."""
-    if asked.is_small:
-        return asked.answer()
+def compute(state: StreamsState, given: AssignmentInput, epoch: int, effects: Effects) -> dict[str, Tasks] | None:
+    """The target of every member; None: a thread computes it, and it comes as a StreamsAssignmentComputed."""
+    if given.is_small:
+        return given.targets()
     state.computation = object()
-    done = partial(StreamsAssignmentComputed, state.group_id, state.computation, epoch, asked.members)
-    effects.compute(asked.answer, done)
+    done = partial(StreamsAssignmentComputed, state.group_id, state.computation, epoch, given.members)
+    effects.compute(given.targets, done)
     return None
 
 
 def put_computed(
     state: StreamsState, computed: StreamsAssignmentComputed, targets: Mapping[str, Tasks], effects: Effects
 ) -> Steps:
-    """Put targets in force that were computed in a thread; their epoch is for the caller to put."""
+    """Put targets in force that a thread has computed; the caller puts their epoch."""
 
     def of_present_members() -> Iterator[tuple[str, Tasks]]:
         for member_id, target in targets.items():
@@ -153,7 +151,7 @@ def put_computed(
 def target_records(
     state: StreamsState, changed: Member | None, targets: Mapping[str, Tasks], epoch: int, timestamp_ms: int
 ) -> Iterator[KeyedRecord]:
-    """What has to be written for new targets: those that are not in force already, and their epoch."""
+    """Records of new targets: those that are not in force already, and their epoch."""
     former = None if changed is None else replaced_by(state, changed)
     for member_id, target in targets.items():
         if changed is not None and member_id == changed.member_id and former is not None:

@@ -1,11 +1,15 @@
-"""The topology of a streams application, as a member sends it when it joins and as the group's record keeps it."""
+"""The topology of a streams application: its subtopologies with the topics that they read and write.
+
+A member sends it when it joins, and the group's record keeps it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from functools import cached_property
 
-from ottla.groupcoord.streams.values import (
+from ottla.groupcoord.streams.records import (
     CopartitionGroup,
     StreamsGroupTopologyValue,
     Subtopology,
@@ -16,8 +20,29 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import streams_group_heartbeat as heartbeat
 
 
+class Status(IntEnum):
+    """Codes in a heartbeat's response about the state of the whole group."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+    MISSING_CLIENT_TAGS = 6
+
+
+class TopicsNotReady(Exception):
+    """The topics are not as the topology needs them, so there are no tasks yet. Members get the status, and stay."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
 class Topology:
-    """The subtopologies by their ids. It never changes."""
+    """Subtopologies by id; immutable."""
 
     def __init__(self, value: StreamsGroupTopologyValue) -> None:
         self.value = value
@@ -28,7 +53,7 @@ class Topology:
 
     @cached_property
     def required_topics(self) -> frozenset[str]:
-        """All topics that a task reads, those that the coordinator has created included."""
+        """All topics that tasks read, internal topics included."""
         return frozenset(name for each in self.subtopologies.values() for name in topics_read(each))
 
     @cached_property
@@ -41,21 +66,21 @@ class Topology:
 
 
 def source_topics(subtopology: Subtopology) -> Iterator[str]:
-    """What the tasks of a subtopology process."""
+    """Source topics of a subtopology, repartition topics included."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
 
 
 def topics_read(subtopology: Subtopology) -> Iterator[str]:
-    """What they process, and what they restore their state from."""
+    """Source and changelog topics of a subtopology."""
     yield from source_topics(subtopology)
     for topic in subtopology.state_changelog_topics:
         yield topic.name
 
 
 def topology_of(request: heartbeat.Topology) -> Topology:
-    """The topology that a joining member sent."""
+    """The topology in the request of a joining member."""
     subtopologies = [
         Subtopology(
             subtopology_id=each.subtopology_id,

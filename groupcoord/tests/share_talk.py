@@ -7,9 +7,8 @@ from typing import Any
 
 from ottla.groupcoord.group_settings import GroupSettings, settings_in_force
 from ottla.groupcoord.shard import Shard
-from ottla.groupcoord.share.group import ShareGroup
-from ottla.groupcoord.share.initialization import PartitionsByTopic
-from ottla.groupcoord.share.requests import (
+from ottla.groupcoord.share.group import PartitionsByTopic, ShareGroup
+from ottla.groupcoord.share.offsets import (
     ConfirmDeletion,
     ConfirmPartitions,
     DescribeShareGroup,

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.acknowledging import AcknowledgementBatch
-from ottla.groupcoord.share.partition.acquiring import Wish
-from ottla.groupcoord.share.partition.fetched import AbortedTransaction, FetchedBatch
-from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
-from ottla.groupcoord.share.partition.in_flight import NOBODY, Change, RecordState, StateBatch
+from ottla.groupcoord.share.partition.acquiring import AbortedTransaction, AcquireRequest, FetchedBatch
+from ottla.groupcoord.share.partition.in_flight import NO_MEMBER, Change, RecordState, StateBatch
 from ottla.groupcoord.share.partition.share_partition import SharePartition, StateWrite
+from ottla.groupcoord.share.partition.state import ShareGroupSettings
 from ottla.wire.errors import ErrorCode
 
 KEY = SharePartitionKey("group", b"t" * 16, 0)
@@ -92,7 +91,7 @@ class Sharing:
             self.partition.on_log_start(self.log_start)
             offset = self.partition.next_fetch_offset()
         found = [batch for batch in self.log if batch.last_offset >= offset][:batches]
-        wish = Wish(member, records_max, batch_size, is_record_limit)
+        wish = AcquireRequest(member, records_max, batch_size, is_record_limit)
         transactions = [AbortedTransaction(*each) for each in aborted]
         return [tuple(each) for each in self.partition.acquire(wish, offset, found, self.now_ms, transactions)]
 
@@ -145,7 +144,7 @@ class Sharing:
         for batch in self.partition.in_flight.batches:
             text += "|"
             for run in batch.runs:
-                letter = run.member_id if run.member_id != NOBODY else letters.get(run.state, "D")
+                letter = run.member_id if run.member_id != NO_MEMBER else letters.get(run.state, "D")
                 text += (letter + ("!" if run.change else "")) * (run.last - run.first + 1)
         return text
 
@@ -161,7 +160,7 @@ def check(partition: SharePartition) -> None:
             assert run.first == at <= run.last, batch
             at = run.last + 1
             held = run.state is RecordState.ACQUIRED
-            assert held == (run.member_id != NOBODY), run
+            assert held == (run.member_id != NO_MEMBER), run
             assert not held or run.locked_until_ms is not None, run
             assert held or run.change is not None or run.locked_until_ms is None, run
             if held:

@@ -9,13 +9,11 @@ import trio.testing
 
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.share import records as share_records
+from ottla.groupcoord.share.offsets import ReadInitialized
 from ottla.groupcoord.share.part import ShareGroups
-from ottla.groupcoord.share.requests import AskInitialized
 from ottla.groupcoord.streams import records as streams_records
-from ottla.groupcoord.streams import values
-from ottla.groupcoord.streams.members import Member
+from ottla.groupcoord.streams.members import AssignedTasks, Member, Task, Tasks
 from ottla.groupcoord.streams.part import StreamsGroups
-from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, LargeGroups, Measured, names_of
 from ottla.groupcoord.tests.test_streams_groups import word_count
@@ -115,7 +113,7 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     await talk.asked("ShareGroupDescribe", lambda: talk.groups.share.describe(describe, operations=lambda group_id: 0))
     with talk.counting("reads"):
         assert talk.groups.share.has(GROUP) and talk.groups.administration.last_rebalance(GROUP)
-        talk.groups.share.offsets._shards.read(GROUP, AskInitialized(GROUP))
+        talk.groups.share.offsets._shards.read(GROUP, ReadInitialized(GROUP))
     await talk.wait("sessions", 60)
     assert not group.members
 
@@ -141,10 +139,10 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
 
 
 def streams_group() -> list[Any]:
-    topology = values.StreamsGroupTopologyValue(
+    topology = streams_records.StreamsGroupTopologyValue(
         epoch=0,
         subtopologies=[
-            values.Subtopology(
+            streams_records.Subtopology(
                 subtopology_id="0",
                 source_topics=["t0"],
                 source_topic_regex=[],
@@ -155,7 +153,7 @@ def streams_group() -> list[Any]:
             )
         ],
     )
-    metadata = values.StreamsGroupMetadataValue(epoch=1, metadata_hash=0, validated_topology_epoch=0)
+    metadata = streams_records.StreamsGroupMetadataValue(epoch=1, metadata_hash=0, validated_topology_epoch=0)
     written: list[Any] = [
         streams_records.metadata_record(GROUP, metadata),
         streams_records.topology_record(GROUP, topology),

@@ -15,8 +15,13 @@ from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, Measured
 from ottla.groupcoord.tests.test_share_coordinator import ShareCoordination
 from ottla.groupcoord.tests.test_transaction_service import ID, NOW_MS
 from ottla.groupcoord.tests.test_transaction_service import Coordination as Transactions
-from ottla.groupcoord.transactions.metadata import COMPLETE_COMMIT, ONGOING, TransactionMetadata
-from ottla.groupcoord.transactions.partitions import NO_PARTITIONS, Partitions
+from ottla.groupcoord.transactions.metadata import (
+    COMPLETE_COMMIT,
+    NO_PARTITIONS,
+    ONGOING,
+    Partitions,
+    TransactionMetadata,
+)
 from ottla.groupcoord.transactions.records import TransactionRecord, encode_records
 from ottla.groupcoord.transactions.shard import _Scan
 from ottla.wire.errors import ErrorCode

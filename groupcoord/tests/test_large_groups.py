@@ -31,7 +31,7 @@ from ottla.groupcoord.effects import PIECE
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.share.records import ShareGroupMemberMetadataKey
-from ottla.groupcoord.streams.values import StreamsGroupMemberMetadataKey
+from ottla.groupcoord.streams.records import StreamsGroupMemberMetadataKey
 from ottla.groupcoord.tests.consumer_conversation import INTERVAL_MS, ConsumerConversation, all_partitions, snapshot
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination

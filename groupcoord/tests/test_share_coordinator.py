@@ -10,10 +10,9 @@ import trio.testing
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.coordinator.records import decode_record
-from ottla.groupcoord.share.coordinator.service import BATCHES_MAX, ELEMENTS_PER_TURN, ShareCoordinator
-from ottla.groupcoord.share.coordinator.shard import ShareStateShard
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey, decode_record
+from ottla.groupcoord.share.coordinator.service import BATCHES_MAX, ELEMENTS_PER_SLICE, ShareCoordinator
+from ottla.groupcoord.share.coordinator.shard import ShareCoordinatorShard
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.wire.answers import PendingAnswer
@@ -194,7 +193,7 @@ async def test_requests_about_nothing_get_no_results(
     if not group_id:
         data = PartitionData(partition=0, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=[])
         topics = [write_share_group_state.WriteStateData(topic_id=talk.topic_id, partitions=[data])]
-    for asked in (topics, topics * ELEMENTS_PER_TURN * 2, []):
+    for asked in (topics, topics * ELEMENTS_PER_SLICE * 2, []):
         request = write_share_group_state.WriteShareGroupStateRequest(group_id=group_id, topics=asked)
         assert (await finished(talk.coordinator.write(request, api_version=1))).results == []
 
@@ -375,7 +374,7 @@ async def test_a_request_about_many_share_partitions_gives_others_a_turn_between
 ) -> None:
     talk = ShareCoordination()
     await talk.start(nursery)
-    with counted((ShareStateShard, "handle"), (TimeSlice, "yield_if_over")) as steps:
+    with counted((ShareCoordinatorShard, "handle"), (TimeSlice, "yield_if_over")) as steps:
         assert set(errors(await finished(talk.initialize(*range(200)))).values()) == {ErrorCode.NONE}
     assert steps.all["handle"] == 200
     assert steps.all["yield_if_over"] == 200, "if its time slice is over"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.share import heartbeat
-from ottla.groupcoord.share.initialization import KnownTopic
+from ottla.groupcoord.share.group import KnownTopic
 from ottla.groupcoord.share.records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,

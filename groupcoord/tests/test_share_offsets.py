@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.groupcoord.share.requests import AskInitialized, ForgetShareTopics
+from ottla.groupcoord.share.offsets import ForgetShareTopics, ReadInitialized
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.share_talk import INTERVAL_MS, OTHER, TOPIC, ShareTalk, partitions_in
 from ottla.wire.errors import ErrorCode
@@ -211,7 +211,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_initialized() -> None:
 @pytest.mark.parametrize("group", [GROUP, "nobody"])
 def test_initialized_partitions_are_told(group: str) -> None:
     talk = with_offsets("topic")
-    found = talk.shard.read(AskInitialized(group), now_ms=talk.now_ms)
+    found = talk.shard.read(ReadInitialized(group), now_ms=talk.now_ms)
     assert found == ({TOPIC: [0, 1]} if group == GROUP else {})
 
 

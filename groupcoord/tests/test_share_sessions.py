@@ -24,7 +24,7 @@ class Room:
 
 def refused(code: ErrorCode, room: Room, key: SessionKey, epoch: int, *indexes: int) -> None:
     with pytest.raises(KafkaError) as caught:
-        room.sessions.go_on(key, epoch, parts(*indexes))
+        room.sessions.advance(key, epoch, parts(*indexes))
     assert caught.value.code is code
 
 
@@ -33,17 +33,17 @@ def test_a_session_goes_on_by_the_next_epoch_only() -> None:
     refused(ErrorCode.SHARE_SESSION_NOT_FOUND, room, A, 1)
     room.sessions.begin(A, parts(0), "wire")
     refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, room, A, 2)
-    assert room.sessions.go_on(A, 1).epoch == 2
+    assert room.sessions.advance(A, 1).epoch == 2
     refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH, room, A, 1)
     session = room.sessions.get(A)
     session.epoch = (1 << 31) - 1
-    assert room.sessions.go_on(A, session.epoch).epoch == 1
+    assert room.sessions.advance(A, session.epoch).epoch == 1
 
 
 def test_partitions_come_and_go() -> None:
     room = Room()
     room.sessions.begin(A, parts(0, 1), "wire")
-    session = room.sessions.go_on(A, 1, parts(2, 1), parts(0))
+    session = room.sessions.advance(A, 1, parts(2, 1), parts(0))
     assert [each.partition for each in session.partitions.values()] == [1, 2]
 
 
@@ -51,15 +51,15 @@ def test_an_answer_leaves_out_what_is_no_news() -> None:
     room = Room()
     session = room.sessions.begin(A, parts(0, 1), "wire")
     first, second, third = parts(0, 1, 2)
-    assert not session.must_tell(first, has_records=False, has_error=False)
-    assert session.must_tell(first, has_records=True, has_error=False)
+    assert not session.must_include(first, has_records=False, has_error=False)
+    assert session.must_include(first, has_records=True, has_error=False)
     assert list(session.partitions.values()) == [second, first], "who gave records goes to the end"
     session.update([third], [])
-    assert session.must_tell(third, has_records=False, has_error=False), "a new one is told of once"
-    assert not session.must_tell(third, has_records=False, has_error=False)
-    assert session.must_tell(second, has_records=False, has_error=True)
-    assert session.must_tell(second, has_records=False, has_error=False), "that the error is over is news"
-    assert not session.must_tell(second, has_records=False, has_error=False)
+    assert session.must_include(third, has_records=False, has_error=False), "a new one is told of once"
+    assert not session.must_include(third, has_records=False, has_error=False)
+    assert session.must_include(second, has_records=False, has_error=True)
+    assert session.must_include(second, has_records=False, has_error=False), "that the error is over is news"
+    assert not session.must_include(second, has_records=False, has_error=False)
 
 
 def test_a_session_ends_with_its_connection_and_not_with_another() -> None:
@@ -116,7 +116,7 @@ def test_partitions_are_limited_in_one_session_and_in_all(monkeypatch: pytest.Mo
         room.sessions.begin(B, parts(0, 1, 2), "wire")
     room.sessions.begin(B, parts(0, 1), "wire")
     room.sessions.end(A)
-    room.sessions.go_on(B, 1, parts(2, 3))
+    room.sessions.advance(B, 1, parts(2, 3))
 
 
 def test_a_session_is_its_principals_alone() -> None:
@@ -129,4 +129,4 @@ def test_a_session_is_its_principals_alone() -> None:
     assert caught.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
     room.sessions.end(thief)
     room.sessions.disconnect("other wire")
-    assert not room.ended and room.sessions.go_on(A, 1)
+    assert not room.ended and room.sessions.advance(A, 1)

@@ -10,8 +10,13 @@ import pytest
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller, Outcome, Reply
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.coordinator.records import SnapshotRecord, UpdateRecord, decode_record, encode_record
+from ottla.groupcoord.share.coordinator.records import (
+    SharePartitionKey,
+    SnapshotRecord,
+    UpdateRecord,
+    decode_record,
+    encode_record,
+)
 from ottla.groupcoord.share.coordinator.requests import (
     DeleteState,
     ForgetTopics,
@@ -21,7 +26,7 @@ from ottla.groupcoord.share.coordinator.requests import (
     Request,
     WriteState,
 )
-from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareStateShard
+from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareCoordinatorShard
 from ottla.groupcoord.share.coordinator.state import initial_snapshot
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_share_group_state import PartitionData, StateBatch
@@ -64,9 +69,9 @@ class Conversation:
     def times(self) -> dict[str, int]:
         return {"now_ms": self.now_ms, "timestamp_ms": START_MS + self.now_ms}
 
-    def read_log(self) -> ShareStateShard:
+    def read_log(self) -> ShareCoordinatorShard:
         """The shard that a restart would come to."""
-        shard = ShareStateShard(self.config, self.topics)
+        shard = ShareCoordinatorShard(self.config, self.topics)
         for offset, (key, value) in enumerate(self.log):
             if offset >= self.log_start_offset:
                 record = decode_record(key, value)
@@ -359,6 +364,21 @@ def test_topics_are_forgotten_some_share_partitions_at_a_time(talk: Conversation
     found = [talk.ask(ForgetTopics([TOPIC])).response for _ in range(3)]
     assert found == [RECORDS_PER_CALL, 2, 0]
     assert set(talk.shard.states()) == {share_partition(topic=OTHER)}
+
+
+class Unwalked(dict[Any, Any]):
+    """States that are looked up only: a walk along all of them grows with topics that are not concerned."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("walked")
+
+
+def test_a_topic_is_forgotten_without_a_walk_along_the_states_of_others(talk: Conversation) -> None:
+    talk.initialize()
+    talk.initialize(key=share_partition(topic=OTHER))
+    talk.shard._states = Unwalked(talk.shard._states)
+    outcome = talk.shard.handle(ForgetTopics([TOPIC, UNKNOWN]), Asked(), **talk.times())
+    assert [record.key for record in outcome.records] == [share_partition()]
 
 
 # ---------------------------------------------------------------------- refusals of the log

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, StateBatch, are_in_order, in_parts, merged
+from ottla.groupcoord.share.coordinator.state import NO_START_OFFSET, StateBatch, are_in_order, in_parts, merged
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 

@@ -3,9 +3,9 @@
 import pytest
 
 from ottla.groupcoord.java_hashing import absolute_joined_hash, absolute_string_hash
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey, parse_coordinator_key
 from ottla.groupcoord.share.coordinator.records import (
     RecordedBatch,
+    SharePartitionKey,
     ShareSnapshotValue,
     ShareUpdateValue,
     SnapshotRecord,
@@ -14,6 +14,7 @@ from ottla.groupcoord.share.coordinator.records import (
     encode_record,
     encode_records,
     load_codecs,
+    parse_coordinator_key,
     tombstone,
 )
 from ottla.wire import codecs

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.groupcoord.streams.assignment import AssignableMember, AssignableSubtopology
-from ottla.groupcoord.streams.java_queue import JavaQueue
-from ottla.groupcoord.streams.sticky_assignor import StickyAssignor
-from ottla.groupcoord.streams.tasks import Task, Tasks
+from ottla.groupcoord.streams.assignor import AssignableMember, AssignableSubtopology, JavaQueue, StickyAssignor
+from ottla.groupcoord.streams.members import Task, Tasks
 
 KAFKA = (Path(__file__).parent / "sticky_assignments_of_kafka.txt").read_text().splitlines()
 

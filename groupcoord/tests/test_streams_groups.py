@@ -9,10 +9,10 @@ import pytest
 from ottla.groupcoord.modern import describing as modern_describing
 from ottla.groupcoord.streams import targets
 from ottla.groupcoord.streams.group import StreamsGroup
-from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.part import DescribeStreamsGroup
-from ottla.groupcoord.streams.status import Status
-from ottla.groupcoord.streams.values import StreamsGroupMetadataKey, StreamsGroupTopologyKey
+from ottla.groupcoord.streams.records import StreamsGroupMetadataKey, StreamsGroupTopologyKey
+from ottla.groupcoord.streams.topology import Status
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.streams_group_heartbeat import (
@@ -95,7 +95,7 @@ class Streams(Conversation):
             )
         )
         answered = self.ask(request, version).response
-        assert isinstance(answered, Answered)
+        assert isinstance(answered, HeartbeatResult)
         self.missing = [each.name for each in answered.missing_topics]
         return answered.response
 

@@ -5,15 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.groupcoord.streams.internal_topics import ConfiguredTopology, configure
-from ottla.groupcoord.streams.status import Status
-from ottla.groupcoord.streams.topology import Topology
-from ottla.groupcoord.streams.values import (
+from ottla.groupcoord.streams.records import (
     CopartitionGroup,
     StreamsGroupTopologyValue,
     Subtopology,
     TopicConfig,
     TopicInfo,
 )
+from ottla.groupcoord.streams.topology import Status, Topology
 from ottla.wire.errors import ErrorCode, KafkaError
 
 

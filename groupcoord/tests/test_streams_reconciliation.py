@@ -9,34 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.groupcoord.streams.members import Member, MemberState, member_state
+from ottla.groupcoord.streams.members import AssignedTasks, Member, MemberState, Task, TaskHolders, Tasks, member_state
 from ottla.groupcoord.streams.reconciliation import reconcile
-from ottla.groupcoord.streams.tasks import AssignedTasks, Task, Tasks
 from ottla.wire.errors import ErrorCode, KafkaError
 
 KAFKA = (Path(__file__).parent / "reconciliations_of_kafka.txt").read_text().splitlines()
 A, B = Task("0", 0), Task("0", 1)
-
-
-class Holders:
-    """Processes by task."""
-
-    def __init__(
-        self,
-        active: dict[Task, str] | None = None,
-        standby: dict[Task, set[str]] | None = None,
-        warmup: dict[Task, set[str]] | None = None,
-    ) -> None:
-        self.active, self.standby, self.warmup = active or {}, standby or {}, warmup or {}
-
-    def active_process(self, task: Task) -> str | None:
-        return self.active.get(task)
-
-    def standby_processes(self, task: Task) -> Collection[str]:
-        return self.standby.get(task, ())
-
-    def warmup_processes(self, task: Task) -> Collection[str]:
-        return self.warmup.get(task, ())
 
 
 def task(text: str) -> Task:
@@ -68,7 +46,7 @@ def answer(line: str) -> str:
     pending = AssignedTasks(epochs(next(part)), role(next(part)), role(next(part)))
     target_epoch, target = int(next(part)), Tasks(role(next(part)), role(next(part)), role(next(part)))
     active = {each: names.pop() for each, names in processes(next(part)).items()}
-    holders = Holders(active, processes(next(part)), processes(next(part)))
+    holders = TaskHolders(active, processes(next(part)), processes(next(part)))
     is_told = next(part) == "1"
     owned = Tasks(role(next(part)), role(next(part)), role(next(part)))
     member = Member(
@@ -106,7 +84,7 @@ def test_the_step_is_that_of_kafka(number: int) -> None:
 
 
 def test_a_task_goes_over_only_after_it_was_given_up() -> None:
-    holders = Holders({A: "p", B: "p"})
+    holders = TaskHolders({A: "p", B: "p"})
     first = Member("m1", 5, 4, process_id="p", assigned=AssignedTasks({A: 3, B: 3}))
     second = Member("m2", 0, process_id="q")
     first = reconcile(first, 6, Tasks(frozenset({A})), holders, None)
@@ -120,18 +98,18 @@ def test_a_task_goes_over_only_after_it_was_given_up() -> None:
     assert still is first
     first = reconcile(first, 6, Tasks(frozenset({A})), holders, Tasks(frozenset({A})))
     assert first.state is MemberState.STABLE and first.member_epoch == 6 and first.assigned.active == {A: 3}
-    del holders.active[B]
+    del holders._active[B]
     second = reconcile(second, 6, Tasks(frozenset({B})), holders, None)
     assert second.state is MemberState.STABLE and second.assigned.active == {B: 6}
 
 
 def test_a_standby_task_becomes_active_in_place() -> None:
-    holders = Holders({A: "q"}, {A: {"p"}})
+    holders = TaskHolders({A: "q"}, {A: {"p"}})
     copy = Member("m", 5, 4, process_id="p", assigned=AssignedTasks({}, frozenset({A})))
     waiting = reconcile(copy, 6, Tasks(frozenset({A})), holders, Tasks())
     assert waiting.state is MemberState.UNRELEASED_TASKS
     assert waiting.assigned.standby == {A} and not waiting.pending_revocation
-    del holders.active[A]
+    del holders._active[A]
     promoted = reconcile(waiting, 6, Tasks(frozenset({A})), holders, None)
     assert promoted.state is MemberState.STABLE
     assert promoted.assigned == AssignedTasks({A: 6})
@@ -140,5 +118,5 @@ def test_a_standby_task_becomes_active_in_place() -> None:
 def test_a_member_of_an_unknown_state_begins_anew() -> None:
     strange = Member("m", 5, 4, member_state(77), process_id="p")
     with pytest.raises(KafkaError, match="must abandon all its tasks and rejoin"):
-        reconcile(strange, 7, Tasks(), Holders(), None)
-    assert reconcile(strange, 7, Tasks(), Holders(), Tasks()).member_epoch == 7
+        reconcile(strange, 7, Tasks(), TaskHolders(), None)
+    assert reconcile(strange, 7, Tasks(), TaskHolders(), Tasks()).member_epoch == 7

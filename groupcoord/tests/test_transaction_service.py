@@ -13,9 +13,9 @@ from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog
 from ottla.groupcoord.transactions import listing
-from ottla.groupcoord.transactions.partitions import Partitions
+from ottla.groupcoord.transactions.metadata import Partitions
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, ELEMENTS_PER_TURN, TransactionCoordinator
+from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, ELEMENTS_PER_SLICE, TransactionCoordinator
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.wire import time_slice
 from ottla.wire.answers import PendingAnswer
@@ -307,12 +307,12 @@ async def test_very_many_partitions_are_looked_up_in_slices(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_slice, "SLICE_S", 0)
-    count = ELEMENTS_PER_TURN + 1
+    count = ELEMENTS_PER_SLICE + 1
     talk.topics.counts["topic"] = count
     producer = await talk.init()
     async with counted_turns() as counted:
         errors = await talk.add(producer, {"topic": list(range(count))})
-        assert counted.count >= 2 * ELEMENTS_PER_TURN  # to find out what exists, and to answer
+        assert counted.count >= 2 * ELEMENTS_PER_SLICE  # to find out what exists, and to answer
     assert set(errors.values()) == {0} and len(errors) == count
 
 
@@ -320,7 +320,7 @@ async def test_who_leaves_while_many_are_added_leaves_no_answer_behind(
     talk: Coordination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time_slice, "SLICE_S", 0)
-    count = ELEMENTS_PER_TURN // 2 + 1
+    count = ELEMENTS_PER_SLICE // 2 + 1
     talk.topics.counts["topic"] = count
     transactions = []
     for name in ("tx0", "tx1"):
@@ -501,11 +501,11 @@ async def test_a_list_and_its_filters(talk: Coordination) -> None:
 
 
 async def test_a_long_list_is_made_in_slices(talk: Coordination) -> None:
-    for number in range(ELEMENTS_PER_TURN + 1):
+    for number in range(ELEMENTS_PER_SLICE + 1):
         await talk.init(f"tx{number}")
     answer = listing.list_transactions(talk.service, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
     assert isinstance(answer, Coroutine)
-    assert len((await answer).transaction_states) == ELEMENTS_PER_TURN + 1
+    assert len((await answer).transaction_states) == ELEMENTS_PER_SLICE + 1
 
 
 # ---------------------------------------------------------------------- who is the coordinator

@@ -1,11 +1,11 @@
-"""ListTransactions: the transactional ids that this broker coordinates, as far as some filters let them through."""
+"""ListTransactions: the transactional ids that this broker coordinates, filtered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from ottla.groupcoord.transactions.metadata import STATES_BY_NAME, TransactionMetadata
-from ottla.groupcoord.transactions.service import ELEMENTS_PER_TURN, TransactionCoordinator
+from ottla.groupcoord.transactions.service import ELEMENTS_PER_SLICE, TransactionCoordinator
 from ottla.groupcoord.transactions.shard import TransactionShard
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -18,7 +18,7 @@ IsWanted = Callable[[TransactionMetadata], bool]
 def list_transactions(
     coordinator: TransactionCoordinator, request: ListTransactionsRequest
 ) -> Worked[ListTransactionsResponse]:
-    """All of them, or an error while some are being loaded."""
+    """List the ids that pass the filters; an error while some shards are being loaded."""
     try:
         shards = coordinator.shards()
     except KafkaError as error:
@@ -26,7 +26,7 @@ def list_transactions(
     unknown = list(dict.fromkeys(name for name in request.state_filters if name not in STATES_BY_NAME))
     response = ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=[])
     listed = _listed(shards, _filter(request, coordinator.timestamp_ms()))
-    if sum(map(len, shards)) > ELEMENTS_PER_TURN:
+    if sum(map(len, shards)) > ELEMENTS_PER_SLICE:
         return _list_in_slices(response, listed)
     response.transaction_states = [each for each in listed if each is not None]
     return response
@@ -45,7 +45,7 @@ async def _list_in_slices(
 
 
 def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[TransactionState | None]:
-    """One step for each id: its state, or None if it is not wanted or was forgotten meanwhile."""
+    """Yield for each id its state, or None if it is filtered out or was forgotten meanwhile."""
     for shard in shards:
         for transactional_id in shard.ids():
             known = shard.known(transactional_id)
@@ -55,12 +55,12 @@ def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[Tra
                 yield TransactionState(
                     transactional_id=transactional_id,
                     producer_id=known.producer_id,
-                    transaction_state=known.state.told_as,
+                    transaction_state=known.state.state_name,
                 )
 
 
 def _filter(request: ListTransactionsRequest, timestamp_ms: int) -> IsWanted:
-    """States that nobody has are passed over; if all are of that kind, nothing is wanted."""
+    """The filter of the request. Unknown states are ignored; if all are unknown, no id passes."""
     states = {STATES_BY_NAME[name] for name in request.state_filters if name in STATES_BY_NAME}
     producer_ids = set(request.producer_id_filters)
     duration_ms = request.duration_filter

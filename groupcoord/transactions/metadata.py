@@ -1,34 +1,114 @@
-"""What is known of a transactional id: its producer, its epoch, and how far its transaction is.
+"""The metadata of a transactional id: its producer, its epoch, its transaction's state and partitions.
 
 A value is never changed. A transition makes the next one, which takes effect when its record is committed
 (`ottla.groupcoord.transactions.shard` has the theory). `TransactionMetadata.moved` is the only way from one to the next,
-and refuses what Kafka's table of states does not have.
+and refuses transitions that Kafka's table of states does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from ottla.groupcoord.transactions.partitions import TopicPartition
+# ---------------------------------------------------------------------- partitions
+
+
+TopicPartition = tuple[str, int]
+
+_NONE: frozenset[int] = frozenset()
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
-NO_TIMEOUT_MS = (1 << 31) - 1  # of transactions whose fate somebody else decides: they are never ended for their age
-
+NO_TIMEOUT_MS = (1 << 31) - 1  # of transactions that another system decides: they never time out
 EPOCH_MAX = (1 << 15) - 1
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
-"""The last epoch that a producer is given. The one above it is kept for fencing that producer."""
-
+"""The last epoch that a producer gets. The one above it is kept for fencing that producer."""
 EPOCH_PER_TRANSACTION = 2
-"""Since this transaction.version every transaction has an epoch of its own (KIP-890)."""
+"""Level of transaction.version from which every transaction has an epoch of its own (KIP-890)."""
+
+
+class Partitions(AbstractSet[TopicPartition]):
+    """The partitions of a transaction: an immutable set of (topic, index) that is kept by topic.
+
+    A transaction may have 100,000 of them, and every record of it names all. By topic they go into a record, come out of
+    it, and are united with others without a look at each pair.
+    """
+
+    __slots__ = ("_count", "topics")
+
+    def __init__(self, topics: Mapping[str, frozenset[int]]) -> None:
+        """`topics`: the indexes of each topic, at least one."""
+        self.topics = topics
+        self._count = sum(map(len, topics.values()))
+
+    @classmethod
+    def of(cls, pairs: Iterable[TopicPartition]) -> Partitions:
+        """The set of these pairs; the argument itself if it is one already."""
+        if isinstance(pairs, Partitions):
+            return pairs
+        topics: dict[str, set[int]] = {}
+        for topic, index in pairs:
+            topics.setdefault(topic, set()).add(index)
+        return cls({topic: frozenset(indexes) for topic, indexes in topics.items()})
+
+    @classmethod
+    def _from_iterable(cls, iterable: Iterable[TopicPartition]) -> Partitions:  # type: ignore[override]
+        return cls.of(iterable)
+
+    def __repr__(self) -> str:
+        return f"Partitions({set(self)})"
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, pair: object) -> bool:
+        return isinstance(pair, tuple) and pair[1] in self.topics.get(pair[0], _NONE)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return ((topic, index) for topic, indexes in self.topics.items() for index in indexes)
+
+    __hash__ = AbstractSet._hash
+
+    def __le__(self, other: AbstractSet[object]) -> bool:
+        if not isinstance(other, Partitions):
+            return super().__le__(other)
+        theirs = other.topics
+        return all(indexes <= theirs.get(topic, _NONE) for topic, indexes in self.topics.items())
+
+    def __or__(self, other: AbstractSet[TopicPartition]) -> Partitions:  # type: ignore[override]
+        topics = dict(self.topics)
+        for topic, indexes in Partitions.of(other).topics.items():
+            known = topics.get(topic)
+            topics[topic] = indexes if known is None else known | indexes
+        return Partitions(topics)
+
+    def in_order(self) -> dict[str, list[int]]:
+        """Indexes by topic, both sorted, so that equal sets are always written alike."""
+        return {topic: sorted(self.topics[topic]) for topic in sorted(self.topics)}
+
+
+NO_PARTITIONS = Partitions({})
+
+
+# ---------------------------------------------------------------------- producers
+
+
+class Producer(NamedTuple):
+    """A producer with a transactional id, as its request names it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+# ---------------------------------------------------------------------- metadata
 
 
 class TransactionState(IntEnum):
-    """Kafka's states, with the numbers that stand in records."""
+    """Kafka's states, with the numbers of the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -40,8 +120,8 @@ class TransactionState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
     @property
-    def told_as(self) -> str:
-        """The name that clients read."""
+    def state_name(self) -> str:
+        """Kafka's name of the state, as clients get it."""
         return _NAMES[self]
 
 
@@ -58,7 +138,7 @@ STATES_BY_NAME: Mapping[str, TransactionState] = {name: state for state, name in
 COMPLETE = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 AT_REST = COMPLETE | {EMPTY}
-"""Without a transaction. Only from here an id expires."""
+"""States without a transaction. Only from these an id expires."""
 
 _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
     EMPTY: AT_REST,
@@ -71,7 +151,7 @@ _PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = {
 
 
 class TransactionMetadata(NamedTuple):
-    """One transactional id at one moment.
+    """State of one transactional id; immutable.
 
     `previous_producer_id` is the producer id before the last transition, `next_producer_id` the one that replaces an
     exhausted one when the transaction is complete. `last_producer_epoch` is in no record: after a load the coordinator
@@ -96,13 +176,13 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_committing(self) -> bool:
-        """Whether the transaction that is prepared is to be committed; else it is to be aborted."""
+        """True if the prepared transaction is to be committed, False if aborted."""
         assert self.state in PREPARED
         return self.state is PREPARE_COMMIT
 
     def moved(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
-        """This id after a transition."""
-        assert self.state in _PREVIOUS[state], f"{self.state.told_as} -> {state.told_as}"
+        """The metadata after a transition."""
+        assert self.state in _PREVIOUS[state], f"{self.state.state_name} -> {state.state_name}"
         after = self._replace(state=state, previous_producer_id=self.producer_id, **changes)
         assert after.producer_id >= 0, "a transition without a producer id"
         assert 0 <= after.producer_epoch <= EPOCH_MAX, f"epoch {after.producer_epoch}"
@@ -110,12 +190,12 @@ class TransactionMetadata(NamedTuple):
         return after
 
     def is_overdue(self, timestamp_ms: int) -> bool:
-        """Whether an ongoing transaction has lasted longer than its producer wanted."""
+        """True if an ongoing transaction has exceeded its producer's timeout."""
         if self.timeout_ms == NO_TIMEOUT_MS:
             return False
         return self.start_timestamp_ms + self.timeout_ms < timestamp_ms
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Whether a producer with this epoch needs a new producer id before it can have another epoch."""
+    """True if a producer with this epoch needs a new producer id before its next epoch."""
     return producer_epoch >= EPOCH_EXHAUSTED

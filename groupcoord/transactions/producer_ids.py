@@ -1,7 +1,7 @@
 """Producer ids: unique in the cluster, for ever. A broker takes them from blocks of 1000 that it reserves.
 
 A block is durably reserved before its first id is given out and never reserved again, so that ids are not reused after a
-restart; what was left of the last block is lost.
+restart; the rest of the last block is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ProducerIdManager:
-    """Gives out producer ids. `allocate_block` reserves the next block; `lock` lets one caller at a time reserve."""
+    """Allocates producer ids. `allocate_block` reserves the next block; `lock` lets one caller at a time reserve."""
 
     def __init__(
         self, allocate_block: Callable[[], Awaitable[range]], lock: AbstractAsyncContextManager[Any, Any]
@@ -23,25 +23,25 @@ class ProducerIdManager:
 
     @property
     def is_out(self) -> bool:
-        """Whether the present block has no id left."""
+        """True if the current block has no id left."""
         return not self._block
 
     def take(self) -> int | None:
-        """An id, if the present block has one left."""
+        """Take an id; None if the current block has none left."""
         if not self._block:
             return None
         producer_id, self._block = self._block[0], self._block[1:]
         return producer_id
 
     async def stock(self) -> None:
-        """Reserve a block if the present one has no id left. Raises KafkaError when none can be reserved."""
+        """Reserve a block if the current one has no id left. Raises KafkaError if that fails."""
         async with self._lock:
-            # Looked at again under the lock, because the caller before may have brought a new block.
+            # Checked again under the lock, because the caller before may have reserved a block.
             if not self._block:
                 self._block = await self._allocate_block()
 
     async def next(self) -> int:
-        """An id, from a new block if need be. Raises KafkaError when none can be reserved."""
+        """Take an id, from a new block if needed. Raises KafkaError if none can be reserved."""
         while (producer_id := self.take()) is None:
             await self.stock()
         return producer_id

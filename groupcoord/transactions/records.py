@@ -21,10 +21,10 @@ from ottla.groupcoord.transactions.metadata import (
     EMPTY,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    Partitions,
     TransactionMetadata,
     TransactionState,
 )
-from ottla.groupcoord.transactions.partitions import Partitions
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import encode_pairs
@@ -37,7 +37,7 @@ _prefix = struct.Struct(">h").pack
 _read_prefix = struct.Struct(">h").unpack_from
 _KEY_PREFIX = _prefix(TRANSACTION_LOG_KEY)
 SUPERSEDING = frozenset({_KEY_PREFIX})
-"""A record is the whole state of its id, whatever it was before (`ShardKind.superseding`)."""
+"""Each record has the whole state of its id (`ShardKind.superseding`)."""
 
 
 class TransactionLogKey(Struct, versions="0", flexible="none"):
@@ -64,7 +64,7 @@ class TransactionLogValue(Struct, versions="0-1", flexible="1+"):
 
 
 class TransactionRecord(NamedTuple):
-    """A transactional id as it is from now on, or with metadata None forgotten."""
+    """The metadata of a transactional id from now on; None forgets the id."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -79,7 +79,7 @@ def load_codecs() -> None:
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Encode key and value."""
     key = _key_of(record.transactional_id)
     if record.metadata is None:
         return key, None
@@ -93,12 +93,12 @@ def _key_of(transactional_id: str) -> bytes:
 
 
 def encode_records(records: Iterable[TransactionRecord], timestamp_ms: int) -> bytes:
-    """One uncompressed batch of these records, to be appended to the partition of their ids."""
+    """Encode the records as one uncompressed batch."""
     return encode_pairs(map(encode_record, records), timestamp_ms)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """The record of a key and a value, or None for a type of record that is not ours to understand."""
+    """Decode a record; None if its type is unknown."""
     if key is None or len(key) < 2 or _read_prefix(key)[0] != TRANSACTION_LOG_KEY:
         return None
     transactional_id = TransactionLogKey.decode(key, 0, start=2).transactional_id
@@ -132,7 +132,7 @@ def _by_topic(metadata: TransactionMetadata) -> list[PartitionsSchema]:
 
 
 def partitions_by_topic(metadata: TransactionMetadata) -> dict[str, list[int]]:
-    """The partitions of a transaction, in order, so that the same state is always told in the same way."""
+    """Indexes by topic, both sorted, so that equal states are always written alike."""
     return Partitions.of(metadata.partitions).in_order()
 
 

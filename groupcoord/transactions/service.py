@@ -1,11 +1,11 @@
-"""The transaction coordinator: Kafka's requests about transactions, each taken to the shard of its transactional id.
+"""The transaction coordinator: Kafka's requests about transactions, each sent to the shard of its transactional id.
 
-Methods take the wire request and return the wire response, or a `PendingAnswer` where a commit must be waited for; a
-coroutine works off a request about very many things. Checks that need no transactional id come here, before the question
+Methods take the wire request and return the wire response, a `PendingAnswer` if a commit must be awaited, or a coroutine for
+a very long request. Checks that need no transactional id come here, before the question
 whether this broker is the coordinator at all, as in Kafka's TransactionCoordinator.
 
-Markers: whenever records have come into force the shard is asked which markers it owes, and these go to the `Markers`
-port. Whoever sends them calls `complete` when all are written.
+Markers: whenever records are in force the markers that the shard owes go to the `Markers` port, which calls `complete` when
+all are written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, 
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
-from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID
-from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
-from ottla.groupcoord.transactions.producer import Producer
+from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID, Partitions, Producer, TopicPartition
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.groupcoord.transactions.records import SUPERSEDING, decode_record, encode_records, partitions_by_topic
 from ottla.groupcoord.transactions.shard import (
@@ -60,34 +58,34 @@ from ottla.wire.time_slice import TimeSlice
 logger = logging.getLogger("ottla.groupcoord")
 
 BATCH_VERSION = 4
-"""AddPartitionsToTxn asks for many transactions since this version, and comes from brokers."""
+"""Version from which AddPartitionsToTxn is about many transactions, and comes from brokers."""
 
 EPOCH_BUMP_VERSION = 5
-"""EndTxn of clients that have an epoch for every transaction."""
+"""Version of EndTxn of clients that have an epoch for every transaction."""
 
 SHARED_EPOCH, EPOCH_PER_TRANSACTION = 0, 2
-"""Levels of transaction.version, as the versions of requests show what the client speaks."""
+"""Levels of transaction.version that the versions of a client's requests imply."""
 
-ELEMENTS_PER_TURN = 500
+ELEMENTS_PER_SLICE = 500
 
 DESCRIBED_AS_NAMED = 10
-"""In a longer request an id that is named again is described once: a few bytes might ask for a hundred thousand partitions."""
+"""In a longer request an id that is named twice is described once: a few bytes might request 100,000 partitions."""
 
 OWN_PARTITIONS = (InitProducerId, CompleteTransaction)
-"""Their records name no partitions, so many of them fit into one batch."""
+"""Requests whose records name no partitions, so that many of them fit into one batch."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class Verdict(NamedTuple):
-    """What became of the partitions of a transaction: one error for all of them, or one for each."""
+    """Result for the partitions of a transaction: one error for all of them, or one for each."""
 
     of_all: ErrorCode = ErrorCode.NONE
     of_each: Errors | None = None
 
 
 class _Client(NamedTuple):
-    """Who asks, and what it has no right to."""
+    """A client's version and missing rights."""
 
     api_version: int
     denied: Collection[str]
@@ -98,17 +96,17 @@ class Topics(Protocol):
     """The topics of the cluster."""
 
     def partition(self, topic: str, index: int) -> object | None:
-        """A partition, or None if there is none."""
+        """The partition, None if it does not exist."""
 
 
 class Markers(Protocol):
-    """What sends markers to the leaders of partitions."""
+    """Sends markers to the leaders of partitions."""
 
     def send(self, partition: int, owed: Sequence[MarkersOwed]) -> None:
-        """Send these, in the name of a partition of the transaction topic that this broker leads."""
+        """Send markers on behalf of a partition of the transaction topic that this broker leads."""
 
     def forget(self, partition: int) -> None:
-        """What was to be sent in the name of this partition is sent by others, or must be taken up anew."""
+        """Drop the markers of a partition: another broker sends them, or they are sent anew."""
 
 
 class TransactionCoordinator:
@@ -127,8 +125,8 @@ class TransactionCoordinator:
         tell: Tell,
         wall_clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """`transaction_version`: the level of this feature in the cluster; `offsets_partition`: where a group's offsets are;
-        `tell`: logs what becomes of producers, and not without end."""
+        """`transaction_version`: level of the feature in the cluster; `offsets_partition`: partition of a group's offsets;
+        `tell`: logs the fate of producers, with a limit."""
         self._config = config
         self._log = log
         self._topics = topics
@@ -148,7 +146,7 @@ class TransactionCoordinator:
             encode=encode_records,
             decode=decode_record,
             superseding=SUPERSEDING,
-            # A pending id refuses what would change it, so whatever is handled rests on what is committed.
+            # A pending id refuses changes, so every request is handled on committed state.
             may_overlap=lambda request: True,
             may_share_append=lambda request: type(request) in OWN_PARTITIONS,
             on_force=self._send_markers,
@@ -156,7 +154,7 @@ class TransactionCoordinator:
         self._runtime = Runtime(kind, log, wall_clock_ms=wall_clock)
 
     def start_in(self, nursery: Any) -> None:
-        """Load, expire and commit as long as the nursery lives. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        """Load, expire and commit in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
@@ -170,7 +168,7 @@ class TransactionCoordinator:
         self._runtime.on_resignation(partition)
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """A transaction keeps the partitions of deleted topics. Their markers are passed over."""
+        """Do nothing: a transaction keeps the partitions of deleted topics, and their markers are skipped."""
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of the transaction topic whose leader coordinates the id."""
@@ -182,7 +180,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, request: InitProducerIdRequest, *, api_version: int
     ) -> Worked[Given[InitProducerIdResponse]]:
-        """For a producer with a transactional id."""
+        """Handle InitProducerId of a producer with a transactional id."""
         transactional_id = request.transactional_id
         if not transactional_id:
             return _uninitialized(ErrorCode.INVALID_REQUEST)
@@ -196,7 +194,7 @@ class TransactionCoordinator:
         self, transactional_id: str, request: InitProducerIdRequest, api_version: int
     ) -> Given[InitProducerIdResponse]:
         try:
-            self._partition_of(transactional_id)  # or else another broker has to give the id
+            self._partition_of(transactional_id)  # raises if another broker coordinates the id
             await self._producer_ids.stock()
         except KafkaError as error:
             return _uninitialized(error.code)
@@ -211,7 +209,7 @@ class TransactionCoordinator:
 
         def finish(answer: ProducerAnswer) -> InitProducerIdResponse:
             return InitProducerIdResponse(
-                error_code=_understood(answer.error, is_fence_known=api_version >= 4),
+                error_code=_for_client(answer.error, is_fence_known=api_version >= 4),
                 producer_id=answer.producer_id,
                 producer_epoch=answer.producer_epoch,
             )
@@ -219,7 +217,7 @@ class TransactionCoordinator:
         return then(answer, finish)
 
     def _take_producer_id(self) -> int | None:
-        """A producer id, if there is one at hand. If not, one is fetched for whoever asks next."""
+        """A producer id, None if none is left; then a block is reserved for the next caller."""
         producer_id = self._producer_ids.take()
         if producer_id is None and not self._is_stocking:
             self._is_stocking = True
@@ -244,9 +242,9 @@ class TransactionCoordinator:
         denied: Collection[str] = (),
         refusal: ErrorCode = ErrorCode.NONE,
     ) -> Worked[Given[AddPartitionsToTxnResponse]]:
-        """Before version 4 a request is about one transaction, and its answer has another form.
+        """Add or verify partitions. Before version 4 a request is about one transaction, and its response has another form.
 
-        `denied`: topics that the client has no right to. `refusal`: why it has no right to the transaction.
+        `denied`: topics that the client has no right to. `refusal`: the error if it has no right to the transaction.
         """
         if api_version < BATCH_VERSION:
             transactions = [
@@ -265,7 +263,7 @@ class TransactionCoordinator:
                 return AddPartitionsToTxnResponse(results_by_transaction=results)
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
-        if sum(map(_elements_of, transactions)) > ELEMENTS_PER_TURN:
+        if sum(map(_elements_of, transactions)) > ELEMENTS_PER_SLICE:
             return self._add_in_slices(transactions, _Client(api_version, denied, refusal), finish)
         client = _Client(api_version, denied, refusal)
         return gathered([self._add_one(each, client) for each in transactions], finish)
@@ -277,23 +275,23 @@ class TransactionCoordinator:
         finish: Callable[[list[AddPartitionsToTxnResult]], AddPartitionsToTxnResponse],
     ) -> Given[AddPartitionsToTxnResponse]:
         time_slice = TimeSlice()
-        asked: deque[tuple[AddPartitionsToTxnTransaction, Given[Verdict]]] = deque()
+        submitted: deque[tuple[AddPartitionsToTxnTransaction, Given[Verdict]]] = deque()
         results = []
         try:
             for transaction in transactions:
                 wanted = await self._existences_of(_partitions_of(transaction), time_slice, client.denied)
-                asked.append((transaction, self._add_checked(transaction, wanted, client)))
+                submitted.append((transaction, self._add_checked(transaction, wanted, client)))
                 await time_slice.yield_if_over()
-            while asked:
-                transaction, answer = asked.popleft()
+            while submitted:
+                transaction, answer = submitted.popleft()
                 result, steps = _result_of(transaction, await finished(answer))
                 for _ in steps:
                     if time_slice.is_over():
                         await time_slice.yield_if_over()
                 results.append(result)
         finally:
-            # Whoever asked may leave meanwhile. An answer that is neither taken nor abandoned is never collected.
-            for _, left in asked:
+            # The client may leave meanwhile. An answer that is neither taken nor abandoned is never collected.
+            for _, left in submitted:
                 if isinstance(left, PendingAnswer):
                     left.abandon()
         return finish(results)
@@ -312,8 +310,8 @@ class TransactionCoordinator:
     def take_part(
         self, producer: Producer, partitions: Collection[TopicPartition], *, verify_only: bool
     ) -> Worked[Given[Errors]]:
-        """As `add_partitions` for this broker itself: what became of each partition."""
-        if len(partitions) > ELEMENTS_PER_TURN:
+        """Add or verify partitions on behalf of this broker; return the error of each."""
+        if len(partitions) > ELEMENTS_PER_SLICE:
             return self._take_part_in_slices(producer, partitions, verify_only=verify_only)
         wanted = {each: self._existence_of(each) for each in partitions}
         return self._taken_part(producer, wanted, verify_only=verify_only)
@@ -366,10 +364,10 @@ class TransactionCoordinator:
             return Verdict(of_each=self._verified(producer, wanted))
         version = EPOCH_PER_TRANSACTION if api_version >= BATCH_VERSION else SHARED_EPOCH
         answer = self._add(producer, _set_of(transaction), version)
-        return then(answer, lambda answer: Verdict(_understood(answer.error, is_fence_known=api_version >= 2)))
+        return then(answer, lambda answer: Verdict(_for_client(answer.error, is_fence_known=api_version >= 2)))
 
     def _verified(self, producer: Producer, wanted: Iterable[TopicPartition]) -> Errors:
-        """By partition NONE, if it takes part in the transaction."""
+        """Errors by partition, NONE for those that take part in the transaction."""
         transactional_id, producer_id, producer_epoch = producer
         if not transactional_id:
             return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
@@ -389,20 +387,20 @@ class TransactionCoordinator:
         return self._submit(AddPartitions(*producer, partitions, transaction_version))
 
     def add_offsets(self, request: AddOffsetsToTxnRequest, *, api_version: int) -> Given[AddOffsetsToTxnResponse]:
-        """The partition that keeps the offsets of a group takes part in the transaction."""
+        """Add the partition of a group's offsets to the transaction."""
         partitions = Partitions.of([self._offsets_partition(request.group_id)])
         producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
         answer = self._add(producer, partitions, SHARED_EPOCH)
 
         def finish(answer: ProducerAnswer) -> AddOffsetsToTxnResponse:
-            return AddOffsetsToTxnResponse(error_code=_understood(answer.error, is_fence_known=api_version >= 2))
+            return AddOffsetsToTxnResponse(error_code=_for_client(answer.error, is_fence_known=api_version >= 2))
 
         return then(answer, finish)
 
     # ------------------------------------------------------------------ the end of a transaction
 
     def end_txn(self, request: EndTxnRequest, *, api_version: int) -> Given[EndTxnResponse]:
-        """Answered as soon as the decision is safely in the log; the markers follow."""
+        """Handle EndTxn. It is answered when the decision is committed; the markers follow."""
         if not request.transactional_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
         version = EPOCH_PER_TRANSACTION if api_version >= EPOCH_BUMP_VERSION else SHARED_EPOCH
@@ -414,7 +412,7 @@ class TransactionCoordinator:
 
         def finish(answer: ProducerAnswer) -> EndTxnResponse:
             return EndTxnResponse(
-                error_code=_understood(answer.error, is_fence_known=api_version >= 2),
+                error_code=_for_client(answer.error, is_fence_known=api_version >= 2),
                 producer_id=answer.producer_id,
                 producer_epoch=answer.producer_epoch,
             )
@@ -427,7 +425,10 @@ class TransactionCoordinator:
             self._markers.send(partition, owed)
 
     def complete(self, owed: MarkersOwed) -> Given[ErrorCode]:
-        """All markers of a transaction are written. INVALID_TXN_STATE: it is not owed any more. Another error: say so again later."""
+        """Note that all markers of a transaction are written.
+
+        INVALID_TXN_STATE: they are not owed any more. After any other error, call it again later.
+        """
         answer = self._submit(CompleteTransaction(owed.transactional_id, owed.producer_id, owed.producer_epoch))
         return then(answer, lambda answer: answer.error)
 
@@ -463,7 +464,7 @@ class TransactionCoordinator:
         return TransactionState(
             error_code=ErrorCode.NONE,
             transactional_id=transactional_id,
-            transaction_state=known.state.told_as,
+            transaction_state=known.state.state_name,
             transaction_timeout_ms=known.timeout_ms,
             transaction_start_time_ms=known.start_timestamp_ms,
             producer_id=known.producer_id,
@@ -472,7 +473,7 @@ class TransactionCoordinator:
         )
 
     def shards(self) -> list[TransactionShard]:
-        """What this broker coordinates. Raises KafkaError while that is not all there."""
+        """All shards of this broker. Raises KafkaError while any is being loaded."""
         self._check_running()
         now_ms = self._runtime.now_ms()
         # A partition that could not be loaded must not keep the ids of all others from being listed.
@@ -480,10 +481,10 @@ class TransactionCoordinator:
         return [partition.shard(now_ms) for partition in led]
 
     def timestamp_ms(self) -> int:
-        """The time of day."""
+        """Wall-clock time."""
         return self._runtime.timestamp_ms()
 
-    # ------------------------------------------------------------------ the way to a shard
+    # ------------------------------------------------------------------ shards
 
     def _check_running(self) -> None:
         if not self._runtime.is_running:
@@ -493,12 +494,12 @@ class TransactionCoordinator:
         self._check_running()
         partition = self._runtime.partition(self.partition_for(transactional_id))
         if partition is None or self._runtime.is_suspended:
-            # A fenced broker may have been replaced without knowing it, so it says nothing about transactions.
+            # A fenced broker may have been replaced without knowing it, so it answers nothing about transactions.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return partition
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
-        """The shard of an id, for reading now."""
+        """The shard of an id, to read from."""
         return self._partition_of(transactional_id).shard(self._runtime.now_ms())
 
     def _submit(self, request: Request) -> Given[ProducerAnswer]:
@@ -509,22 +510,22 @@ class TransactionCoordinator:
             return ProducerAnswer(error.code)
 
 
-def _understood(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
-    """An error in words that the client knows: older ones have never heard of PRODUCER_FENCED."""
+def _for_client(error: ErrorCode, *, is_fence_known: bool) -> ErrorCode:
+    """An error that the client knows: older ones do not know PRODUCER_FENCED."""
     if error is ErrorCode.PRODUCER_FENCED and not is_fence_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
 
 def _refused(wanted: Errors) -> Errors:
-    """All of the partitions or none: not those either that nothing is wrong with."""
+    """Refuse all partitions, as one of them has an error."""
     return {each: error or ErrorCode.OPERATION_NOT_ATTEMPTED for each, error in wanted.items()}
 
 
 def _uninitialized(error: ErrorCode) -> InitProducerIdResponse:
-    nobody = ProducerAnswer(error)
+    answer = ProducerAnswer(error)
     return InitProducerIdResponse(
-        error_code=error, producer_id=nobody.producer_id, producer_epoch=nobody.producer_epoch
+        error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
     )
 
 
@@ -547,9 +548,9 @@ def _set_of(transaction: AddPartitionsToTxnTransaction) -> Partitions:
 def _result_of(
     transaction: AddPartitionsToTxnTransaction, verdict: Verdict
 ) -> tuple[AddPartitionsToTxnResult, Iterator[None]]:
-    """The result, and the steps in which it is filled, one partition at each.
+    """The result, and the steps that fill it, one partition each.
 
-    Each partition comes once with its own error; or as they were named, if there is one error for all.
+    Each partition comes once with its own error; or as often as it was named, if all have one error.
     """
     result = AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=[])
     if verdict.of_each is None:
@@ -579,7 +580,7 @@ def _fill(topics: list[AddPartitionsToTxnTopicResult], errors: Errors) -> Iterat
 
 
 def undescribed(transactional_id: str, error: ErrorCode) -> TransactionState:
-    """The description of an id about which there is nothing to say."""
+    """A description that has only an error."""
     return TransactionState(
         error_code=error,
         transactional_id=transactional_id,

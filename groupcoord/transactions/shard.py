@@ -1,4 +1,4 @@
-"""One partition of `__transaction_state`: all transactional ids that fall to it. Sans-IO.
+"""The state machine of one partition of `__transaction_state`, with the transactional ids that fall to it. Sans-IO.
 
 States of an id, and how it leaves them:
 
@@ -11,18 +11,17 @@ States of an id, and how it leaves them:
     Dead, PrepareEpochFence         never stay: an id that expires is gone with its tombstone, and a fenced one goes from
                                     Ongoing to PrepareAbort in one record. Kafka keeps the names, and so does its log.
 
-`transitions.py` says what each request makes of an id. What it makes is one record. From then until that record is
+`transitions.py` makes of an id and a request the id's next metadata, which is one record. From then until that record is
 committed the id is *pending*: its old state stays in force, and requests that would change it are answered with
 CONCURRENT_TRANSACTIONS, which clients repeat. `replay` puts the new state in force, in living memory and after a restart
-alike. If the log refuses the record, the id is what it was.
+alike. If the log refuses the record, the id is unchanged.
 
 Once PrepareCommit or PrepareAbort is in force the transaction is decided. The partition owes its *markers* from then on:
-`take_owed` hands them out, whoever sends them comes back with `CompleteTransaction`. After a load everything that is
-prepared is owed again, since nobody knows which markers the coordinator before has written. To write one twice does no
-harm.
+`take_owed` hands them out, and their sender reports `CompleteTransaction`. After a load all markers of prepared transactions
+are owed again, since it is unknown which of them the last coordinator has written. Writing one twice does no harm.
 
-Time: a transaction's age and an id's rest are measured by the time of day that stands in their records, as another broker
-may have written these. When to look is measured by the other clock.
+Time: the ages of transactions and idle ids are measured by the wall clock, as other brokers may have written their records.
+The times of scans are measured by the monotonic clock.
 
 Invariants
     an id is in `_ongoing` if and only if its state is Ongoing, and in `_owed` only while it is prepared
@@ -33,10 +32,10 @@ Invariants
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement, together
@@ -46,10 +45,10 @@ from ottla.groupcoord.transactions.metadata import (
     NO_PRODUCER_ID,
     ONGOING,
     PREPARED,
+    TopicPartition,
     TransactionMetadata,
     TransactionState,
 )
-from ottla.groupcoord.transactions.partitions import TopicPartition
 from ottla.groupcoord.transactions.records import TransactionRecord
 from ottla.groupcoord.transactions.transitions import (
     AddPartitions,
@@ -80,16 +79,16 @@ REPLACED = "Producer of %r with producer id %d, epoch %d is fenced, because anot
 REFUSED = "Refused a producer of %r, which is fenced: it does not have producer id %d, epoch %d"
 
 FLEXIBLE_RECORDS = 1
-"""Since this transaction.version records have version 1."""
+"""Level of transaction.version from which records have version 1."""
 
 RECORDS_PER_CALL = 500
 PARTITIONS_PER_CALL = 5_000
 IDS_PER_SCAN = 1_000
-"""What one call may do at most, so that nobody waits long behind it and a batch does not grow too large."""
+"""Limits of one call, so that other requests do not wait long behind it and a batch does not grow too large."""
 
 
 class CompleteTransaction(NamedTuple):
-    """All markers of a transaction are written."""
+    """Report: all markers of a transaction are written."""
 
     transactional_id: str
     producer_id: int
@@ -97,7 +96,7 @@ class CompleteTransaction(NamedTuple):
 
 
 class ProducerAnswer(NamedTuple):
-    """The answer to InitProducerId and EndTxn: an error, or what the producer goes on with."""
+    """The answer to InitProducerId and EndTxn: an error, or the producer's id and epoch from now on."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -105,7 +104,7 @@ class ProducerAnswer(NamedTuple):
 
 
 class MarkersOwed(NamedTuple):
-    """The markers of a transaction that is decided."""
+    """The markers of a decided transaction."""
 
     transactional_id: str
     producer_id: int
@@ -118,14 +117,12 @@ class MarkersOwed(NamedTuple):
 Request = InitProducerId | AddPartitions | EndTransaction | CompleteTransaction
 
 
-class Tell(Protocol):
-    """Logs a line about `name`, or counts it where there were enough of them."""
-
-    def __call__(self, name: Hashable, log: Callable[..., Any], text: str, /, *arguments: object) -> None: ...
+Tell = Callable[..., None]
+"""Logs a line about a name, or counts it once there were enough of them: tell(name, log, text, *arguments)."""
 
 
 class _Scan:
-    """A look at many ids, some at each call, and then a rest."""
+    """A periodic scan of many ids, some in each call."""
 
     __slots__ = ("_left", "due_ms", "interval_ms")
 
@@ -135,19 +132,19 @@ class _Scan:
         self._left: list[str] = []
 
     def some(self, ids: Iterable[str]) -> Iterator[str]:
-        """Some of the ids: those that the present look has not come to yet, or the first ones of a new look."""
+        """The next ids of the scan, or the first of a new one."""
         # A copy, because ids come and go between two calls.
         self._left = self._left or list(ids)
         for _ in range(min(IDS_PER_SCAN, len(self._left))):
             yield self._left.pop()
 
     def rest(self, now_ms: int) -> None:
-        """Come again after the interval; at once if ids are left. The millisecond lets requests pass in between."""
+        """Set the next call: after the interval, or soon if ids are left. The millisecond lets requests pass in between."""
         self.due_ms = now_ms + (1 if self._left else self.interval_ms)
 
 
 class TransactionShard:
-    """The transactional ids of one partition; see the module's docstring."""
+    """The transactional ids of one partition of `__transaction_state`."""
 
     def __init__(
         self,
@@ -157,7 +154,7 @@ class TransactionShard:
         transaction_version: Callable[[], int],
         tell: Tell,
     ) -> None:
-        """`transaction_version`: the level of the feature in this cluster."""
+        """`transaction_version`: level of the feature in the cluster."""
         self._config = config
         self._tell = tell
         self._take_producer_id = take_producer_id
@@ -180,19 +177,19 @@ class TransactionShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Take a request in. It is answered when what it changes is committed."""
+        """Handle a request. It is answered when its changes are committed."""
         self._timestamp_ms = timestamp_ms
         self._handlers[type(request)](request, caller)
         return self.discard()
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Nobody is parked here: what was asked for goes on."""
+        """Requests are never parked here; an abandoned one goes on."""
         return self.discard()
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """The records of these settlements are appended, or were not because of `error`."""
+        """Answer the callers of these settlements: their records are appended, or were refused with `error`."""
         for settlement in settlements:
             settlement(error)
         settled = self.discard()
@@ -200,17 +197,17 @@ class TransactionShard:
         return settled.replies
 
     def unfinished(self) -> None:
-        """Each call does all that it has to do."""
+        """No call leaves work over."""
 
     def next_deadline_ms(self) -> int | None:
         overdue, expiry = self._overdue_scan, self._expiry_scan
-        # Asked three times for each request, so by the shortest way.
+        # Called three times for each request, so as short as possible.
         if overdue is None or expiry is None:
             return None
         return min(expiry.due_ms, overdue.due_ms)
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Look for transactions that are too old and ids that have rested too long."""
+        """Abort transactions past their timeout and forget ids that have been idle too long."""
         self._timestamp_ms = timestamp_ms
         assert self._overdue_scan is not None and self._expiry_scan is not None
         if self._overdue_scan.due_ms <= now_ms:
@@ -221,16 +218,16 @@ class TransactionShard:
             self._expiry_scan.rest(now_ms)
         else:
             parts = []
-        # Ids have nothing to do with each other: one with a long name, or with many partitions, must not keep the records
-        # of others from being appended.
+        # Ids are independent: one with a long name, or with many partitions, must not keep the records of others from
+        # being appended.
         return together(parts)
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Never: a pending id is left alone, and nothing else can be in doubt."""
+        """False: a pending id is skipped, and all other state is committed."""
         return False
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """There are no sessions: a transaction's age is measured by the time of day."""
+        """There are no sessions: a transaction's age is measured by the wall clock."""
         return iter(())
 
     def replay(self, record: TransactionRecord, record_offset: int = -1, producer_id: int = -1) -> None:
@@ -249,10 +246,10 @@ class TransactionShard:
             self._owed[transactional_id] = None
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        """No transaction writes here."""
+        """Transactions do not write here."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[TransactionRecord]:
-        """Everything is replayed: from now on deadlines pass."""
+        """End the load, and start the deadlines."""
         config = self._config
         overdue_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         expiry_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -261,11 +258,11 @@ class TransactionShard:
         return self.discard()
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """Nobody is parked here."""
+        """No request is parked here."""
         return []
 
     def discard(self) -> Outcome[TransactionRecord]:
-        """End the call: what it has collected, which the next call starts without."""
+        """Return the outcome of the call, and begin an empty one."""
         outcome, self._outcome = self._outcome, Outcome([], [], [])
         return outcome
 
@@ -278,8 +275,8 @@ class TransactionShard:
             decision: Decision = ErrorCode.PRODUCER_FENCED
             if may_go_on(known, request.expected):
                 decision = self._fenced(known)
-            # The client asks again until the transaction is aborted.
-            self._carry_out(transactional_id, decision, caller, _come_again)
+            # The client retries until the transaction is aborted.
+            self._carry_out(transactional_id, decision, caller, _retry_later)
             if not isinstance(decision, ErrorCode):
                 producer = known.producer_id, known.producer_epoch, len(known.partitions)
                 self._tell_then(ABORTED_FOR_ANOTHER, transactional_id, *producer)
@@ -291,8 +288,8 @@ class TransactionShard:
             take_producer_id=self._take_producer_id,
             timestamp_ms=self._timestamp_ms,
         )
-        self._carry_out(transactional_id, decision, caller, _present_producer)
-        # One that names its id and epoch goes on with them.
+        self._carry_out(transactional_id, decision, caller, _current_producer)
+        # A producer that names its id and epoch goes on with them.
         is_another = known is not None and known.producer_epoch != NO_PRODUCER_EPOCH and request.expected is None
         if is_another and known is not None and not isinstance(decision, ErrorCode):
             self._tell_then(REPLACED, transactional_id, known.producer_id, known.producer_epoch)
@@ -313,19 +310,19 @@ class TransactionShard:
             timestamp_ms=self._timestamp_ms,
         )
         if decision is ErrorCode.NONE:
-            # It is repeated, and hears what the first one has heard.
+            # A repeated request gets the answer of the first one.
             assert known is not None
-            self._reply(caller, _present_producer(known))
+            self._reply(caller, _current_producer(known))
             return
-        # The client goes on as soon as the transaction is decided, with what it will be when the markers are written.
+        # The client goes on as soon as the transaction is decided, with the producer as it will be after the markers.
         self._carry_out(
-            transactional_id, decision, caller, lambda after: _present_producer(complete(after, self._timestamp_ms))
+            transactional_id, decision, caller, lambda after: _current_producer(complete(after, self._timestamp_ms))
         )
 
     def _complete(self, request: CompleteTransaction, caller: Caller) -> None:
         transactional_id = request.transactional_id
         known = self._known.get(transactional_id)
-        # By now the partition may have been loaded again, and its markers sent by somebody else.
+        # By now the partition may have been loaded again, and its markers sent by another broker.
         if (
             known is None
             or known.state not in PREPARED
@@ -334,7 +331,7 @@ class TransactionShard:
         ):
             self._reply(caller, ProducerAnswer(ErrorCode.INVALID_TXN_STATE))
             return
-        self._carry_out(transactional_id, complete(known, self._timestamp_ms), caller, _present_producer)
+        self._carry_out(transactional_id, complete(known, self._timestamp_ms), caller, _current_producer)
 
     def _fenced(self, known: TransactionMetadata) -> Decision:
         return fence(
@@ -389,7 +386,7 @@ class TransactionShard:
     # ------------------------------------------------------------------ records and replies
 
     def _is_pending(self, transactional_id: str) -> bool:
-        """Whether the id is about to change: its record is not committed, or its markers are not all written."""
+        """True if the id is about to change: its record is not committed, or not all of its markers are written."""
         return transactional_id in self._pending or self._state_of(transactional_id) in PREPARED
 
     def _state_of(self, transactional_id: str) -> TransactionState | None:
@@ -403,7 +400,7 @@ class TransactionShard:
         caller: Caller,
         answer: Callable[[TransactionMetadata], ProducerAnswer],
     ) -> None:
-        """Answer with an error at once, or append a transition and answer when that is committed."""
+        """Answer with an error at once, or append a transition and answer at its commit."""
         if isinstance(decision, ErrorCode):
             known = self._known.get(transactional_id)
             if decision is ErrorCode.PRODUCER_FENCED and known is not None:
@@ -418,7 +415,7 @@ class TransactionShard:
         )
 
     def _tell_then(self, text: str, transactional_id: str, *arguments: object) -> None:
-        """Log what has become of an id once the record is taken."""
+        """Log the fate of a producer once the record is committed."""
         tell = partial(self._tell, (text, transactional_id), logger.info, text, transactional_id, *arguments)
         self._outcome.settlements.append(lambda error: None if error else tell())
 
@@ -436,21 +433,21 @@ class TransactionShard:
     def _reply(self, caller: Caller, answer: ProducerAnswer) -> None:
         self._outcome.replies.append(Reply(caller, answer))
 
-    # ------------------------------------------------------------------ for reading
+    # ------------------------------------------------------------------ reads
 
     def known(self, transactional_id: str) -> TransactionMetadata | None:
-        """What is in force for an id."""
+        """Metadata in force for an id."""
         return self._known.get(transactional_id)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def ids(self) -> list[str]:
-        """All ids, as of now."""
+        """All current ids."""
         return list(self._known)
 
     def take_owed(self) -> list[MarkersOwed]:
-        """The markers that nobody was given yet."""
+        """Take the markers that were not handed out yet."""
         if not self._owed:
             return []
         owed, self._owed = self._owed, {}
@@ -468,9 +465,9 @@ class TransactionShard:
         )
 
 
-def _come_again(known: TransactionMetadata) -> ProducerAnswer:
+def _retry_later(known: TransactionMetadata) -> ProducerAnswer:
     return ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _present_producer(known: TransactionMetadata) -> ProducerAnswer:
+def _current_producer(known: TransactionMetadata) -> ProducerAnswer:
     return ProducerAnswer(ErrorCode.NONE, known.producer_id, known.producer_epoch)

@@ -1,17 +1,16 @@
-"""What each request makes of a transactional id: the id's next metadata, or the error that answers the request.
+"""Transitions of a transactional id: each request makes the id's next metadata, or an error. Pure functions.
 
-These are decisions and nothing else: what was known, a request and the time go in, a value comes out. Whoever calls them
-knows whether a transition is under way already (`is_pending`). The order of the checks is Kafka's, since a request may be
-wrong in several ways.
+The caller knows whether a transition is under way already (`is_pending`). The order of the checks is Kafka's, since a
+request may be wrong in several ways.
 
 InitProducerId, by the state of the id:
 
     new                 producer id from the supply, epoch 0
     at rest             epoch + 1; from the exhausted epoch on a new producer id and epoch 0
-    Ongoing             the producer is fenced and its transaction aborted; the client asks again later
+    Ongoing             the producer is fenced and its transaction aborted; the client retries later
     Prepare*, pending   CONCURRENT_TRANSACTIONS
     a producer that names itself (KIP-360) has to be the present one, or the one before whose epoch was exhausted; if it
-    names the epoch before the present one it repeats itself, and hears the present one again
+    names the epoch before the present one it repeats itself, and gets the present one again
 
 EndTxn while transactions share epochs (before version 5); the epoch has to be the present one:
 
@@ -21,8 +20,8 @@ EndTxn while transactions share epochs (before version 5); the epoch has to be t
     CompleteAbort       INVALID_TXN_STATE         NONE
     Empty               INVALID_TXN_STATE         INVALID_TXN_STATE
 
-EndTxn with an epoch per transaction (since version 5). The transition raises the epoch, so whoever names the epoch before
-the present one, or the exhausted epoch of the producer id before, repeats itself:
+EndTxn with an epoch per transaction (since version 5). The transition raises the epoch, so a producer that names the epoch
+before the present one, or the exhausted epoch of the producer id before, repeats its request:
 
                         commit                    abort                     commit again        abort again
     Ongoing             PrepareCommit             PrepareAbort              PRODUCER_FENCED     PRODUCER_FENCED
@@ -30,7 +29,7 @@ the present one, or the exhausted epoch of the producer id before, repeats itsel
     CompleteAbort       INVALID_TXN_STATE         PrepareAbort              INVALID_TXN_STATE   NONE
     Empty               INVALID_TXN_STATE         PrepareAbort              PRODUCER_FENCED     PRODUCER_FENCED
 
-The epoch that is kept for fencing is told to nobody: whoever would hear it is PRODUCER_FENCED.
+No producer gets the epoch that is kept for fencing: it gets PRODUCER_FENCED instead.
 
 In both a transition that is under way is CONCURRENT_TRANSACTIONS, and so is every Prepare* state: it is left as soon as
 the markers are written.
@@ -51,6 +50,7 @@ from ottla.groupcoord.transactions.metadata import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
     EPOCH_PER_TRANSACTION,
+    NO_PARTITIONS,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -58,22 +58,23 @@ from ottla.groupcoord.transactions.metadata import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
+    Partitions,
+    TopicPartition,
     TransactionMetadata,
     TransactionState,
     is_exhausted,
 )
-from ottla.groupcoord.transactions.partitions import NO_PARTITIONS, Partitions, TopicPartition
 from ottla.wire.errors import ErrorCode
 
 TakeProducerId = Callable[[], int | None]
-"""Gives a new producer id, or None while there is none: a block of them is on its way."""
+"""Returns a new producer id, or None while a block of them is being reserved."""
 
 Decision = TransactionMetadata | ErrorCode
-"""The id after a transition; or the answer, NONE too, without one."""
+"""The metadata after a transition, or the error to answer without one; NONE is possible."""
 
 
 class InitProducerId(NamedTuple):
-    """A producer wants its id and epoch. `expected` is what it has by now, if it means to go on with that."""
+    """Get a producer's id and epoch. `expected`: those that it has, if it means to go on with them."""
 
     transactional_id: str
     timeout_ms: int
@@ -81,7 +82,7 @@ class InitProducerId(NamedTuple):
 
 
 class AddPartitions(NamedTuple):
-    """Partitions take part in a transaction."""
+    """Add partitions to a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -91,7 +92,7 @@ class AddPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """A transaction is to be committed or aborted."""
+    """Commit or abort a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -108,7 +109,7 @@ def initialize(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """InitProducerId of an id that has no transaction; `fence` first ends one that it has."""
+    """Decide InitProducerId of an id without a transaction; `fence` ends one first."""
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if known is None:
@@ -141,7 +142,7 @@ def initialize(
 def _created(
     request: InitProducerId, take_producer_id: TakeProducerId, timestamp_ms: int
 ) -> TransactionMetadata | None:
-    """A new id, whose first transition is still to come."""
+    """A new id before its first transition."""
     producer_id = take_producer_id()
     if producer_id is None:
         return None
@@ -157,23 +158,23 @@ def _created(
 
 
 def may_go_on(known: TransactionMetadata, expected: tuple[int, int] | None) -> bool:
-    """Whether a producer that names its id and epoch may be the one that the id belongs to. The epoch is judged later."""
+    """True if `expected` may be the id's producer. The epoch is checked later."""
     if expected is None or known.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     producer_id, producer_epoch = expected
     if producer_id == known.producer_id:
         return True
-    # It may not have heard that it got a new producer id.
+    # It may have missed the answer with its new producer id.
     return producer_id == known.previous_producer_id and is_exhausted(producer_epoch)
 
 
 def _raised(known: TransactionMetadata, expected_epoch: int | None) -> tuple[int, int] | ErrorCode:
-    """The next epoch, and the one before it if its producer may come again with that."""
+    """The next epoch, and the last one if its producer may repeat its request with it."""
     # Kafka fails here, too: the producer names an epoch that is not the present one, and there is none left to give.
     if known.is_epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     raised = known.producer_epoch + 1
-    # Somebody new. Whoever had the id before must not be taken for one that repeats itself.
+    # Another producer. The one before must not be taken for one that repeats its request.
     if expected_epoch is None:
         return raised, NO_PRODUCER_EPOCH
     if known.producer_epoch in (NO_PRODUCER_EPOCH, expected_epoch):
@@ -190,10 +191,10 @@ def fence(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """Abort a transaction that its producer has not ended: it is too late, or another producer has come.
+    """Abort a transaction that its producer has not ended in time, or before another producer came.
 
-    The epoch is raised in the same record, so that the producer can add nothing any more. Its next epoch is never
-    answered to anybody: who comes for the id gets a higher one.
+    The epoch is raised in the same record, so that the producer can add nothing any more. No producer gets the
+    raised epoch: the next one that comes for the id gets a higher one.
     """
     assert known.state is ONGOING
     if transaction_version >= EPOCH_PER_TRANSACTION:
@@ -215,7 +216,7 @@ def fence(
 
 
 def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending: bool, timestamp_ms: int) -> Decision:
-    """AddPartitionsToTxn, and AddOffsetsToTxn, whose partition is that of the group."""
+    """Decide AddPartitionsToTxn, and AddOffsetsToTxn, whose partition is that of the group."""
     # First, so that a transition that gives the producer a new id can end before its requests are judged.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -235,7 +236,7 @@ def add(known: TransactionMetadata | None, request: AddPartitions, *, is_pending
 
 
 def verify(known: TransactionMetadata | None, producer_id: int, producer_epoch: int) -> ErrorCode:
-    """Whether a producer may ask which partitions take part in its transaction."""
+    """The error if a producer may not verify the partitions of its transaction, else NONE."""
     error = check_producer(known, producer_id, producer_epoch)
     if error or known is None:
         return error
@@ -257,7 +258,7 @@ def end(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """EndTxn; see the tables at the top."""
+    """Decide EndTxn; see the tables at the top."""
     if known is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if request.transaction_version >= EPOCH_PER_TRANSACTION:
@@ -278,7 +279,7 @@ def end(
 def _check_end_in_shared_epoch(
     known: TransactionMetadata, request: EndTransaction, *, is_pending: bool
 ) -> ErrorCode | None:
-    """The answer of an EndTxn that changes nothing, or None if it is to end the transaction."""
+    """The answer to an EndTxn that changes nothing, or None if it ends the transaction."""
     error = check_producer(known, request.producer_id, request.producer_epoch)
     if error:
         return error
@@ -290,7 +291,7 @@ def _check_end_in_shared_epoch(
 
 
 def _check_end(known: TransactionMetadata, request: EndTransaction, *, is_pending: bool) -> ErrorCode | None:
-    """The answer of an EndTxn that changes nothing, or None if it is to end the transaction."""
+    """The answer to an EndTxn that changes nothing, or None if it ends the transaction."""
     # First, because the producer may use a new producer id already, which is still in no record.
     if is_pending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -327,7 +328,7 @@ def _prepared(
     take_producer_id: TakeProducerId,
     timestamp_ms: int,
 ) -> Decision:
-    """The transaction is decided. With an epoch per transaction the epoch is raised at the same time."""
+    """Prepare the end of a transaction. With an epoch per transaction this raises the epoch."""
     changes = {"last_update_timestamp_ms": timestamp_ms, "client_transaction_version": transaction_version}
     if transaction_version < EPOCH_PER_TRANSACTION:
         return known.moved(state, next_producer_id=NO_PRODUCER_ID, **changes)
@@ -348,7 +349,7 @@ def _prepared(
 
 
 def complete(known: TransactionMetadata, timestamp_ms: int) -> TransactionMetadata:
-    """All markers are written. A producer id whose epochs are used up gives way to the next one."""
+    """Complete a transaction whose markers are written. The next producer id replaces an exhausted one."""
     is_replaced = known.client_transaction_version >= EPOCH_PER_TRANSACTION and known.next_producer_id != NO_PRODUCER_ID
     return known.moved(
         _complete(is_commit=known.is_committing),

@@ -20,7 +20,7 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.time_search import TimestampSearch
 from ottla.server.console import requests
 from ottla.server.console.batches import Page
-from ottla.server.fetch.cold_reads import each_warmed
+from ottla.server.fetch.reading import each_warmed
 from ottla.server.http.routes import EVENT_STREAM, Refused, Request, Response
 from ottla.server.serving_state import NotServing
 from ottla.wire.errors import KafkaError

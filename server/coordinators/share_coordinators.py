@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
 from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
 from ottla.replication.cluster.metadata_cache import NO_LEADER, SHARE_GROUP_STATE_TOPIC

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.transactions.metadata import EPOCH_PER_TRANSACTION
-from ottla.groupcoord.transactions.partitions import Partitions, TopicPartition
+from ottla.groupcoord.transactions.metadata import EPOCH_PER_TRANSACTION, Partitions, TopicPartition
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.groupcoord.transactions.producer import Producer
+from ottla.groupcoord.transactions.metadata import Producer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.transactions.producer import Producer
+from ottla.groupcoord.transactions.metadata import Producer
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.verification import NOT_REQUIRED

@@ -1,4 +1,4 @@
-"""Parts of answers to Fetch: partitions that failed, requests nobody understands, aborted transactions, leaders."""
+"""Parts of responses to Fetch: failed partitions, invalid requests, aborted transactions, leaders."""
 
 from __future__ import annotations
 
@@ -35,24 +35,23 @@ TOPIC_IDS_SINCE = 13
 CURRENT_LEADER_SINCE = 16
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+Answer = tuple["FetchTarget", PartitionData]
+
 
 class PartitionRead(NamedTuple):
-    """What one partition adds to the answer, and to the end of the wait."""
+    """The read of one partition: its part of the response, and the numbers that end a wait."""
 
     target: FetchTarget
     data: PartitionData
     size: int = 0  # bytes in the log, before any conversion
-    available: int = 0  # what there is to read up to the partition's own limit
+    available: int = 0  # bytes to read, up to the partition's own limit
     is_settled: bool = True  # ends a wait however little it is
     partition: Partition | None = None  # None if it could not be read
     layout: int = 0  # of its log when it was read
 
 
-Answer = tuple["FetchTarget", PartitionData]
-
-
 def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer]) -> list[FetchableTopicResponse]:
-    """Put partitions into `topics`, which is returned. Those of one topic that stand side by side make one."""
+    """Add partitions to `topics`, which is returned. Neighbours of one topic share an entry."""
     for target, data in answers:
         # In a session partitions move to the end one by one, so one topic may stand in several places. Their order
         # counts.
@@ -65,7 +64,7 @@ def add_answers(topics: list[FetchableTopicResponse], answers: Iterable[Answer])
 
 
 def without_records(target: FetchTarget, partition: Partition, preferred: int = NO_REPLICA) -> PartitionData:
-    """A partition that gives nothing now, or is to be read from a `preferred` replica."""
+    """A partition without records, or one to be read from a `preferred` replica."""
     return PartitionData(
         partition_index=target.asked.partition,
         error_code=0,
@@ -89,12 +88,12 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
 
 
 def failed_read(broker: HintsPort, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
-    """The same, as a client of this version understands it, with the leader that it should ask instead."""
-    # Such a client does not know the code. This one makes it look for the leader, which may be another broker by now.
+    """A failed partition as a client of this version understands it, with the current leader."""
+    # An old client does not know the code. The replacement makes it look for the leader, which may be another broker.
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = failed(target, code)
-    # The client goes to the new leader at once, and does not have to ask for metadata first (KIP-951).
+    # The client goes to the new leader at once, without fetching metadata first (KIP-951).
     if code in _MOVED and version >= CURRENT_LEADER_SINCE and target.topic is not None:
         leader, epoch = current_leader(broker, target.topic, target.asked.partition)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
@@ -109,7 +108,7 @@ def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransac
 
 
 def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
-    """Where the leaders are that an answer names (KIP-951)."""
+    """Endpoints of the leaders that a response names (KIP-951)."""
     leaders = {each.current_leader.leader_id for each in answers if each.error_code}
     return [
         NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
@@ -117,8 +116,8 @@ def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[Partiti
     ]
 
 
-def not_understood(request: FetchRequest, version: int) -> Worked[FetchResponse]:
-    """Kafka's answer to a request that it fails over as a whole; older versions find the error in every partition."""
+def refused_request(request: FetchRequest, version: int) -> Worked[FetchResponse]:
+    """Kafka's response to an invalid request; older versions have the error in every partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = request.topics if version < TOPIC_IDS_SINCE else []
 

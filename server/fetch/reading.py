@@ -1,19 +1,23 @@
 """The reads of one fetch request: all its partitions, in their order and within its limits.
 
-`is_complete` says after a look at all partitions whether there is enough to answer. If not, the request waits
-(`waiting.py`), and partitions that change meanwhile are read again, one by one.
+After a look at all partitions `is_complete` is True if there is enough to answer. If not, the request waits
+(`waiting.py`), and partitions that change meanwhile are read again, one by one. The event loop never waits for the disk: a
+thread brings cold pages into memory, then the read is repeated.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from ottla.server.fetch.cold_reads import each_warmed
+from ottla.replication.log.storage import NotCached, only_cached
 from ottla.server.fetch.partition_answers import Answer, PartitionRead, failed
 from ottla.server.fetch.partition_reader import PartitionReader, Port
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
+from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.replication.partition.fetch_session import FetchContext
@@ -21,13 +25,41 @@ if TYPE_CHECKING:
     from ottla.server.gate.context import Charge, RequestContext
     from ottla.wire.messages.fetch import FetchRequest
 
+TRIES_MAX = 100
+"""Tries after which a read waits for the disk: memory is so short that the system evicts pages at once. Finding a batch in
+a full segment takes up to 20, as its index is bisected by pages."""
+
+Element = TypeVar("Element")
+
+_warmed_in_threads = trio.CapacityLimiter(4)
+"""A limit, so that many readers of old records leave threads to others."""
+
 AT_LEAST_ONE_BATCH_SINCE = 3
-# What an answer takes beside records.
+# Bytes of a response beside records.
 PARTITION_BYTES, ENVELOPE_BYTES = 50, 20
 
 
+async def each_warmed(elements: Sequence[Element], do: Callable[[Element], None]) -> None:
+    """Call `do` for each element, yielding in between, and again if it raised NotCached and so changed nothing."""
+    time_slice = TimeSlice()
+    for element in elements:
+        tries = 0
+        while True:
+            # The block holds for the whole thread. It must not be open across an await, or other tasks would read
+            # under it.
+            try:
+                with only_cached if tries < TRIES_MAX else contextlib.nullcontext():
+                    do(element)
+                break
+            except NotCached as cold:
+                tries += 1
+                # `warm` ignores disk errors. The next try meets them, and the log handles them.
+                await trio.to_thread.run_sync(cold.warm, limiter=_warmed_in_threads)
+        await time_slice.yield_if_over()
+
+
 class Reading:
-    """See the module's docstring."""
+    """The reads of one request."""
 
     __slots__ = (
         "_bytes_read",
@@ -68,42 +100,42 @@ class Reading:
         if self.reader.is_follower:
             charge.exempt()  # the replication throttles count what it gets
         else:
-            # Whatever is more would be refused each time, and the consumer would never get on.
+            # A longer response would be refused each time, and the consumer would never get on.
             self.bytes_max = int(min(self.bytes_max, charge.fetched_bytes_max))
 
     @property
     def answer_bytes(self) -> int:
-        """About how long an answer with all that was read is."""
-        is_partial = self.opened.session is not None  # a session leaves out what has no news
-        told = [read.size for read in self.reads if read.size or not is_partial]
-        return sum(told) + len(told) * PARTITION_BYTES + ENVELOPE_BYTES
+        """Estimated length of a response with everything that was read."""
+        is_partial = self.opened.session is not None  # a session leaves out partitions without news
+        sizes = [read.size for read in self.reads if read.size or not is_partial]
+        return sum(sizes) + len(sizes) * PARTITION_BYTES + ENVELOPE_BYTES
 
     def has_readable_targets(self) -> bool:
-        """Whether anything is asked for that this broker would try to read."""
+        """True if the request has a partition that this broker would try to read."""
         return self.opened.has_idle or any(self.reader.refusal(target) is None for target in self.opened.targets)
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing is waited for."""
+        """True if the request does not have to wait."""
         return self.is_complete or self.request.max_wait_ms <= 0
 
     # ------------------------------------------------------------------ all partitions
 
     def read_all(self) -> None:
-        """Read every partition within the request's limits; decides `is_complete`. NotCached: begin again, in turns."""
+        """Read every partition within the request's limits; sets `is_complete`. After NotCached call `read_in_slices`."""
         self._start_over()
         for target in self.opened.targets:
             self._read_target(target)
         self.is_complete = self._is_satisfied()
 
     async def read_in_slices(self) -> None:
-        """The same for a great many partitions, or for records that a thread has to read first."""
+        """Read very many partitions, or records that a thread has to read first."""
         self._start_over()
-        # An idle partition that changes while this gives way is appended to `targets`, so the loop meets it.
+        # An idle partition that changes while this yields is appended to `targets`, so the loop meets it.
         targets = self.opened.targets
         self.opened.on_wake(self._add_woken)
         start = 0
-        while start < len(targets):  # there may come more
+        while start < len(targets):  # more may come meanwhile
             piece = targets[start : start + PARTITIONS_PER_SLICE]
             await each_warmed(piece, self._read_and_note_end)
             start += len(piece)
@@ -145,10 +177,10 @@ class Reading:
         return self._bytes_read >= self.bytes_min or self._is_enough() or has_nothing_to_read
 
     def _is_enough(self) -> bool:
-        """Whether what the partitions have to give ends a wait."""
+        """True if the partitions have enough to end a wait."""
         if self.reader.is_short_of_files and any(read.size for read in self.reads):
             return True  # there is no more to come
-        # Unlike what was read, this counts what the limit of the whole answer has left out (Kafka's DelayedFetch).
+        # Unlike the bytes read, this counts those that the limit of the whole response left out (Kafka's DelayedFetch).
         available = 0
         for read in self.reads:
             if read.is_settled:

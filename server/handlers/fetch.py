@@ -8,10 +8,10 @@ Behaviour
   or a diverging epoch anywhere. Otherwise the request waits until the partitions together have MinBytes to give, each
   counted up to its own limit, one of them changes its leader or is gone, or the time is over; then all are read again.
 * Records travel as regions of the log files, straight from the page cache into the socket, each of which keeps a file open.
-  When too many are on their way answers are shorter (`server/fetch/fetched_files.py`). Only versions below 4, which
+  When too many are on their way answers are shorter (`server/fetch/partition_reader.py`). Only versions below 4, which
   know no record batches, have them read and converted down to magic 0 or 1 (`server/fetch/down_conversion.py`); what comes
   behind such a request on its connection waits, as with Kafka.
-* The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/fetch/cold_reads.py`).
+* The event loop waits for no disk: a thread reads what is not in memory, and the connection waits (`server/fetch/reading.py`).
 * With replica.selector.class a leader that has followers in sync in the consumer's rack names one of them instead of giving
   records (KIP-392). From v11 on consumers are served by followers, too, up to the high watermark these know.
 * A topic that the client may not read is TOPIC_AUTHORIZATION_FAILED, whether it exists or not; ids that nobody knows are
@@ -37,12 +37,11 @@ from collections.abc import Coroutine
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.replication.partition.fetch_session import NamedPartitions
 from ottla.server.broker import Broker
-from ottla.server.fetch.answering import response_to
-from ottla.server.fetch.idling import confirm_idle
-from ottla.server.fetch.old_fetches import converted
-from ottla.server.fetch.partition_answers import not_understood
+from ottla.server.fetch.down_conversion import converted
+from ottla.server.fetch.partition_answers import refused_request
 from ottla.server.fetch.partition_reader import DOWN_CONVERTED_BELOW, READ_COMMITTED
 from ottla.server.fetch.reading import Reading
+from ottla.server.fetch.responses import confirm_idle, response_to
 from ottla.server.fetch.waiting import WaitingFetch, answer_in_slices
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
@@ -86,7 +85,7 @@ def _fetch(
     reading = Reading(broker, request, context, opened)
     # Kafka notices an unknown level only when it reads. A request with nothing to read does not fail over it.
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and reading.has_readable_targets():
-        return not_understood(request, context.api_version)
+        return refused_request(request, context.api_version)
     # Before anything is read: partitions that must not stay idle become targets here.
     if opened.has_idle:
         confirm_idle(reading)

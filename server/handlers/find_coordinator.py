@@ -13,7 +13,7 @@ Behaviour
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from ottla.groupcoord.share.coordinator.keys import parse_coordinator_key
+from ottla.groupcoord.share.coordinator.records import parse_coordinator_key
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

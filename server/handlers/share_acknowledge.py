@@ -3,7 +3,7 @@
 Behaviour
 * The request goes on with the member's share session, or ends it with epoch -1: then what the member still holds is
   released, after what it said here. It does not begin one (`groupcoord/share/partition/sessions.py`).
-* Each partition is acknowledged as a whole or not at all (`server/share/acknowledging.py`). The answer goes out when all is
+* Each partition is acknowledged as a whole or not at all (`server/share/requests.py`). The answer goes out when all is
   stored at the share coordinators.
 
 Rights
@@ -23,9 +23,15 @@ from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
-from ottla.server.share.acknowledging import Acknowledged, Member
-from ottla.server.share.answering import acknowledge_response
-from ottla.server.share.requests import WhenReady, named, rights_of, session_key
+from ottla.server.share.requests import (
+    Acknowledgement,
+    Member,
+    WhenReady,
+    acknowledge_response,
+    named,
+    rights_of,
+    session_key,
+)
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_acknowledge import (
@@ -56,11 +62,11 @@ def share_acknowledge(
         if epoch == FINAL_EPOCH:
             groups.sessions.get(key)
         else:
-            groups.sessions.go_on(key, epoch)
+            groups.sessions.advance(key, epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, responses=[], node_endpoints=[])
     may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
-    acknowledged = Acknowledged(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
+    acknowledged = Acknowledgement(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
     listener_name = context.listener_name
     if _size(request) <= PARTITIONS_PER_SLICE:
         for _ in _steps(request, context.broker, acknowledged):
@@ -70,7 +76,7 @@ def share_acknowledge(
 
 
 async def _in_slices(
-    request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledged, key: SessionKey, listener_name: str
+    request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledgement, key: SessionKey, listener_name: str
 ) -> Given[ShareAcknowledgeResponse]:
     time_slice = TimeSlice()
     for _ in _steps(request, broker, acknowledged):
@@ -82,7 +88,7 @@ def _size(request: ShareAcknowledgeRequest) -> int:
     return sum([1 + len(each.acknowledgement_batches) for topic in request.topics for each in topic.partitions])
 
 
-def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledged) -> Iterator[None]:
+def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledgement) -> Iterator[None]:
     for topic in request.topics:
         for partition in topic.partitions:
             (found,) = named(broker.cluster, topic.topic_id, [partition.partition_index])
@@ -91,7 +97,7 @@ def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Ackno
 
 
 def _answer(
-    broker: Broker, acknowledged: Acknowledged, key: SessionKey, epoch: int, listener_name: str
+    broker: Broker, acknowledged: Acknowledgement, key: SessionKey, epoch: int, listener_name: str
 ) -> Given[ShareAcknowledgeResponse]:
     acknowledged.end()
 

@@ -6,7 +6,7 @@ Behaviour
   or until its lock ends (`groupcoord/share/partition/share_partition.py`).
 * The request waits for records like a Fetch (`server/share/fetching.py`). MaxRecords and MaxBytes are for all partitions
   together; each may give its part of MaxBytes, and the first one batch more.
-* Acknowledgements count first, and their results come with the records (`server/share/acknowledging.py`). The first
+* Acknowledgements count first, and their results come with the records (`server/share/requests.py`). The first
   request of a session may have none. Epoch -1 ends the session, and fetches nothing.
 * When there are too many sessions the refusal comes at the end of MaxWaitMs.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -36,11 +36,18 @@ from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
-from ottla.server.share.acknowledging import Acknowledged, Member
-from ottla.server.share.answering import fetch_response
 from ottla.server.share.fetching import Found, ShareFetching, Target, limits_of
 from ottla.server.share.log_reading import ShareReader
-from ottla.server.share.requests import AtLast, WhenReady, named, rights_of, session_key
+from ottla.server.share.requests import (
+    Acknowledgement,
+    DelayedRefusal,
+    Member,
+    WhenReady,
+    fetch_response,
+    named,
+    rights_of,
+    session_key,
+)
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
@@ -60,7 +67,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
     except KafkaError as error:
         refusal = _refusal(error.code)
         if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
-            return AtLast(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
+            return DelayedRefusal(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
         return refusal
     if work.size <= PARTITIONS_PER_SLICE:
         for _ in work.steps():
@@ -121,7 +128,7 @@ class FetchWork:
         self._charge = context.charge
         self._targets: list[Target] = []
         self._refused: dict[TopicPartition, Found] = {}
-        self._acknowledged = Acknowledged(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
+        self._acknowledged = Acknowledgement(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
 
     def _open(self, key: SessionKey, context: RequestContext[Broker]) -> list[TopicPartition]:
         """Begin a session or go on with it; returns its partitions."""
@@ -144,7 +151,7 @@ class FetchWork:
         forgotten = [
             each for topic in request.forgotten_topics_data for each in named(cluster, topic.topic_id, topic.partitions)
         ]
-        self._session = sessions.go_on(key, epoch, wanted, forgotten)
+        self._session = sessions.advance(key, epoch, wanted, forgotten)
         partitions = list(self._session.partitions.values())
         # Everybody is the first one some time.
         turn = epoch % len(partitions) if partitions else 0

@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from ottla.groupcoord.runtime.answers import then
-from ottla.groupcoord.streams.heartbeat import Answered
+from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.requests import check_size, refused_heartbeat
-from ottla.groupcoord.streams.status import Status
+from ottla.groupcoord.streams.topology import Status
 from ottla.replication.cluster.metadata_cache import is_internal_topic, topic_name_problem
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import STREAMS_VERSION
@@ -87,7 +87,7 @@ def _topic_names(topology: Topology) -> Iterator[str]:
             yield topic.name
 
 
-def _with_topics(answered: Answered, context: RequestContext[Broker]) -> StreamsGroupHeartbeatResponse:
+def _with_topics(answered: HeartbeatResult, context: RequestContext[Broker]) -> StreamsGroupHeartbeatResponse:
     """Have missing topics created; the answer reports an earlier failure to create them."""
     response, missing = answered.response, answered.missing_topics
     if not missing:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
-from ottla.groupcoord.transactions.producer import Producer
+from ottla.groupcoord.transactions.metadata import Producer
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.validator import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED

@@ -1,7 +1,7 @@
-"""The dead-letter queues of share groups (KIP-1191): records that nobody could process, written to a topic of the group.
+"""The dead-letter queues of share groups (KIP-1191): records that no member could process go to a topic of the group.
 
-A record was rejected by a member, or delivered as often as is allowed. Its letter has headers that say which record it
-is and why it came; with errors.deadletterqueue.copy.record.enable it has the record's key and value, too. It goes to the
+A record was rejected by a member, or delivered as often as is allowed. Its letter has headers with the record's origin and
+the reason; with errors.deadletterqueue.copy.record.enable it has the record's key and value, too. It goes to the
 partition of the queue that has the number of the record's partition, modulo how many there are.
 
 | the topic errors.deadletterqueue.topic.name                               | what follows                    |
@@ -14,7 +14,7 @@ partition of the queue that has the number of the record's partition, modulo how
 However that ends, the records are archived afterwards: a queue that does not work must not hold up a share group. A leader
 that stops in between leaves records that are on their way; the next leader writes their letters, perhaps once more.
 
-One task works for each share partition that has letters, and takes together what has come meanwhile.
+One task works for each share partition that has letters, and writes those together that have come meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -31,17 +31,16 @@ from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.replication.reminders import Reminders
-from ottla.server.ports import HasCluster, HasEnvironment, HasMember, HasPartitions, HasReplicas, HasSettings
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import Record, decode_records, encode_batch, encode_record, iter_batches
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+    from ottla.groupcoord.share.partition.state import ShareGroupSettings
     from ottla.replication.partition.partition import Partition
-    from ottla.server.share.leader_share import LeaderShare
-    from ottla.server.share.routed_persister import Background
+    from ottla.server.share.persister import Background, Port
+    from ottla.server.share.share_partition_leader import SharePartitionLeader
 
 logger = logging.getLogger("ottla.share")
 _reminders = Reminders()
@@ -55,7 +54,7 @@ ALL_REPLICAS = -1
 CREATE_VERSION, PRODUCE_VERSION = 5, 9
 TIMEOUT_S = 30.0
 WAITS_S = (0.1, 0.5, 1.0, 2.0, 4.0)
-"""Between tries."""
+"""Pauses between tries."""
 RETRIABLE = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -68,12 +67,8 @@ RETRIABLE = (
 _threads = trio.CapacityLimiter(2)
 
 
-class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
-
-
 class Source(NamedTuple):
-    """Where the records of letters are."""
+    """The partition and group of the records of letters."""
 
     topic: str
     partition: int
@@ -85,15 +80,15 @@ Originals = Mapping[int, tuple[bytes | None, bytes | None]]
 
 
 class DeadLetterQueues:
-    """See the module's docstring. `start` does work in the background."""
+    """Writes dead letters of all groups. `start` runs work in the background."""
 
     def __init__(self, broker: Port, start: Background, settings_of: Callable[[str], ShareGroupSettings]) -> None:
         self._broker = broker
         self._start = start
         self._settings_of = settings_of
-        self._letters: dict[LeaderShare, deque[DeadLetter]] = {}
+        self._letters: dict[SharePartitionLeader, deque[DeadLetter]] = {}
 
-    def send(self, share: LeaderShare, letter: DeadLetter) -> None:
+    def send(self, share: SharePartitionLeader, letter: DeadLetter) -> None:
         """Write a letter for these records, then archive them."""
         letters = self._letters.get(share)
         if letters is None:
@@ -101,7 +96,7 @@ class DeadLetterQueues:
             self._start(partial(self._work, share, letters))
         letters.append(letter)
 
-    async def _work(self, share: LeaderShare, letters: deque[DeadLetter]) -> None:
+    async def _work(self, share: SharePartitionLeader, letters: deque[DeadLetter]) -> None:
         try:
             while letters:
                 taken = list(letters)
@@ -122,11 +117,11 @@ class DeadLetterQueues:
         finally:
             del self._letters[share]
 
-    async def _write(self, share: LeaderShare, letters: list[DeadLetter]) -> None:
+    async def _write(self, share: SharePartitionLeader, letters: list[DeadLetter]) -> None:
         settings = self._settings_of(share.key.group_id)
         name = settings.dead_letter_topic
         self._check(name)
-        await _tried_again(partial(self._ensure, name))
+        await _retried(partial(self._ensure, name))
         source = Source(share.partition.topic, share.partition.index, share.key.group_id)
         limit = self._broker.configs.log_config(name).max_message_bytes
         pending = deque(letters)
@@ -144,10 +139,10 @@ class DeadLetterQueues:
             while taken:
                 now_ms = self._broker.now_ms()
                 batch = await trio.to_thread.run_sync(_batch, source, taken, originals, limit, now_ms, limiter=_threads)
-                await _tried_again(partial(self._produce, name, source.partition, batch))
+                await _retried(partial(self._produce, name, source.partition, batch))
 
     def _check(self, name: str) -> None:
-        """KafkaError: this topic may not be a dead-letter queue."""
+        """Raise KafkaError if this topic may not be a dead-letter queue."""
         config = self._broker.config.dead_letters
         prefix = config.errors_deadletterqueue_topic_name_prefix
         problem = None
@@ -162,7 +157,7 @@ class DeadLetterQueues:
             raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
     async def _ensure(self, name: str) -> None:
-        """Make the topic if there is none."""
+        """Create the topic if it does not exist."""
         if self._broker.cluster.topic(name) is not None:
             return
         settings = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
@@ -179,10 +174,10 @@ class DeadLetterQueues:
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise KafkaError(error, response.topics[0].error_message)
         if self._broker.cluster.topic(name) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker has not heard of it yet
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # this broker does not know it yet
 
     async def _originals(self, partition: Partition, first: int, last: int) -> Originals:
-        """Some of the records from first to last; none if they cannot be read, and the letters come without them."""
+        """Read records from first to last, perhaps not all; none if they cannot be read: their letters go without them."""
         try:
             region: Any = b""
             for _ in range(100):
@@ -207,7 +202,7 @@ class DeadLetterQueues:
         leader = topic.partitions[index].leader
         if leader == broker.node_id:
             partition, records = broker.partition(name, index), memoryview(bytearray(batch))
-            # What the topic refuses, or wants changed, takes a look at each record.
+            # The checks of the topic look at each record.
             check = partial(partition.log.check_produced, records, now_ms=broker.now_ms())
             checked = await trio.to_thread.run_sync(check, limiter=_threads)
             info = partition.append_as_leader(
@@ -232,8 +227,8 @@ class DeadLetterQueues:
         return ErrorCode.of(response.responses[0].partition_responses[0].error_code)
 
 
-async def _tried_again(work: Callable[[], Any]) -> None:
-    """Do it, several times if it does not work for the moment."""
+async def _retried(work: Callable[[], Any]) -> None:
+    """Do work, several times if it fails for the moment."""
     for wait_s in WAITS_S:
         try:
             await work()
@@ -265,7 +260,7 @@ def _decoded(records: FileRegion | bytes, first: int, last: int) -> Originals:
 
 
 def _batch(source: Source, pending: deque[DeadLetter], originals: Originals, limit: int, now_ms: int) -> bytes:
-    """As many letters as go into one batch; they are taken from `pending`, at least one."""
+    """Encode one batch of letters, taken from `pending`: as many as it has room for, at least one."""
     records: list[Record] = []
     size = BATCH_OVERHEAD
     for offset, letter in _offsets(pending):
@@ -286,7 +281,7 @@ def _offsets(pending: deque[DeadLetter]) -> Iterator[tuple[int, DeadLetter]]:
 
 
 def _take(pending: deque[DeadLetter], offset: int) -> None:
-    """The letters up to this record, which is of the first of them, are in a batch."""
+    """Remove the letters up to this record, which belongs to the first of them."""
     if pending[0].last_offset == offset:
         pending.popleft()
     else:

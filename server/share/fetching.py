@@ -1,24 +1,24 @@
-"""One ShareFetch: reads what is free, acquires it, and waits as long as there is nothing.
+"""One ShareFetch: it reads free records, acquires them, and waits as long as there are none.
 
 | what happens                                         | what follows                                                     |
 |------------------------------------------------------|------------------------------------------------------------------|
-| records come, or members give some back              | those who wait try in the order in which they came               |
+| records come, or members give some back              | waiting fetches try in the order in which they came              |
 | all partitions together have less than MinBytes      | it goes on waiting                                               |
 | pages are not in memory                              | a thread reads them, then it tries again                         |
 | the log has dropped the records to be read           | the share partition begins where the log does                    |
-| a share partition cannot be loaded                   | its error goes into the answer at the end of the wait            |
+| a share partition cannot be loaded                   | its error goes into the response at the end of the wait          |
 | this broker leads a partition no more                | the wait is over                                                 |
-| the session ends, or goes on with another request    | nothing more is acquired, because nobody would get it            |
-| the time is over                                     | what there is is acquired, however little                        |
+| the session ends, or goes on with another request    | no more is acquired, because no member would get it              |
+| the time is over                                     | it acquires what there is, however little                        |
 | MaxRecords is negative                               | as in Kafka it waits like any other, and acquires nothing        |
 
-Records are acquired in the step in which they are read, so nobody else can have them meanwhile. The answer has regions of
-the log files, as an ordinary fetch has. Acknowledgements that come with the request are stored at the same time; the
-answer waits for them as well.
+Records are acquired in the step in which they are read, so no other fetch can get them meanwhile. The response has regions
+of the log files, as that of an ordinary fetch. Acknowledgements that come with the request are stored at the same time; the
+response waits for them as well.
 
-A fetch may name thousands of partitions, and each may have thousands of batches. So what it does comes in steps, one
-partition in each; after some of them the rest is done in a task. While it waits it keeps how much each partition has to
-give, so that news of one partition cost one look.
+A fetch may name thousands of partitions, and each may have thousands of batches. So its work is done in steps, one
+partition in each; after some of them a task does the rest. While it waits it keeps the number of bytes of each partition, so
+that news of one partition cost one look.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ottla.groupcoord.share.partition.acquiring import Wish
+from ottla.groupcoord.share.partition.acquiring import AcquireRequest
 from ottla.groupcoord.share.partition.share_partition import Phase
 from ottla.replication.log.storage import NotCached, only_cached
-from ottla.server.share.leader_share import LeaderShare, locks_now_ms
 from ottla.server.share.log_reading import SharedRead, ShareReader
+from ottla.server.share.share_partition_leader import SharePartitionLeader, locks_now_ms
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ottla.groupcoord.share.partition.fetched import AcquiredRecords
+    from ottla.groupcoord.share.partition.acquiring import AcquiredRecords
     from ottla.groupcoord.share.partition.sessions import TopicPartition
     from ottla.replication.log.storage import FileRegion
     from ottla.server.net.deadlines import Deadline
-    from ottla.server.share.service import ShareGroups
+    from ottla.server.share.share_partition_manager import SharePartitionManager
     from ottla.wire.messages.share_fetch import ShareFetchRequest
 
 logger = logging.getLogger("ottla.share")
 
 ROUNDS_MAX = 16
-"""Tries without a record that still got somewhere, such as past an aborted transaction."""
+"""Rounds of one try that may move on without a record, such as past an aborted transaction."""
 WARMINGS_MAX = 100
-"""After so many a read waits for the disk: the system takes pages away as fast as they come."""
+"""Reads by a thread after which a read waits for the disk: the system evicts pages as fast as they come."""
 RECORD_LIMIT = 1
 PLENTY = 1 << 62
-"""More bytes than any fetch waits for."""
+"""A number of bytes for which no fetch waits."""
 COST_AT_ONCE = 500
-"""Partitions and batches that a fetch looks at before others have a turn."""
+"""Partitions and batches that a fetch looks at before it goes on in a task."""
 
 Steps = Generator[int, None, bool]
-"""A piece of work at each step, which says what it has cost: a partition or a batch is 1."""
+"""Steps of work that yield their cost: 1 for a partition or a batch."""
 
 _warmings = trio.CapacityLimiter(4)
 
 
 class Found(NamedTuple):
-    """What a member gets of one partition."""
+    """A member's records of one partition."""
 
     error: ErrorCode
     records: FileRegion | bytes = b""
@@ -78,11 +78,11 @@ class Target(NamedTuple):
     """A partition to fetch from."""
 
     partition: TopicPartition
-    share: LeaderShare
+    share: SharePartitionLeader
 
 
 class Limits(NamedTuple):
-    """What one request may get."""
+    """Limits of one request."""
 
     wait_ms: int
     bytes_min: int
@@ -106,11 +106,11 @@ def limits_of(request: ShareFetchRequest, fetch_bytes_max: int) -> Limits:
 
 
 class ShareFetching:
-    """See the module's docstring. `found` is complete when `is_done`; then `on_done` is called, if anybody waits."""
+    """One share fetch. `found` is complete when `is_done`; then `on_done` is called if it is set."""
 
     def __init__(
         self,
-        groups: ShareGroups,
+        groups: SharePartitionManager,
         reader: ShareReader,
         member_id: str,
         targets: list[Target],
@@ -128,7 +128,7 @@ class ShareFetching:
         self.is_done = False
         self.on_done: Callable[[], None] | None = None
         self._hopeful = dict.fromkeys(self._targets, 0)
-        """What may have records, and how many bytes there were at the last look. Nothing else is ever looked at."""
+        """Share partitions that may have records, and their bytes at the last look. No others are looked at."""
         self._is_listening = False
         self._deadline: Deadline | None = None
         self._is_overdue = False
@@ -139,7 +139,7 @@ class ShareFetching:
         self._is_warming = False
 
     def begin(self) -> None:
-        """Fetch, or wait from now on."""
+        """Fetch, or begin to wait."""
         limits = self._limits
         if not self._targets or limits.records_max == 0 or limits.bytes_max <= 0:
             self._finish()
@@ -147,7 +147,7 @@ class ShareFetching:
             self._try(is_last=limits.wait_ms <= 0 or limits.bytes_min <= 0)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Stop: no client waits any more."""
         self.is_done = True
         self.on_done = None
         self._leave()
@@ -160,7 +160,7 @@ class ShareFetching:
             on_done()
 
     def _listen(self) -> None:
-        """Hear of records from now on, and of the end of the wait."""
+        """Wait for records and for the deadline."""
         if self._is_listening:
             return
         self._is_listening = True
@@ -177,14 +177,14 @@ class ShareFetching:
             self._groups.deadlines.cancel(self._deadline)
             self._deadline = None
 
-    # ------------------------------------------------------------------ what ends the wait
+    # ------------------------------------------------------------------ events that end the wait
 
-    def try_now(self, share: LeaderShare) -> None:
-        """There may be records of this share partition."""
+    def try_now(self, share: SharePartitionLeader) -> None:
+        """Look again: the share partition may have records."""
         if self.is_done or share not in self._targets:
             return
         self._hopeful[share] = 0
-        # What this fetch does itself is no news to it.
+        # Changes by this fetch itself are no news to it.
         if self._is_in_step or self._is_warming:
             return
         if self._is_trying:
@@ -200,13 +200,13 @@ class ShareFetching:
         if self._is_enough():
             self._try()
 
-    def on_failure(self, share: LeaderShare, error: ErrorCode) -> None:
-        """There will be none of this share partition."""
+    def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
+        """Give up a share partition that has ended."""
         target = self._targets.pop(share, None)
         self._hopeful.pop(share, None)
         if target is not None:
             self.found[target.partition] = Found(error)
-        # A member that is told at once that loading has failed would ask again at once.
+        # A member that gets a failed load at once would retry at once.
         if share.machine.phase is Phase.FENCED and not self.is_done:
             self._finish()
 
@@ -227,10 +227,10 @@ class ShareFetching:
         if not self.is_done and not self._is_trying:
             self._try()
 
-    # ------------------------------------------------------------------ tries, which may take several turns
+    # ------------------------------------------------------------------ tries, which may take several time slices
 
     def _try(self, *, is_last: bool = False) -> None:
-        """Acquire what there is, if it is enough. What takes long goes on in a task."""
+        """Acquire records if there are enough. A long try goes on in a task."""
         self._is_trying, self._has_news = True, False
         steps = self._steps(is_last=is_last)
         cost = 0
@@ -239,7 +239,7 @@ class ShareFetching:
             if step_cost is None:
                 return
             cost += step_cost
-        self._listen()  # so that nothing is missed meanwhile
+        self._listen()  # so that no news is missed meanwhile
         self._groups.start(partial(self._go_on, steps, is_last=is_last))
 
     async def _go_on(self, steps: Steps, *, is_last: bool) -> None:
@@ -253,11 +253,11 @@ class ShareFetching:
                 self._finish()
 
     def _step(self, steps: Steps, *, is_last: bool) -> int | None:
-        """Take one step of a try, and say what it has cost; None: it was the last."""
+        """Take one step of a try and return its cost; None: it was the last."""
         if self.is_done:
             return None
         if self._is_stale():
-            # The lock of what would be acquired now could end by its timeout only.
+            # Records that are acquired now could be freed by their lock's timeout only.
             self._is_trying = False
             self._finish()
             return None
@@ -295,7 +295,7 @@ class ShareFetching:
             self._listen()
 
     def _steps(self, *, is_last: bool) -> Steps:
-        """The steps of one try; returns whether the wait is over."""
+        """The steps of one try; their result is True if the wait is over."""
         for _ in range(ROUNDS_MAX):
             for share in list(self._hopeful):
                 try:
@@ -313,7 +313,7 @@ class ShareFetching:
             if (yield from self._take(ready, is_last=is_last)):
                 yield from self._note_empty()
                 return True
-            # Nothing was acquired. But what was read may be past: lost, or of an aborted transaction.
+            # No record was acquired. But the records that were read may be past: lost, or of an aborted transaction.
             if places == [share.machine.next_fetch_offset() for share in ready]:
                 break
         if is_last:
@@ -321,7 +321,7 @@ class ShareFetching:
         return False
 
     def _note_empty(self) -> Iterator[int]:
-        """Partitions that might have had records are told of, as in Kafka; a session leaves them out."""
+        """Add partitions without records, as in Kafka; a session leaves them out of the response."""
         for partition, share in list(self._targets.values()):
             if share.machine.can_acquire():
                 self.found.setdefault(partition, Found(ErrorCode.NONE))
@@ -329,8 +329,8 @@ class ShareFetching:
 
     # ------------------------------------------------------------------ reading and acquiring
 
-    def _look_at(self, share: LeaderShare) -> None:
-        """Note how much there is of a share partition. NotCached: nothing has changed."""
+    def _look_at(self, share: SharePartitionLeader) -> None:
+        """Note the bytes of a share partition. Raises NotCached and changes nothing then."""
         if share not in self._targets:
             return
         try:
@@ -341,11 +341,14 @@ class ShareFetching:
         except KafkaError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 share.machine.on_log_start(share.partition.log_start_offset)
-            available = PLENTY  # the member is told, or gets what comes after what was lost
+            available = PLENTY  # the member gets the error, or the records behind those that were lost
         self._hopeful[share] = available
 
     def _pass_over(self, cold: NotCached, *, is_last: bool) -> None:
-        """The last try takes what is in memory. A thread brings more there, for a member that never waits asks again so."""
+        """Raise `cold` unless this is the last try, which takes what is in memory.
+
+        A thread reads more, because a member that never waits has only last tries.
+        """
         if not is_last:
             raise cold
         if not self._is_warming:
@@ -354,11 +357,11 @@ class ShareFetching:
     def _is_enough(self) -> bool:
         sizes = self._hopeful.values()
         room = self._limits.bytes_max // max(1, len(sizes))
-        # Whoever is behind the last segment has enough for anybody, like a fetch of a consumer that has left.
+        # A fetch before the last segment always has enough, as that of a consumer that is far behind.
         return max(sizes, default=0) >= PLENTY or sum([min(size, room) for size in sizes]) >= self._limits.bytes_min
 
-    def _take(self, ready: list[LeaderShare], *, is_last: bool) -> Generator[int, None, bool]:
-        """Acquire of one partition after the other, each its part of what the request may get; whether that was anything."""
+    def _take(self, ready: list[SharePartitionLeader], *, is_last: bool) -> Generator[int, None, bool]:
+        """Acquire of one partition after the other its part of the limits; return True if any record was acquired."""
         limits = self._limits
         left, count = limits.bytes_max, 0
         is_any = False
@@ -375,7 +378,7 @@ class ShareFetching:
                 room = min(left, limits.bytes_max // len(ready))
                 read = self._read(share, room, is_first=left == limits.bytes_max)
             except NotCached as cold:
-                # What was acquired goes out now. These records come with the next fetch.
+                # Acquired records go out now. These come with the next fetch.
                 if is_last or not is_any:
                     self._pass_over(cold, is_last=is_last)
                 yield 1
@@ -389,19 +392,21 @@ class ShareFetching:
                 yield 1
                 continue
             left = max(0, left - len(read.records))
-            wish = Wish(self._member_id, limits.records_max - count, limits.batch_size, limits.is_record_limit)
-            acquired = share.machine.acquire(wish, read.fetch_offset, read.batches, locks_now_ms(), read.aborted)
+            request = AcquireRequest(
+                self._member_id, limits.records_max - count, limits.batch_size, limits.is_record_limit
+            )
+            acquired = share.machine.acquire(request, read.fetch_offset, read.batches, locks_now_ms(), read.aborted)
             count += sum([each.last_offset - each.first_offset + 1 for each in acquired])
             is_any = is_any or bool(acquired)
             self.found[target.partition] = Found(
                 ErrorCode.NONE, read.slice(acquired) if acquired else b"", tuple(acquired)
             )
-            # Others who wait may acquire now, also what was read above.
+            # Other waiting fetches may acquire now, also records that were read above.
             share.after()
             yield 1 + len(read.batches)
         return is_any
 
-    def _read(self, share: LeaderShare, room: int, *, is_first: bool) -> SharedRead:
+    def _read(self, share: SharePartitionLeader, room: int, *, is_first: bool) -> SharedRead:
         machine = share.machine
         until = machine.reads_until()
         return self._reader.read(share.partition, machine.next_fetch_offset(), room, is_first=is_first, until=until)

@@ -1,8 +1,7 @@
-"""Reads the log for share groups: whole batches, of which only the headers are looked at.
+"""Reads of the log for share groups: whole batches, of which only the headers are decoded.
 
-Records go out as regions of the log files, as with an ordinary fetch. To acquire them, the offsets of the batches have to
-be known, and what the headers say of transactions. So the headers of a region are read, and no more of them than a fetch
-can acquire.
+Records go out as regions of the log files, as with an ordinary fetch. To acquire them, the offsets and
+transactional fields of their batches are needed. So the headers of a region are read, but no more than a fetch can acquire.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groupcoord.share.partition.fetched import AbortedTransaction, AcquiredRecords, FetchedBatch
+from ottla.groupcoord.share.partition.acquiring import AbortedTransaction, AcquiredRecords, FetchedBatch
 from ottla.replication.log.storage import FileRegion
-from ottla.server.fetch.fetched_files import KeepsFewFilesOpen
+from ottla.server.fetch.partition_reader import LimitsRegions
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     from ottla.replication.partition.read_info import ReadInfo
 
 WINDOW_BYTES = 4096
-"""Headers are read with as much of what follows: small batches stand side by side."""
+"""Bytes that are read with a header: small batches follow it."""
 MARKER_BYTES_MAX = 4096
 LONG_MAX = (1 << 63) - 1
 _MAGIC_V2 = 2
 
 
 class SharedRead(NamedTuple):
-    """What was read of one partition: `records`, and where each of its batches lies in them."""
+    """A read of one partition: `records`, and the place of each batch in them."""
 
     fetch_offset: int
     records: FileRegion | bytes
@@ -47,7 +46,7 @@ class SharedRead(NamedTuple):
     is_behind: bool
 
     def slice(self, acquired: Sequence[AcquiredRecords]) -> FileRegion | bytes:
-        """The batches from the first acquired record to the last. Called once: the region becomes smaller."""
+        """The batches from the first acquired record to the last. Call it once: the region shrinks."""
         first, last = acquired[0].first_offset, acquired[-1].last_offset
         overlapping = [
             place
@@ -59,14 +58,14 @@ class SharedRead(NamedTuple):
         start, end = overlapping[0][0], overlapping[-1][1]
         records = self.records
         if isinstance(records, FileRegion):
-            # The same object, because it is counted as an open file as long as it lives.
+            # The region itself, because it is counted as an open file as long as it lives.
             records.position += start
             records.length = end - start
             return records
         return records[start:end]
 
 
-class ShareReader(KeepsFewFilesOpen):
+class ShareReader(LimitsRegions):
     """Reads partitions for one share fetch."""
 
     __slots__ = ("is_committed_only",)
@@ -76,16 +75,16 @@ class ShareReader(KeepsFewFilesOpen):
         self.is_committed_only = is_committed_only
 
     def end_of(self, partition: Partition) -> int:
-        """Up to where this group may read a partition."""
+        """The end of the partition for readers of this group."""
         return partition.last_stable_offset if self.is_committed_only else partition.high_watermark
 
     def available(self, partition: Partition, fetch_offset: int) -> int:
-        """About how many bytes there are from an offset on; very many behind an older segment. KafkaError; NotCached."""
+        """Estimate the bytes from an offset on; very many before the last segment. Raises KafkaError, NotCached."""
         read = partition.read(fetch_offset, 1, read_committed=self.is_committed_only, only_from_leader=True)
         return LONG_MAX if read.is_behind else read.bytes_available
 
     def read(self, partition: Partition, fetch_offset: int, room: int, *, is_first: bool, until: int) -> SharedRead:
-        """Batches from `fetch_offset` on, at least one; others that begin behind `until` are left out. KafkaError; NotCached."""
+        """Read the batch at `fetch_offset`, and more that begin up to `until`. Raises KafkaError, NotCached."""
         room = self.with_files(room, is_first=is_first)
         read = partition.read(
             fetch_offset,
@@ -112,7 +111,7 @@ def _aborted(read: ReadInfo) -> list[AbortedTransaction]:
 def _batches(
     records: FileRegion | bytes, fetch_offset: int, until: int
 ) -> tuple[list[FetchedBatch], list[tuple[int, int]]]:
-    """The whole batches, and where they lie. A batch that is cut off at the end is left out, as Kafka leaves it out."""
+    """Whole batches and their places. As in Kafka a batch that is cut off at the end is left out."""
     batches: list[FetchedBatch] = []
     places: list[tuple[int, int]] = []
     window = _Window(records)
@@ -124,7 +123,7 @@ def _batches(
             break
         header = _header(data, start)
         if header is None:
-            # A message of magic 0 or 1 tells of its last record only.
+            # A message of magic 0 or 1 has the offset of its last record only.
             (last,) = (int.from_bytes(data[start : start + 8], "big", signed=True),)
             batch = FetchedBatch(min(next_offset, last), last)
         else:
@@ -132,10 +131,10 @@ def _batches(
             batch = FetchedBatch(
                 header.base_offset, header.last_offset, header.producer_id, header.is_transactional, is_abort
             )
-        # The first one is taken all the same: it ends a hole that compaction has left, however long that is.
+        # The first batch is taken in any case: it ends a hole that compaction has left, however long that is.
         if batch.base_offset > until and batches:
             break
-        # The read begins with the batch that has the offset; what was compacted away before is not there.
+        # The read begins with the batch that has the offset, or follows it after compaction.
         if batch.last_offset >= fetch_offset:
             batches.append(batch)
             places.append((at, at + size))
@@ -149,7 +148,7 @@ def _header(data: bytes, start: int) -> BatchHeader | None:
 
 
 def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:
-    """Whether a control batch ends a transaction that was aborted."""
+    """True if a control batch has an abort marker."""
     # Compaction may leave the header of a control batch without its record.
     if size > MARKER_BYTES_MAX or not header.records_count:
         return False
@@ -160,7 +159,7 @@ def _is_abort(window: _Window, at: int, size: int, header: BatchHeader) -> bool:
 
 
 class _Window:
-    """Some bytes of records that lie in a file."""
+    """A window of bytes of records in a file."""
 
     __slots__ = ("_data", "_records", "_start")
 
@@ -170,7 +169,7 @@ class _Window:
         self._data = records if isinstance(records, bytes) else b""
 
     def at(self, position: int, length: int) -> tuple[bytes, int]:
-        """A buffer, and where in it so many bytes from a position on are; fewer where the records end."""
+        """A buffer, and the place in it of `length` bytes from a position on; fewer at the end of the records."""
         records = self._records
         end = min(position + length, len(records))
         if isinstance(records, FileRegion) and not self._start <= position < end <= self._start + len(self._data):

@@ -11,7 +11,7 @@ import trio
 
 from ottla.groupcoord.config import SharePartitionConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.in_flight import RecordState
 from ottla.replication.cluster.metadata_cache import (
     BrokerEndpoint,
@@ -29,7 +29,7 @@ from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.share_acknowledge import share_acknowledge
 from ottla.server.handlers.share_fetch import share_fetch
 from ottla.server.net.deadlines import Deadlines
-from ottla.server.share.service import ShareGroups
+from ottla.server.share.share_partition_manager import SharePartitionManager
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import read_share_group_state as reading
@@ -174,7 +174,7 @@ class Market:
         self.deadlines = Deadlines()
         self.environment = Environment(descriptors=Descriptors(1000))
         self.coordinator = Coordinator()
-        self.share_groups = ShareGroups(cast(Any, self), self.coordinator)
+        self.share_groups = SharePartitionManager(cast(Any, self), self.coordinator)
         self.partitions = [self.led(index) for index in range(partitions)]
         for index in range(partitions):
             for group in ("g", "h"):

@@ -17,7 +17,7 @@ from ottla.replication.log.storage import FileRegion, NotCached, OsFile, may_wai
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, append, batch, load, log_directory, new_log
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
 from ottla.replication.partition.partition import Partition
-from ottla.server.fetch.cold_reads import TRIES_MAX, each_warmed
+from ottla.server.fetch.reading import TRIES_MAX, each_warmed
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch

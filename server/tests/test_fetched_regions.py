@@ -11,7 +11,7 @@ from ottla.replication.log.descriptors import LIMIT_MIN, Descriptors
 from ottla.replication.log.storage import FileRegion
 from ottla.replication.log.tests.logs import TOPIC_ID, batch
 from ottla.server.environment import Environment
-from ottla.server.fetch.fetched_files import BYTES_WITHOUT_FILES
+from ottla.server.fetch.partition_reader import BYTES_WITHOUT_FILES
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.fetch import fetch

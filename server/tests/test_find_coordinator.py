@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

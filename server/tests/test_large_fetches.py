@@ -12,7 +12,7 @@ from ottla.replication.log.tests.logs import batch, batches_of, contents, idempo
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.environment import Environment
-from ottla.server.fetch import answering, old_fetches, partition_reader, reading
+from ottla.server.fetch import down_conversion, partition_reader, reading, responses
 from ottla.server.fetch.reading import Reading
 from ottla.server.fetch.waiting import WaitingFetch
 from ottla.server.handlers import fetch as fetch_handler
@@ -23,7 +23,7 @@ from ottla.wire.errors import ErrorCode
 
 
 def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fetch_handler, reading, answering, old_fetches):
+    for module in (fetch_handler, reading, responses, down_conversion):
         monkeypatch.setattr(module, "PARTITIONS_PER_SLICE", 10)
 
 
@@ -113,13 +113,13 @@ async def test_a_very_large_fetch_is_refused_in_slices(monkeypatch: pytest.Monke
 async def test_a_very_large_fetch_of_an_old_client_is_answered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     small_turns(monkeypatch)
     pieces: list[int] = []
-    add = answering.add_answers
+    add = responses.add_answers
 
     def noted(topics: list[Any], answers: Any) -> list[Any]:
         pieces.append(len(answers))
         return add(topics, answers)
 
-    monkeypatch.setattr(answering, "add_answers", noted)
+    monkeypatch.setattr(responses, "add_answers", noted)
     answer = await Shop().consume(version=2)
     assert sum(len(topic.partitions) for topic in answer.responses) == sum(pieces) == PARTITIONS
     assert max(pieces) == 10

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.gate.dispatch import all_routes

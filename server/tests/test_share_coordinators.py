@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.coordinator.requests import DeleteState, InitializeState, ReadSummary
 from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC

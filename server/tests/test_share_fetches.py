@@ -9,10 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.acknowledging import ACCEPT, RELEASE, RENEW
-from ottla.groupcoord.share.partition.acquiring import Wish
-from ottla.groupcoord.share.partition.fetched import FetchedBatch
+from ottla.groupcoord.share.partition.acquiring import AcquireRequest, FetchedBatch
 from ottla.groupcoord.share.partition.sessions import SESSION_PARTITIONS_MAX, SessionKey, TopicPartition
 from ottla.groupcoord.share.partition.share_partition import SharePartition
 from ottla.groupcoord.tests.steps import counted
@@ -21,13 +20,12 @@ from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, idempotent
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.handlers.share_fetch import Asking
-from ottla.server.share import acknowledging
-from ottla.server.share.acknowledging import BATCHES_PER_STEP
+from ottla.server.share import requests
 from ottla.server.share.fetching import ShareFetching
-from ottla.server.share.leader_share import WAITERS_AT_ONCE, LeaderShare, locks_now_ms
 from ottla.server.share.log_reading import ShareReader
-from ottla.server.share.requests import WhenReady
-from ottla.server.share.service import SHARES_AT_ONCE
+from ottla.server.share.requests import BATCHES_PER_STEP, WhenReady
+from ottla.server.share.share_partition_leader import WAITERS_AT_ONCE, SharePartitionLeader, locks_now_ms
+from ottla.server.share.share_partition_manager import SHARES_AT_ONCE
 from ottla.server.tests.share_market import EPOCH, Market, Member, acquired, told
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.control_batches import ControlType
@@ -465,7 +463,7 @@ async def test_very_many_acknowledgements_are_looked_at_some_at_a_time(
     market.produce(2000)
     member = Member(market)
     member.fetch(0, max_records=2000)
-    with counted((acknowledging, "AcknowledgementBatch")) as steps:
+    with counted((requests, "AcknowledgementBatch")) as steps:
         answer = await member.say(*[(offset, offset, 1 + offset % 3) for offset in range(2000)])
     assert told(await finished(answer))[0].error_code == ErrorCode.NONE
     assert steps.all == {"AcknowledgementBatch": 2000}
@@ -724,7 +722,7 @@ async def test_what_a_member_held_in_many_partitions_is_given_up_in_slices() -> 
         for index in indexes:
             market.produce(1, index=index)
             held = market.share_groups.lead(SharePartitionKey("g", TOPIC_ID, index), "t")
-            held.machine.acquire(Wish("a", 1, 1), 0, [FetchedBatch(0, 0)], locks_now_ms())
+            held.machine.acquire(AcquireRequest("a", 1, 1), 0, [FetchedBatch(0, 0)], locks_now_ms())
         market.share_groups.sessions.begin(
             SessionKey("g", "a", member.context.principal),
             [TopicPartition("t", TOPIC_ID, index) for index in indexes],
@@ -732,7 +730,7 @@ async def test_what_a_member_held_in_many_partitions_is_given_up_in_slices() -> 
         )
         market.share_groups.sessions.begin(SessionKey("g", "b", "User:b"), [], object())
         member.context.on_close(market.share_groups.sessions.disconnect)
-        with counted((LeaderShare, "after")) as steps:
+        with counted((SharePartitionLeader, "after")) as steps:
             member.context.close()
             assert steps.most["after"] <= SHARES_AT_ONCE
             await trio.testing.wait_all_tasks_blocked()

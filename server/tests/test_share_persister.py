@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     BrokerEndpoint,
@@ -20,7 +20,7 @@ from ottla.replication.cluster.metadata_cache import (
 )
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.share_coordinators import WAITS_S
-from ottla.server.share.routed_persister import RoutedPersister
+from ottla.server.share.persister import RoutedPersister
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import write_share_group_state as writing

@@ -1,9 +1,9 @@
 """Where a group begins, by share.auto.offset.reset; a group's settings by Kafka's names."""
 
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+from ottla.groupcoord.share.partition.state import ShareGroupSettings
 from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from ottla.server.share.start_offsets import timestamp_of
+from ottla.server.share.share_partition_leader import timestamp_of
 
 
 def test_what_is_looked_up() -> None:

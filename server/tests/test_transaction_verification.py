@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.transactions.producer import Producer
+from ottla.groupcoord.transactions.metadata import Producer
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators import transaction_verification
 from ottla.server.coordinators.transaction_questions import Errors, Question, TopicPartition, TransactionSupport

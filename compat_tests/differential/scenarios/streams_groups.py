@@ -16,7 +16,7 @@ from compat_tests.differential.asking_streams import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.groupcoord.streams.status import Status
+from ottla.groupcoord.streams.topology import Status
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -1,34 +1,67 @@
-"""The records of `__share_group_state`, in Kafka's own format.
+"""The records of `__share_group_state` in Kafka's own format, and the key that names a share partition.
 
 A key starts with two bytes naming its type, a value with two bytes naming its version; the rest is declared here as
 Kafka's JSON declares it.
 
-    key 0   snapshot   all that is known of a share partition; a null value ends it
-    key 1   update     what has changed since the last snapshot
+    key 0   snapshot   the whole state of a share partition; a null value ends it
+    key 1   update     changes since the last snapshot
 
-The topic is not compacted: an update does not replace the one before it. What snapshots have made redundant is cut off
-at the start of the log (`pruning.py`).
+The topic is not compacted: an update does not replace the one before it. Records that snapshots have made redundant are
+deleted at the start of the log (`RedundantPrefix`).
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
 from ottla.wire.codecs import codec
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.records import encode_pairs
 from ottla.wire.schema import Array, Int8, Int16, Int32, Int64, String, Struct, Uuid, field
+from ottla.wire.settings import parse_integer, trimmed
+
+# The length of 16 bytes in Base64, without padding or with all of it.
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 SNAPSHOT_KEY = 0
 UPDATE_KEY = 1
 VALUE_VERSION = 0
 UNINITIALIZED_COUNT = -1
-
 _prefix = struct.Struct(">h").pack
 _read_prefix = struct.Struct(">h").unpack_from
+
+
+class SharePartitionKey(NamedTuple):
+    """Name of a share partition: a group, and a partition of a topic that the group reads together."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    def coordinator_key_end(self) -> str:
+        """The part behind the group id of the key in FindCoordinator.
+
+        The hash of the whole key chooses the partition of the state topic.
+        """
+        topic_id = base64.urlsafe_b64encode(self.topic_id).decode().rstrip("=")
+        return f":{topic_id}:{self.partition}"
+
+
+def parse_coordinator_key(text: str) -> SharePartitionKey | None:
+    """Parse a FindCoordinator key; None if it is invalid. A group id may hold colons, so parse from the end."""
+    # As Java's split: empty parts at the end do not count.
+    parts = text.rstrip(":").rsplit(":", 2)
+    if len(parts) < 3:
+        return None
+    group_id, topic_id, digits = parts
+    partition = parse_integer(digits)
+    if partition is None or _TOPIC_ID.fullmatch(topic_id) is None or not trimmed(group_id):
+        return None
+    return SharePartitionKey(group_id, base64.urlsafe_b64decode(topic_id[:22] + "=="), partition)
 
 
 class ShareSnapshotKey(Struct, versions="0", flexible="none"):
@@ -70,14 +103,14 @@ class ShareUpdateValue(Struct, versions="0", flexible="0+"):
 
 
 class SnapshotRecord(NamedTuple):
-    """All that is known of a share partition, or with value None its end."""
+    """The whole state of a share partition, or with value None its end."""
 
     key: SharePartitionKey
     value: ShareSnapshotValue | None
 
 
 class UpdateRecord(NamedTuple):
-    """What has changed since the last snapshot of a share partition."""
+    """Changes since the last snapshot of a share partition."""
 
     key: SharePartitionKey
     value: ShareUpdateValue
@@ -98,7 +131,7 @@ def tombstone(key: SharePartitionKey) -> SnapshotRecord:
 
 
 def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Encode key and value."""
     group_id, topic_id, partition = record.key
     if isinstance(record, SnapshotRecord):
         snapshot_key = ShareSnapshotKey(group_id=group_id, topic_id=topic_id, partition=partition)
@@ -111,7 +144,7 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> ShareRecord | None:
-    """The record of a key and a value, or None for a type of record that is not ours to understand."""
+    """Decode a record; None if its type is unknown."""
     if key is None or len(key) < 2:
         return None
     (key_type,) = _read_prefix(key)
@@ -138,5 +171,5 @@ def _value_version(value: bytes) -> int:
 
 
 def encode_records(records: Iterable[ShareRecord], timestamp_ms: int) -> bytes:
-    """One uncompressed batch of these records, to be appended to their partition."""
+    """Encode the records as one uncompressed batch."""
     return encode_pairs(map(encode_record, records), timestamp_ms)

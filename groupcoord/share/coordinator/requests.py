@@ -1,4 +1,7 @@
-"""What is asked of one share partition: each request of the wire is split into these. `refused` is the answer with an error."""
+"""Internal requests about one share partition; each wire request is split into these.
+
+`refused` makes the response with an error.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     delete_share_group_state,
@@ -18,7 +21,7 @@ from ottla.wire.messages import (
 
 
 class InitializeState(NamedTuple):
-    """Begin a share partition, or begin it anew at another offset."""
+    """Initialize a share partition, or initialize it anew at another offset."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -31,7 +34,7 @@ class InitializeState(NamedTuple):
 
 
 class ReadState(NamedTuple):
-    """A new leader of the partition wants to know everything. From then on leaders before it are fenced."""
+    """Read all state for a new leader of the partition; leaders of lower epochs are fenced from then on."""
 
     key: SharePartitionKey
     leader_epoch: int
@@ -48,7 +51,7 @@ class ReadState(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """The leader of the partition says what has changed."""
+    """Write changes of the partition's leader."""
 
     key: SharePartitionKey
     written: write_share_group_state.PartitionData
@@ -71,7 +74,7 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Where the share partition starts, whoever asks."""
+    """Read the start offset of a share partition; no leader is fenced."""
 
     key: SharePartitionKey
 
@@ -87,7 +90,7 @@ class ReadSummary(NamedTuple):
 
 
 class ForgetTopics(NamedTuple):
-    """Forget some of the share partitions of deleted topics; answered with how many these were."""
+    """Forget some of the share partitions of deleted topics; the response is their number."""
 
     topic_ids: Collection[bytes]
 

@@ -1,9 +1,9 @@
-"""The share coordinator: what the leaders of share partitions, and the group coordinator, ask about their state.
+"""The share coordinator: it keeps the state of share partitions for their leaders and for the group coordinator.
 
-Each request of the wire speaks of many share partitions. Each of these is asked of the shard that its key falls to, and the
-answers are put together again. A share partition that comes twice is asked for twice, and the second answer counts.
+A wire request is about many share partitions. It is split into one internal request for each, which goes to the shard that
+its key falls to, and the results make one response. For a share partition that is named twice the second result counts.
 
-In the background redundant records are cut off, every share.coordinator.state.topic.prune.interval.ms.
+A background task deletes redundant records, every share.coordinator.state.topic.prune.interval.ms.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter, wall_clock_ms
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
-from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, in_parts
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.coordinator.records import decode_record, encode_records
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey, decode_record, encode_records
 from ottla.groupcoord.share.coordinator.requests import (
     DeleteState,
     ForgetTopics,
@@ -32,7 +30,8 @@ from ottla.groupcoord.share.coordinator.requests import (
     ReadSummary,
     WriteState,
 )
-from ottla.groupcoord.share.coordinator.shard import ShareStateShard, Topics
+from ottla.groupcoord.share.coordinator.shard import ShareCoordinatorShard, Topics
+from ottla.groupcoord.share.coordinator.state import NO_START_OFFSET, in_parts
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
@@ -65,20 +64,21 @@ from ottla.wire.time_slice import TimeSlice
 
 logger = logging.getLogger("ottla.groupcoord")
 
-ELEMENTS_PER_TURN = 500
-"""Of a request about very many topics, share partitions and batches so many are asked for together."""
+ELEMENTS_PER_SLICE = 500
+"""Topics, share partitions and batches of a long request that are handled together."""
 
 ELEMENTS_AT_ONCE = 50
-"""A request about more topics and share partitions gives others a turn in between: each may be an append of its own."""
+"""A request about more topics and share partitions yields in between: each may be an append of its own."""
 
 BATCHES_MAX = 10_000
-"""A share partition has at most so many records under way (group.share.max.partition.max.record.locks)."""
+"""State batches in one write: a share partition has at most so many records in flight
+(group.share.max.partition.max.record.locks)."""
 
 BATCHES_PER_WRITE = 500
-"""What is more is written in parts."""
+"""A longer write is split into parts."""
 
 SMALL_WRITE_BATCHES, SMALL_WRITE_NAME = 50, 255
-"""Writes of so much may share an append: as many as go into one then fit into a batch of the log."""
+"""Writes up to this size may share an append: as many as share one then fit into a batch of the log."""
 
 SNAPSHOTS_ARE_RARE = 50
 
@@ -87,14 +87,14 @@ class ShareStateLog(CoordinatorLog, Protocol):
     """The partitions of the share state topic."""
 
     def delete_records(self, partition: int, offset: int) -> None:
-        """Let a partition begin at an offset. Raises KafkaError where that cannot be done now."""
+        """Delete records before an offset. Raises KafkaError if that is impossible now."""
 
 
 class Api(NamedTuple):
-    """How a request of the wire is split, and its answer put together."""
+    """The parts of a wire request and of its response."""
 
     verb: str
-    ask: Callable[[SharePartitionKey, Any], Any]
+    internal: Callable[[SharePartitionKey, Any], Any]
     result: Callable[..., Any]
     response: Callable[..., Any]
     empty_topics_allowed: bool = False
@@ -137,10 +137,10 @@ class ShareCoordinator:
     ) -> None:
         self._config = config
         self._log = log
-        self._pruned: dict[PartitionRuntime[ShareStateShard], int] = {}
+        self._pruned: dict[PartitionRuntime[ShareCoordinatorShard], int] = {}
         kind = ShardKind(
             topic="the share state topic",
-            make=partial(ShareStateShard, config, topics),
+            make=partial(ShareCoordinatorShard, config, topics),
             encode=encode_records,
             decode=decode_record,
             may_overlap=self._is_small_write,
@@ -150,17 +150,17 @@ class ShareCoordinator:
         self._forgetting = TopicForgetter(self._runtime, ForgetTopics)
 
     def _is_small_write(self, request: object) -> bool:
-        """Whether a request only adds to what is known, and its record is short, too."""
+        """True for a write that only adds state, with a short record."""
         return (
             isinstance(request, WriteState)
             and len(request.written.state_batches) <= SMALL_WRITE_BATCHES
             and len(request.key.group_id) <= SMALL_WRITE_NAME
-            # Where every write is a snapshot, records are as long as what is known.
+            # If every write is a snapshot, its record has the whole state.
             and self._config.share_coordinator_snapshot_update_records_per_snapshot >= SNAPSHOTS_ARE_RARE
         )
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Load, answer and prune as long as the nursery lives. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
+        """Load, answer and prune in a nursery. Before and after, requests get COORDINATOR_NOT_AVAILABLE."""
         self._runtime.start_in(nursery)
         nursery.start_soon(self._prune_regularly)
 
@@ -183,19 +183,19 @@ class ShareCoordinator:
     def initialize(
         self, request: InitializeShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[InitializeShareGroupStateResponse]]:
-        """Begin share partitions."""
+        """Initialize share partitions."""
         return self._answer(INITIALIZE, request)
 
     def read(
         self, request: ReadShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[ReadShareGroupStateResponse]]:
-        """All that is known of share partitions, for their new leaders."""
+        """Read the whole state of share partitions, for their new leaders."""
         return self._answer(READ, request)
 
     def write(
         self, request: WriteShareGroupStateRequest, *, api_version: int
     ) -> Worked[Given[WriteShareGroupStateResponse]]:
-        """Keep what has changed."""
+        """Write changes of share partitions."""
         return self._answer(WRITE, request)
 
     def delete(
@@ -207,16 +207,16 @@ class ShareCoordinator:
     def read_summary(
         self, request: ReadShareGroupStateSummaryRequest, *, api_version: int
     ) -> Worked[Given[ReadShareGroupStateSummaryResponse]]:
-        """Where share partitions start."""
+        """Read the start offsets of share partitions."""
         return self._answer(READ_SUMMARY, request)
 
     def refused(self, request: Any, error: ErrorCode) -> Worked[Any]:
-        """The answer to any of these requests that gives the same error to all share partitions."""
+        """The response to any of these requests with one error for all share partitions."""
         api = APIS[type(request)]
         if _is_long(request.topics):
             return self._refused_in_slices(api, request, error)
-        (asked,) = _parts(api, request)
-        return _response(api, [(each.key, each.refused(error)) for each in asked])
+        (internal,) = _parts(api, request)
+        return _response(api, [(each.key, each.refused(error)) for each in internal])
 
     async def _refused_in_slices(self, api: Api, request: Any, error: ErrorCode) -> Any:
         refused: list[tuple[SharePartitionKey, Any]] = []
@@ -232,35 +232,35 @@ class ShareCoordinator:
             return self._answer_in_slices(api, request)
         if not api.empty_topics_allowed and not all(topic.partitions for topic in request.topics):
             return api.response(results=[])
-        (asked,) = _parts(api, request)
+        (internal,) = _parts(api, request)
 
         def respond(answers: list[Any]) -> Any:
-            return _response(api, zip([each.key for each in asked], answers, strict=True))
+            return _response(api, zip([each.key for each in internal], answers, strict=True))
 
-        return gathered([self._ask(api, each) for each in asked], respond)
+        return gathered([self._submit(api, each) for each in internal], respond)
 
     async def _answer_in_slices(self, api: Api, request: Any) -> Any:
         if not api.empty_topics_allowed:
-            for start in range(0, len(request.topics), ELEMENTS_PER_TURN):
-                if not all(topic.partitions for topic in request.topics[start : start + ELEMENTS_PER_TURN]):
+            for start in range(0, len(request.topics), ELEMENTS_PER_SLICE):
+                if not all(topic.partitions for topic in request.topics[start : start + ELEMENTS_PER_SLICE]):
                     return api.response(results=[])
                 await trio.lowlevel.checkpoint()
         answered: list[tuple[SharePartitionKey, Any]] = []
         time_slice = TimeSlice()
         for part in _parts(api, request):
-            # All of them are asked before one is awaited, so that their commits are waited for together.
+            # All are submitted before one is awaited, so that their commits are awaited together.
             answers = []
             for each in part:
-                answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._ask(api, each))
+                answers.append(await self._write_in_parts(each) if _is_long_write(each) else self._submit(api, each))
                 await time_slice.yield_if_over()
             answered += zip([each.key for each in part], await finished(gathered(answers, list)), strict=True)
             await trio.lowlevel.checkpoint()
         return _response(api, answered)
 
     async def _write_in_parts(self, write: WriteState) -> Any:
-        """A write of very many batches as several writes, which come to the same: of each offset the highest count is right.
+        """Split a write of very many batches into several, with the same result: the highest count of an offset is right.
 
-        The last one moves the start and the count of what is done with, so that these never say more than the batches do.
+        The last one moves the start offset and the count, so that these are never ahead of the batches.
         """
         written = write.written
         if len(written.state_batches) > BATCHES_MAX:
@@ -274,37 +274,37 @@ class ShareCoordinator:
                 start_offset=NO_START_OFFSET,
                 state_batches=batches,
             )
-            answer = await finished(self._ask(WRITE, WriteState(write.key, part)))
+            answer = await finished(self._submit(WRITE, WriteState(write.key, part)))
             if answer.error_code:
                 return answer
             await trio.lowlevel.checkpoint()
         written.state_batches = last
-        return await finished(self._ask(WRITE, write))
+        return await finished(self._submit(WRITE, write))
 
-    def _ask(self, api: Api, asked: Any) -> Given[Any]:
-        """Ask the shard of one share partition."""
+    def _submit(self, api: Api, internal: Any) -> Given[Any]:
+        """Submit an internal request to the shard of its share partition."""
 
         def refuse(error: ErrorCode) -> Any:
-            return asked.refused(error, f"Unable to {api.verb} share group state: {error.message}")
+            return internal.refused(error, f"Unable to {api.verb} share group state: {error.message}")
 
         try:
-            return self._partition_of(asked.key).submit(asked, WaitingCaller(refuse))
+            return self._partition_of(internal.key).submit(internal, WaitingCaller(refuse))
         except KafkaError as error:
             return refuse(error.code)
 
-    def _partition_of(self, key: SharePartitionKey) -> PartitionRuntime[ShareStateShard]:
+    def _partition_of(self, key: SharePartitionKey) -> PartitionRuntime[ShareCoordinatorShard]:
         if not self._runtime.is_running:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         found = self._runtime.partition(self.partition_for(key))
         if found is None or self._runtime.is_suspended:
-            # A fenced broker may have been replaced without knowing it, so it says nothing.
+            # A fenced broker may have been replaced without knowing it, so it answers nothing.
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return found
 
     # ------------------------------------------------------------------ deleted topics
 
     async def on_topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget the share partitions of deleted topics: name -> topic id."""
+        """Forget the share partitions of deleted topics. `topics`: topic ids by name."""
         await self._forgetting.forget(frozenset(topics.values()))
 
     # ------------------------------------------------------------------ pruning
@@ -318,8 +318,8 @@ class ShareCoordinator:
                 self._prune(partition)
                 await trio.lowlevel.checkpoint()
 
-    def _prune(self, partition: PartitionRuntime[ShareStateShard]) -> None:
-        """Cut off what is redundant in a partition. What cannot be cut off now is cut off another time."""
+    def _prune(self, partition: PartitionRuntime[ShareCoordinatorShard]) -> None:
+        """Delete the redundant records of a partition; if that is impossible now, the next call does it."""
         if partition.absent or self._runtime.is_suspended:
             return
         try:
@@ -332,20 +332,20 @@ class ShareCoordinator:
 
 
 def _is_long(topics: Iterable[Any]) -> bool:
-    """Whether there is more to do than may be done at once."""
+    """True if the request is too long for one step."""
     count = work = 0
     for topic in topics:
         count += 1
         for partition in topic.partitions:
             count += 1
             work += _work_of(partition)
-            if work > ELEMENTS_PER_TURN:
+            if work > ELEMENTS_PER_SLICE:
                 return True
     return count > ELEMENTS_AT_ONCE
 
 
-def _is_long_write(asked: Any) -> bool:
-    return isinstance(asked, WriteState) and len(asked.written.state_batches) > BATCHES_PER_WRITE
+def _is_long_write(internal: Any) -> bool:
+    return isinstance(internal, WriteState) and len(internal.written.state_batches) > BATCHES_PER_WRITE
 
 
 def _work_of(partition: Any) -> int:
@@ -353,21 +353,21 @@ def _work_of(partition: Any) -> int:
 
 
 def _parts(api: Api, request: Any) -> Iterator[list[Any]]:
-    """What is asked of each share partition, in lists that may be worked on at once; one list if the request is short."""
+    """Internal requests for each share partition, in lists for one step each; one list if the request is short."""
     part: list[Any] = []
     work = 0
     for topic in request.topics:
         for data in topic.partitions:
-            part.append(api.ask(SharePartitionKey(request.group_id, topic.topic_id, data.partition), data))
+            part.append(api.internal(SharePartitionKey(request.group_id, topic.topic_id, data.partition), data))
             work += _work_of(data)
-            if work >= ELEMENTS_PER_TURN:
+            if work >= ELEMENTS_PER_SLICE:
                 yield part
                 part, work = [], 0
     yield part
 
 
 def _response(api: Api, answered: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    """The answers by topic, each share partition once."""
+    """The response with the results by topic, each share partition once."""
     topics: dict[bytes, dict[int, Any]] = {}
     for key, result in answered:
         topics.setdefault(key.topic_id, {})[key.partition] = result

@@ -1,6 +1,6 @@
-"""One partition of `__share_group_state`: the share partitions whose key falls to it. Sans-IO.
+"""The state machine of one partition of `__share_group_state`, with the share partitions whose key falls to it. Sans-IO.
 
-A share partition is unknown or known. What each request gets, checked in this order; in all of them a negative number is
+A share partition is unknown or known. The checks of each request, in this order; in all of them a negative number is
 INVALID_REQUEST, and a partition that does not exist is, at the end, UNKNOWN_TOPIC_OR_PARTITION:
 
     request      unknown                          known
@@ -13,30 +13,30 @@ INVALID_REQUEST, and a partition that does not exist is, at the end, UNKNOWN_TOP
     ReadSummary  start -1 and epochs 0            where it starts, and its epochs
     Delete       nothing happens                  is unknown from now on
 
-It also becomes unknown when its topic is deleted. A write is recorded as an update, which says what has changed. When
-share.coordinator.snapshot.update.records.per.snapshot of them have come, the next write is recorded as a snapshot, which
-says everything. Share partitions that are written to rarely get one every
+It also becomes unknown when its topic is deleted. A write is recorded as an update with what has changed. When
+share.coordinator.snapshot.update.records.per.snapshot of them have come, the next write is recorded as a
+snapshot with the whole state. Share partitions that are written to rarely get one every
 share.coordinator.cold.partition.snapshot.interval.ms, so that they do not keep old records from being cut off.
 
 Invariants
-* What is known of a share partition is what its records, in the order of the log, make of nothing (`state.py`).
-* A record is in force as soon as it is made, so that the next request finds it. If the log refuses it, what was before
+* The state of a share partition is what its records, replayed in the order of the log, come to (`state.py`).
+* A record is in force as soon as it is made, so that the next request finds it. If the log refuses it, the state before
   it comes back. Its answer waits for the commit, as do all that rest on it.
 * Only small writes may be made while others are not committed yet. Their order among each other is that of the log.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
-from ottla.groupcoord.share.coordinator.batches import StateBatch, merged
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.coordinator.pruning import RedundantPrefix
 from ottla.groupcoord.share.coordinator.records import (
+    SharePartitionKey,
     ShareRecord,
     ShareUpdateValue,
     SnapshotRecord,
@@ -54,10 +54,12 @@ from ottla.groupcoord.share.coordinator.requests import (
 )
 from ottla.groupcoord.share.coordinator.state import (
     SharePartitionState,
+    StateBatch,
     after_snapshot,
     after_update,
     initial_snapshot,
-    recorded,
+    merged,
+    recorded_batches,
 )
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -69,15 +71,37 @@ from ottla.wire.messages import (
 )
 
 BATCHES_KNOWN_MAX = 20_000
-"""A share partition has at most 10,000 records under way (group.share.max.partition.max.record.locks). A write may speak of
-all of them, and what is known may, too."""
-
+"""State batches of a share partition, with those of one write: each may name all of its records in flight, of which there
+are 10,000 at most (group.share.max.partition.max.record.locks)."""
 RECORDS_PER_CALL = 500
 BATCHES_PER_CALL = 5_000
 KEYS_PER_CALL = 2_000
-"""What one call may do at most, so that nobody waits long behind it; the rest is due at once."""
-
+"""Limits of one call, so that other requests do not wait long behind it; the rest is due at once."""
 Problem = tuple[ErrorCode, str | None]
+NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_epoch": "state epoch"}
+
+
+class RedundantPrefix:
+    """Offset of each share partition's last snapshot; all records before the first of them are redundant."""
+
+    def __init__(self) -> None:
+        # In the order of the log, as a snapshot moves its share partition to the end: the first one has the lowest offset.
+        self._snapshots: OrderedDict[SharePartitionKey, int] = OrderedDict()
+        self._last_end = 0
+
+    def note_snapshot(self, key: SharePartitionKey, offset: int) -> None:
+        self._snapshots[key] = offset
+        self._snapshots.move_to_end(key)
+
+    def note_end(self, key: SharePartitionKey, offset: int) -> None:
+        """A tombstone of the share partition is at this offset."""
+        self._snapshots.pop(key, None)
+        self._last_end = offset
+
+    def end_offset(self) -> int | None:
+        """The first offset that is needed; None if nothing is redundant."""
+        first = next(iter(self._snapshots.values()), self._last_end)
+        return first if first > 0 else None
 
 
 class Topics(Protocol):
@@ -87,13 +111,14 @@ class Topics(Protocol):
     def topic_by_id(self) -> Mapping[bytes, Any]: ...
 
 
-class ShareStateShard:
-    """The share partitions of one partition of the topic; see the module's docstring."""
+class ShareCoordinatorShard:
+    """The share partitions of one partition of `__share_group_state`."""
 
     def __init__(self, config: ShareCoordinatorConfig, topics: Topics) -> None:
         self._config = config
         self._topics = topics
         self._states: dict[SharePartitionKey, SharePartitionState] = {}
+        self._keys_by_topic: dict[bytes, dict[SharePartitionKey, None]] = {}
         self._redundant = RedundantPrefix()
         self._replies: list[Reply] = []
         self._is_loaded = False
@@ -111,32 +136,32 @@ class ShareStateShard:
     # ------------------------------------------------------------------ the shell's calls
 
     def handle(self, request: Request, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Take a request in. It is answered by this outcome, or by its settlement."""
+        """Handle a request. This outcome answers it, or its settlement does."""
         return self._handlers[type(request)](request, caller, timestamp_ms)
 
     def abandon(self, caller: Caller, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """Nobody is ever parked here."""
+        """Requests are never parked here."""
         return Outcome([], [], [])
 
     def settle(
         self, settlements: Iterable[Settlement], error: ErrorCode, *, now_ms: int, timestamp_ms: int
     ) -> list[Reply]:
-        """The records of these settlements are appended, or were not because of `error`."""
-        # What was made last is taken back first, because it may rest on what was made before it.
+        """Answer the callers of these settlements: their records are appended, or were refused with `error`."""
+        # The last record is taken back first, because it may rest on those before it.
         for settlement in reversed(list(settlements)) if error else settlements:
             settlement(error)
         replies, self._replies = self._replies, []
         return replies
 
     def unfinished(self) -> None:
-        """Each call does all that it has to do."""
+        """No call leaves work over."""
 
     def next_deadline_ms(self) -> int | None:
-        """When to look for share partitions whose last snapshot is old."""
+        """Time of the next scan for share partitions whose last snapshot is old."""
         return self._cold_scan_at_ms
 
     def stands_alone(self, now_ms: int) -> bool:
-        """Whether snapshots are due: these say everything, so all of it has to be in the log before them."""
+        """True if snapshots are due: a snapshot has the whole state, which must be in the log before it."""
         return self._cold_scan_at_ms is not None and self._cold_scan_at_ms <= now_ms
 
     def expire(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -156,11 +181,11 @@ class ShareStateShard:
         return iter(())
 
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
-        """Take over a record of the log, in the order of the log."""
+        """Put a record of the log in force, in the order of the log."""
         # After the load a record is in force before it is in the log.
         if not self._is_loaded:
             self._put_in_force(record)
-        # What is written from now on lies behind all that was read, so it matters only if its offset is known.
+        # Later records lie behind all that were loaded, so one without an offset does not matter.
         if isinstance(record, SnapshotRecord) and record_offset >= 0:
             if record.value is None:
                 self._redundant.note_end(record.key, record_offset)
@@ -171,27 +196,27 @@ class ShareStateShard:
         """Nothing here belongs to a transaction."""
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[ShareRecord]:
-        """All records were replayed."""
+        """End the load: all records were replayed."""
         self._is_loaded = True
         self._cold_scan_at_ms = now_ms + self._config.share_coordinator_cold_partition_snapshot_interval_ms
         return Outcome([], [], [])
 
     def unload(self, error: ErrorCode) -> list[Reply]:
-        """Nobody is parked here, so there is nobody to answer."""
+        """No request is parked here, so none is to be answered."""
         return []
 
     def discard(self) -> Outcome[ShareRecord]:
-        """A call that does not end has collected nothing."""
+        """A call that fails has collected nothing."""
         return Outcome([], [], [])
 
     # ------------------------------------------------------------------ reads, allowed at any time
 
     def redundant_end_offset(self) -> int | None:
-        """The first offset that is needed; None where nothing before it could be cut off."""
+        """The first offset that is needed; None if nothing before it can be deleted."""
         return self._redundant.end_offset()
 
     def states(self) -> dict[SharePartitionKey, SharePartitionState]:
-        """All that is known, as it is now."""
+        """Current states of all share partitions."""
         return dict(self._states)
 
     # ------------------------------------------------------------------ records
@@ -199,17 +224,28 @@ class ShareStateShard:
     def _put_in_force(self, record: ShareRecord) -> None:
         before = self._states.get(record.key)
         if isinstance(record, UpdateRecord):
-            self._states[record.key] = after_update(before, record.value)
+            self._set(record.key, after_update(before, record.value))
         elif record.value is None:
-            self._states.pop(record.key, None)
+            self._set(record.key, None)
         else:
             limit = self._config.share_coordinator_snapshot_update_records_per_snapshot
-            self._states[record.key] = after_snapshot(before, record.value, limit)
+            self._set(record.key, after_snapshot(before, record.value, limit))
+
+    def _set(self, key: SharePartitionKey, state: SharePartitionState | None) -> None:
+        if state is not None:
+            if key not in self._states:
+                self._keys_by_topic.setdefault(key.topic_id, {})[key] = None
+            self._states[key] = state
+        elif self._states.pop(key, None) is not None:
+            keys = self._keys_by_topic[key.topic_id]
+            del keys[key]
+            if not keys:
+                del self._keys_by_topic[key.topic_id]
 
     def _made(
         self, records: list[ShareRecord], caller: Caller | None = None, response: object = None, request: Any = None
     ) -> Outcome[ShareRecord]:
-        """Put records in force. The caller is answered when they are committed, or hears why the log refused them."""
+        """Put records in force. The caller gets its response at the commit, or the error with which the log refused them."""
         if not records:
             return Outcome([], [Reply(caller, response)] if caller is not None else [], [])
         before = [(record.key, self._states.get(record.key)) for record in records]
@@ -226,10 +262,7 @@ class ShareStateShard:
 
     def _restore(self, before: list[tuple[SharePartitionKey, SharePartitionState | None]]) -> None:
         for key, state in reversed(before):
-            if state is None:
-                self._states.pop(key, None)
-            else:
-                self._states[key] = state
+            self._set(key, state)
 
     # ------------------------------------------------------------------ requests
 
@@ -311,14 +344,15 @@ class ShareStateShard:
         problem = _negative(partition=request.key.partition) or self._missing(request.key)
         if problem is not None:
             return _refused(request, caller, problem)
-        # Only what exists gets a tombstone. Otherwise a request could make the log grow at will.
+        # Only a known share partition gets a tombstone. Otherwise requests could make the log grow at will.
         records: list[ShareRecord] = [tombstone(request.key)] if request.key in self._states else []
         response = delete_share_group_state.PartitionResult(partition=request.key.partition, error_code=ErrorCode.NONE)
         return self._made(records, caller, response, request)
 
     def _forget_topics(self, request: ForgetTopics, caller: Caller, timestamp_ms: int) -> Outcome[ShareRecord]:
-        # Not all at once: the service asks again until none is left.
-        keys = [key for key in self._states if key.topic_id in request.topic_ids][:RECORDS_PER_CALL]
+        # Not all at once: the service repeats the request until none is left.
+        known = chain.from_iterable(self._keys_by_topic.get(each, ()) for each in request.topic_ids)
+        keys = list(islice(known, RECORDS_PER_CALL))
         return self._made([tombstone(key) for key in keys], caller, len(keys), request)
 
     # ------------------------------------------------------------------ their records
@@ -335,7 +369,7 @@ class ShareStateShard:
         """A snapshot if one is due, else an update."""
         start_offset = max(written.start_offset, state.start_offset)
         count = _delivery_complete_count(state, written)
-        news = [
+        written_batches = [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in written.state_batches
         ]
@@ -345,7 +379,7 @@ class ShareStateShard:
                 leader_epoch=leader_epoch,
                 start_offset=start_offset,
                 delivery_complete_count=count,
-                state_batches=recorded(merged((), news, start_offset)),
+                state_batches=recorded_batches(merged((), written_batches, start_offset)),
             )
             return UpdateRecord(key, value)
         now = replace(
@@ -354,20 +388,20 @@ class ShareStateShard:
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=count,
-            state_batches=merged(state.state_batches, news, start_offset),
+            state_batches=merged(state.state_batches, written_batches, start_offset),
             create_timestamp=timestamp_ms,
             write_timestamp=timestamp_ms,
         )
         return SnapshotRecord(key, now.snapshot())
 
     def _keys_to_scan(self) -> list[SharePartitionKey]:
-        """All, unless nothing at all has happened for long: then new snapshots would not make others redundant."""
+        """All share partitions; none if nothing was written for long: new snapshots would make no others redundant then."""
         if all(state.is_quiet for state in self._states.values()):
             return []
         return list(self._states)
 
     def _cold_snapshots(self, timestamp_ms: int) -> list[ShareRecord]:
-        """Go on with the scan. A share partition that is gone by now is passed over."""
+        """Go on with the scan. A share partition that was deleted meanwhile is skipped."""
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
         records: list[ShareRecord] = []
         work = 0
@@ -396,9 +430,6 @@ def _refused(request: Any, caller: Caller, problem: Problem) -> Outcome[ShareRec
     return Outcome([], [Reply(caller, request.refused(*problem))], [])
 
 
-NEGATIVE = {"partition": "partition id", "leader_epoch": "leader epoch", "state_epoch": "state epoch"}
-
-
 def _negative(**numbers: int) -> Problem | None:
     for name, number in numbers.items():
         if number < 0:
@@ -407,7 +438,7 @@ def _negative(**numbers: int) -> Problem | None:
 
 
 def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: int | None = None) -> Problem | None:
-    """Why a leader may not read (without a state epoch) or write, other leaders and states considered."""
+    """The error of a leader that is fenced from reading (without a state epoch) or writing; None if it is not fenced."""
     if state is None:
         operation = "Read" if state_epoch is None else "Write"
         return ErrorCode.INVALID_REQUEST, f"{operation} operation on uninitialized share partition not allowed."
@@ -427,7 +458,7 @@ def _impossible(state: SharePartitionState | None, written: write_share_group_st
 
 
 def _delivery_complete_count(state: SharePartitionState, written: write_share_group_state.PartitionData) -> int:
-    """Which of two counts holds: that of the later start; for the same start the higher one."""
+    """The count of the later start offset; for equal offsets the higher one."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
     return (

@@ -1,11 +1,21 @@
-"""What the share coordinator knows of one share partition, and how records change it."""
+"""The state of one share partition at the share coordinator: its offsets, its epochs and its state batches.
+
+A state batch is a range of offsets with the delivery state of its records. A list of them is *in order* if its ranges are
+sorted, do not overlap, and no two that touch are equal in state and count. Of two batches with the same offset the one of
+the higher delivery count is right, and at the same count the one of the higher delivery state: a record is only ever
+delivered again, or moved on from available to acknowledged or archived.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
-from ottla.groupcoord.share.coordinator.batches import NO_START_OFFSET, StateBatch, merged
 from ottla.groupcoord.share.coordinator.records import (
     UNINITIALIZED_COUNT,
     RecordedBatch,
@@ -13,14 +23,162 @@ from ottla.groupcoord.share.coordinator.records import (
     ShareUpdateValue,
 )
 
+# ---------------------------------------------------------------------- state batches
+
+
+NO_START_OFFSET = -1
+
+_first = attrgetter("first_offset")
+_last = attrgetter("last_offset")
+
+
+BatchT = TypeVar("BatchT")
+"""A batch in the state or in a request."""
+
 NO_TIMESTAMP = 0
 NO_LEADER_EPOCH = -1
 _new_batch = tuple.__new__  # past NamedTuple's keyword handling
 
 
+class StateBatch(NamedTuple):
+    """A range of offsets, both ends included, with the delivery state of its records."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+def are_in_order(batches: Sequence[StateBatch]) -> bool:
+    """True if the list is in order, as `merged` returns it."""
+    if any(batch.last_offset < batch.first_offset for batch in batches):
+        return False
+    return all(
+        before.last_offset < batch.first_offset and not _continues(before, batch) for before, batch in pairwise(batches)
+    )
+
+
+def in_parts(new: Iterable[BatchT], length: int) -> list[list[BatchT]]:
+    """Split batches into parts of this length that follow each other, so that each is merged with few known ones."""
+    batches = sorted(new, key=_first)
+    return [batches[start : start + length] for start in range(0, len(batches), length)]
+
+
+def merged(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """Merge known batches (in order) and new ones, without anything before the start offset.
+
+    Only the known batches that the new ones touch are walked: most writes are short, and about the end of a long list.
+    """
+    new = list(_from_start(new, start_offset))
+    if start_offset != NO_START_OFFSET:
+        known = known[bisect_left(known, start_offset, key=_last) :]
+        known = list(_from_start(known[:1], start_offset)) + list(known[1:])
+    if not new:
+        return tuple(known)
+    # Neighbours belong to the stretch, because they may be like the new batch beside them.
+    begin = bisect_left(known, min(map(_first, new)) - 1, key=_last)
+    end = bisect_right(known, max(map(_last, new)) + 1, key=_first)
+    stretch = known[begin:end]
+    # Nearly always the new batches are in order, and often they are about records that were not known.
+    if not are_in_order(new):
+        new = _in_order(new)
+    if stretch:
+        new = _overlaid(stretch, new)
+    return (*known[:begin], *new, *known[end:])
+
+
+def _from_start(batches: Iterable[StateBatch], start_offset: int) -> Iterator[StateBatch]:
+    for batch in batches:
+        if start_offset == NO_START_OFFSET or batch.first_offset >= start_offset:
+            yield batch
+        elif batch.last_offset >= start_offset:
+            yield batch._replace(first_offset=start_offset)
+
+
+def _in_order(batches: list[StateBatch]) -> list[StateBatch]:
+    """Batches that may overlap, put in order by one sweep over the offsets at which any of them begins or ends."""
+    batches.sort(key=_first)
+    bounds = sorted({*map(_first, batches), *[batch.last_offset + 1 for batch in batches]})
+    swept: list[StateBatch] = []
+    # Those that the sweep has reached, the right one first. One that has ended stays until it comes up.
+    reached: list[tuple[int, int, int]] = []
+    waiting = iter(batches)
+    batch = next(waiting, None)
+    for offset, following in pairwise(bounds):
+        while batch is not None and batch.first_offset == offset:
+            heappush(reached, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))
+            batch = next(waiting, None)
+        while reached and reached[0][2] < offset:
+            heappop(reached)
+        if reached:
+            count, state, _ = reached[0]
+            _add(swept, StateBatch(offset, following - 1, -state, -count))
+    return swept
+
+
+def _overlaid(known: Sequence[StateBatch], new: Sequence[StateBatch]) -> list[StateBatch]:
+    """Merge two lists in order by one walk along both. A range in only one of them is taken as it is."""
+    found: list[StateBatch] = []
+    left, right = iter(known), iter(new)
+    one, other = next(left, None), next(right, None)
+    while one is not None and other is not None:
+        if one.last_offset < other.first_offset:
+            _add(found, one)
+            one = next(left, None)
+        elif other.last_offset < one.first_offset:
+            _add(found, other)
+            other = next(right, None)
+        else:
+            end = _overlap(found, one, other)
+            one = _after(one, end) or next(left, None)
+            other = _after(other, end) or next(right, None)
+    for batch in ([one, *left] if one is not None else []) + ([other, *right] if other is not None else []):
+        _add(found, batch)
+    return found
+
+
+def _overlap(found: list[StateBatch], one: StateBatch, other: StateBatch) -> int:
+    """Add two overlapping batches up to the end of their overlap; return that end."""
+    if one.first_offset > other.first_offset:
+        one, other = other, one
+    first, last, state, count = other
+    if one.first_offset < first:
+        _add(found, StateBatch(one.first_offset, first - 1, one.delivery_state, one.delivery_count))
+    end = min(one.last_offset, last)
+    if (one.delivery_count, one.delivery_state) > (count, state):
+        state, count = one.delivery_state, one.delivery_count
+    _add(found, StateBatch(first, end, state, count))
+    return end
+
+
+def _after(batch: StateBatch, offset: int) -> StateBatch | None:
+    """The rest of a batch behind an offset."""
+    _, last, state, count = batch
+    return StateBatch(offset + 1, last, state, count) if last > offset else None
+
+
+def _add(swept: list[StateBatch], batch: StateBatch) -> None:
+    """Add the next batch, joined to the last one if they are alike."""
+    if swept and _continues(swept[-1], batch):
+        swept[-1] = StateBatch(swept[-1].first_offset, *batch[1:])
+    else:
+        swept.append(batch)
+
+
+def _continues(before: StateBatch, batch: StateBatch) -> bool:
+    return (
+        before.last_offset + 1 == batch.first_offset
+        and before.delivery_state == batch.delivery_state
+        and before.delivery_count == batch.delivery_count
+    )
+
+
+# ---------------------------------------------------------------------- states of share partitions
+
+
 @dataclass(frozen=True, slots=True)
 class SharePartitionState:
-    """A share partition as its records have it. Never changed: another one takes its place, and may be undone."""
+    """State of one share partition. Immutable: a new one replaces it, which may be undone."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -31,17 +189,17 @@ class SharePartitionState:
     create_timestamp: int
     write_timestamp: int
     leader_epoch_max: int
-    """The highest that any record had. A new initialization sets `leader_epoch` back, and not this."""
+    """The highest leader epoch of any record. A new initialization resets `leader_epoch`, and not this."""
     update_count: int = 0
-    """Updates since snapshots were last due. Only a snapshot that was due starts the count anew."""
+    """Updates since a snapshot was last due. Only a snapshot that was due starts the count anew."""
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the last snapshot was written because nothing had happened for long."""
+        """True if the last snapshot was written because nothing had been written for long."""
         return self.create_timestamp != self.write_timestamp
 
     def snapshot(self) -> ShareSnapshotValue:
-        """The record that says all of this."""
+        """The snapshot record of this state."""
         return ShareSnapshotValue(
             snapshot_epoch=self.snapshot_epoch,
             state_epoch=self.state_epoch,
@@ -50,14 +208,14 @@ class SharePartitionState:
             delivery_complete_count=self.delivery_complete_count,
             create_timestamp=self.create_timestamp,
             write_timestamp=self.write_timestamp,
-            state_batches=recorded(self.state_batches),
+            state_batches=recorded_batches(self.state_batches),
         )
 
 
 def initial_snapshot(
     before: SharePartitionState | None, *, state_epoch: int, start_offset: int, timestamp_ms: int
 ) -> ShareSnapshotValue:
-    """The record that begins a share partition, or begins it anew at another offset."""
+    """The record that initializes a share partition, or initializes it anew at another offset."""
     return ShareSnapshotValue(
         snapshot_epoch=0 if before is None else before.snapshot_epoch + 1,
         state_epoch=state_epoch,
@@ -74,7 +232,7 @@ def initial_snapshot(
 def after_snapshot(
     before: SharePartitionState | None, value: ShareSnapshotValue, updates_per_snapshot: int
 ) -> SharePartitionState:
-    """What is known once a snapshot is read."""
+    """The state after a snapshot record."""
     update_count = 0 if before is None else before.update_count
     leader_epoch_max = value.leader_epoch if before is None else max(before.leader_epoch_max, value.leader_epoch)
     return SharePartitionState(
@@ -83,7 +241,7 @@ def after_snapshot(
         leader_epoch=value.leader_epoch,
         start_offset=value.start_offset,
         delivery_complete_count=value.delivery_complete_count,
-        state_batches=_in_order(value.state_batches),
+        state_batches=_snapshot_batches(value.state_batches),
         create_timestamp=value.create_timestamp,
         write_timestamp=value.write_timestamp,
         leader_epoch_max=leader_epoch_max,
@@ -92,7 +250,7 @@ def after_snapshot(
 
 
 def after_update(before: SharePartitionState | None, value: ShareUpdateValue) -> SharePartitionState:
-    """What is known once an update is read."""
+    """The state after an update record."""
     if before is None:
         # Its snapshot was lost. Kafka goes on with what is left, so that the share partition does not stand still.
         return SharePartitionState(
@@ -101,7 +259,7 @@ def after_update(before: SharePartitionState | None, value: ShareUpdateValue) ->
             leader_epoch=value.leader_epoch,
             start_offset=value.start_offset,
             delivery_complete_count=value.delivery_complete_count,
-            state_batches=_in_order(value.state_batches),
+            state_batches=_snapshot_batches(value.state_batches),
             create_timestamp=NO_TIMESTAMP,
             write_timestamp=NO_TIMESTAMP,
             leader_epoch_max=value.leader_epoch,
@@ -113,39 +271,39 @@ def after_update(before: SharePartitionState | None, value: ShareUpdateValue) ->
         leader_epoch=before.leader_epoch if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch,
         start_offset=start_offset,
         delivery_complete_count=value.delivery_complete_count,
-        state_batches=merged(before.state_batches, told(value.state_batches), start_offset),
+        state_batches=merged(before.state_batches, read_batches(value.state_batches), start_offset),
         leader_epoch_max=max(before.leader_epoch_max, value.leader_epoch),
         update_count=before.update_count + 1,
     )
 
 
-def told(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
-    """What a record says of offsets. What makes no sense is left out: Kafka writes no such thing."""
+def read_batches(batches: Iterable[RecordedBatch]) -> list[StateBatch]:
+    """State batches of a record. Ranges that end before they begin are left out: Kafka writes none."""
     found = (
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in batches
     )
     return [each for each in found if each.first_offset <= each.last_offset]
 
 
-def recorded(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
-    """What a record is to say of offsets."""
+def recorded_batches(batches: Sequence[StateBatch]) -> list[RecordedBatch]:
+    """State batches in the form of a record."""
     return [
         RecordedBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
         for first, last, state, count in batches
     ]
 
 
-def _in_order(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
-    """What a snapshot says. One walk, for there may be ten thousand batches, and nearly always they are in order."""
+def _snapshot_batches(batches: Iterable[RecordedBatch]) -> tuple[StateBatch, ...]:
+    """State batches of a snapshot. One walk, for there may be 10,000, and nearly always they are in order."""
     found: list[StateBatch] = []
     are_sorted = True
-    end, said = -1, (-1, -1)
+    end, last_state = -1, (-1, -1)
     for each in batches:
         first, last, state, count = each.first_offset, each.last_offset, each.delivery_state, each.delivery_count
         if first > last:
             continue
-        if first <= end + 1 and found and (first <= end or (state, count) == said):
+        if first <= end + 1 and found and (first <= end or (state, count) == last_state):
             are_sorted = False
         found.append(_new_batch(StateBatch, (first, last, state, count)))
-        end, said = last, (state, count)
+        end, last_state = last, (state, count)
     return tuple(found) if are_sorted else merged((), found, NO_START_OFFSET)

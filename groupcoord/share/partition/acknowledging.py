@@ -1,4 +1,4 @@
-"""What members say about records that they hold: each acknowledgement begins a change of these records' states.
+"""Acknowledgements of members: each begins a change of its records' states.
 
 | type    | the records are                                                                          |
 |---------|------------------------------------------------------------------------------------------|
@@ -20,20 +20,20 @@ from typing import NamedTuple
 
 from ottla.groupcoord.share.partition.in_flight import FEW, Change, Run
 from ottla.groupcoord.share.partition.in_flight import RecordState as State
-from ottla.groupcoord.share.partition.share_state import ShareState
+from ottla.groupcoord.share.partition.state import ShareState
 from ottla.wire.errors import ErrorCode, KafkaError
 
 RUNS_MAX = 10_000
-"""Different states of neighbours that are kept for a share partition: as many as the share coordinator takes at once."""
+"""Limit of runs of a share partition: as many as the share coordinator takes in one write."""
 RUNS_SPARE = 1_000
-"""For requests that make few of them, so that members can still say what became of most of their records."""
+"""Runs beyond the limit for requests that make few of them, so that members can still acknowledge most records."""
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 _STATES = {GAP: State.ARCHIVED, ACCEPT: State.ACKNOWLEDGED, RELEASE: State.AVAILABLE, REJECT: State.ARCHIVED}
 
 
 class Part(NamedTuple):
-    """Records that are acknowledged alike."""
+    """Neighbouring records with one type of acknowledgement."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class AcknowledgementBatch(NamedTuple):
-    """One type for all records from first to last, or one for each of them."""
+    """Acknowledged records, with one type for all of them or one for each."""
 
     first_offset: int
     last_offset: int
@@ -51,17 +51,17 @@ class AcknowledgementBatch(NamedTuple):
 def begin(
     partition: ShareState, change: Change, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int
 ) -> None:
-    """Begin a change. After a KafkaError it has to be taken back, for a part of it may have begun."""
+    """Begin a change. After a KafkaError the caller takes it back, as a part of it may have begun."""
     if len(acknowledgements) > RUNS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "These are more acknowledgements than records can be in flight.")
-    saying = _Saying(partition, change, member_id, now_ms)
+    acknowledging = _Acknowledging(partition, change, member_id, now_ms)
     for acknowledgement in acknowledgements:
         if acknowledgement.last_offset < partition.start_offset:
             _check_types(acknowledgement)
             continue
         _check_known(partition, acknowledgement)
         _check_types(acknowledgement)
-        _acknowledge(partition, saying, _parts(acknowledgement))
+        _acknowledge(partition, acknowledging, _parts(acknowledgement))
 
 
 def _check_types(acknowledgement: AcknowledgementBatch) -> None:
@@ -70,7 +70,7 @@ def _check_types(acknowledgement: AcknowledgementBatch) -> None:
 
 
 def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
-    """Neighbours of one type are one part."""
+    """Join neighbours of one type."""
     first, last, types = acknowledgement
     if len(types) == 1:
         return [Part(first, last, types[0])]
@@ -83,11 +83,11 @@ def _parts(acknowledgement: AcknowledgementBatch) -> list[Part]:
 
 
 def _check_known(partition: ShareState, acknowledgement: AcknowledgementBatch) -> None:
-    """Whether the records are or were in flight."""
+    """Raise KafkaError unless the records are or were in flight."""
     first, last, _ = acknowledgement
     in_flight, start = partition.in_flight, partition.start_offset
     index = in_flight.floor_index(first)
-    # What the first records belonged to may be done and forgotten; the others count all the same.
+    # The batch of the first records may be done and gone; the others count all the same.
     if index < 0 and first < start <= last:
         index = in_flight.floor_index(start)
     if index < 0:
@@ -106,8 +106,8 @@ def _check_known(partition: ShareState, acknowledgement: AcknowledgementBatch) -
         )
 
 
-def _acknowledge(partition: ShareState, saying: _Saying, parts: Sequence[Part]) -> None:
-    # What lies before the start offset is nobody's business any more.
+def _acknowledge(partition: ShareState, acknowledging: _Acknowledging, parts: Sequence[Part]) -> None:
+    # Records before the start offset are done.
     start, end = max(parts[0].first, partition.start_offset), parts[-1].last
     batches = partition.in_flight.touching(start, end)
     # The usual case: whole batches, and all alike.
@@ -115,25 +115,25 @@ def _acknowledge(partition: ShareState, saying: _Saying, parts: Sequence[Part]) 
         for batch in batches:
             is_whole = batch.is_whole
             for run in batch.runs:
-                saying.say(run, parts[0].kind, is_whole=is_whole)
+                acknowledging.acknowledge(run, parts[0].kind, is_whole=is_whole)
         return
     cuts = [start, *(part.first for part in parts[1:] if part.first > start), end + 1]
     index = 0
     for batch in batches:
         is_whole = batch.is_whole
-        if is_whole:  # whom it does not belong to cannot cut it
-            _check_holder(batch.runs[0], saying.member_id, is_whole=True)
+        if is_whole:  # a member that does not hold it cannot cut it
+            _check_holder(batch.runs[0], acknowledging.member_id, is_whole=True)
         cuts_inside = cuts[bisect_right(cuts, batch.first) : bisect_right(cuts, batch.last)]
-        saying.check_room(min(len(cuts_inside), len(batch) - len(batch.runs)))
+        acknowledging.check_room(min(len(cuts_inside), len(batch) - len(batch.runs)))
         batch.cut(cuts_inside)
         for run in batch.touching(start, end):
             while parts[index].last < run.first:
                 index += 1
-            saying.say(run, parts[index].kind, is_whole=is_whole)
+            acknowledging.acknowledge(run, parts[index].kind, is_whole=is_whole)
 
 
-class _Saying:
-    """What one member says now."""
+class _Acknowledging:
+    """One member's acknowledgements in one request."""
 
     __slots__ = ("_change", "_limit", "_may_renew", "_more_runs", "_now_ms", "_partition", "_run_count", "member_id")
 
@@ -149,8 +149,9 @@ class _Saying:
         self._run_count = 0  # before it, if it makes any
 
     def check_room(self, more: int) -> None:
-        """Whether so many more runs may be kept. A batch of the log may have a million records; nobody needs a state of
-        its own for each, in one acknowledgement or in many.
+        """Raise KafkaError if there would be too many runs.
+
+        A batch of the log may have a million records; no member needs a state of its own for each.
         """
         if not more:
             return
@@ -162,8 +163,8 @@ class _Saying:
             text = "This share partition would have to keep too many different states."
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
-    def say(self, run: Run, kind: int, *, is_whole: bool) -> None:
-        """What becomes of these records."""
+    def acknowledge(self, run: Run, kind: int, *, is_whole: bool) -> None:
+        """Begin the change of these records."""
         _check_holder(run, self.member_id, is_whole=is_whole)
         if kind != RENEW:
             is_rejected = kind == REJECT
@@ -178,7 +179,7 @@ class _Saying:
 
 
 def _check_holder(run: Run, member_id: str, *, is_whole: bool) -> None:
-    """In Kafka's words, which differ for a batch whose records are all alike."""
+    """Raise KafkaError unless the member holds the records; Kafka's message differs for a whole batch."""
     if run.state is State.ACQUIRED and run.member_id == member_id:
         return
     if run.state is State.ACQUIRED:

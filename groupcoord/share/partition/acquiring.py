@@ -1,15 +1,15 @@
-"""A fetch acquires records of a share partition.
+"""Acquisition: the records of a share partition that a fetch gets.
 
 How many
-    A member asks for so many records at most, and no more than max.record.locks may be in flight. The first is a soft
+    A member sets the most records that it takes, and no more than max.record.locks may be in flight. The first is a soft
     limit in the mode *batch-optimized*: batches of the log are not torn, so that a member can acknowledge whole ones. In
-    the mode *record-limit* (KIP-1206) it is kept to the record; what is left of a batch stays free.
+    the mode *record-limit* (KIP-1206) it is kept to the record; the rest of a batch stays free.
 
 Which
     Records that are in flight already and free again come first. They keep the batches in which they were acquired for
-    the first time. What was never in flight becomes new batches of `batch_size` records, at boundaries of the log's own
-    batches. Where the share partition was loaded with holes, a hole is new as well (the *gap window* in
-    `share_partition.py`); later, a hole is what compaction has left, and nobody misses it.
+    the first time. Records that were never in flight become new batches of `batch_size` records, at boundaries of the
+    log's own batches. Where the share partition was loaded with holes, a hole is new as well (the *gap window* in
+    `share_partition.py`); later, a hole is one that compaction has left, and nothing is missing.
 
 Poison
     A record that makes its consumers fail is to be found before the records around it have used up their deliveries. So
@@ -19,19 +19,79 @@ Poison
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from ottla.groupcoord.share.partition.fetched import AcquiredRecords, FetchedBatch
 from ottla.groupcoord.share.partition.in_flight import InFlightBatch, Run
 from ottla.groupcoord.share.partition.in_flight import RecordState as State
-from ottla.groupcoord.share.partition.share_state import ShareState
+from ottla.groupcoord.share.partition.state import ShareState
 
 THROTTLED_SINCE_MIN = 2
 
 
-class Wish(NamedTuple):
-    """What a member asks for."""
+class FetchedBatch(NamedTuple):
+    """The fields of a record batch's header that acquisition needs."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int = -1
+    is_transactional: bool = False
+    is_abort_marker: bool = False
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted, with the offset of its first record."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AcquiredRecords(NamedTuple):
+    """Records that a member has acquired."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+def aborted_batches(fetched: Iterable[FetchedBatch], transactions: Sequence[AbortedTransaction]) -> list[FetchedBatch]:
+    """The batches that belong to aborted transactions. A transaction ends with its producer's abort marker."""
+    waiting = sorted(transactions, key=itemgetter(1), reverse=True)
+    aborting: set[int] = set()
+    found = []
+    for batch in fetched:
+        if batch.producer_id < 0:
+            continue
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            aborting.add(waiting.pop().producer_id)
+        if batch.is_abort_marker:
+            aborting.discard(batch.producer_id)
+        elif batch.is_transactional and batch.producer_id in aborting:
+            found.append(batch)
+    return found
+
+
+def without(acquired: Iterable[AcquiredRecords], dropped: Sequence[FetchedBatch]) -> list[AcquiredRecords]:
+    """Acquired records without those of dropped batches. Both are in the order of their offsets."""
+    left = []
+    index = 0
+    for first, last, delivery_count in acquired:
+        while index < len(dropped) and dropped[index].last_offset < first:
+            index += 1
+        at = index  # the same batch may drop something of the next records as well
+        while at < len(dropped) and dropped[at].base_offset <= last and first <= last:
+            if first < dropped[at].base_offset:
+                left.append(AcquiredRecords(first, dropped[at].base_offset - 1, delivery_count))
+            first = dropped[at].last_offset + 1
+            at += 1
+        if first <= last:
+            left.append(AcquiredRecords(first, last, delivery_count))
+    return left
+
+
+class AcquireRequest(NamedTuple):
+    """The limits of one member's fetch."""
 
     member_id: str
     records_max: int
@@ -43,14 +103,20 @@ class Acquisition:
     """One member's fetch of one share partition, from the batches that were read. Used once."""
 
     def __init__(
-        self, partition: ShareState, wish: Wish, fetched: Sequence[FetchedBatch], last: int, room: int, now_ms: int
+        self,
+        partition: ShareState,
+        request: AcquireRequest,
+        fetched: Sequence[FetchedBatch],
+        last: int,
+        room: int,
+        now_ms: int,
     ) -> None:
         settings = partition.settings
         self._partition = partition
         self._in_flight = partition.in_flight
-        self._wish = wish
+        self._request = request
         self._fetched = fetched
-        self._last = last  # nothing behind this offset
+        self._last = last  # no records behind this offset
         self._room = room  # records that may be acquired altogether
         self._locked_until_ms = now_ms + settings.record_lock_duration_ms
         self._limit = limit = settings.delivery_count_limit
@@ -59,7 +125,7 @@ class Acquisition:
         self._acquired: list[AcquiredRecords] = []
 
     def acquire(self) -> list[AcquiredRecords]:
-        """Do it. `SharePartition.acquire` has seen to it that there is something, and room for it."""
+        """Acquire records. `SharePartition.acquire` has checked that there are records, and room for them."""
         base = self._fetched[0].base_offset
         first = self._first_offset(base)
         overlapping = self._in_flight.beginning_in(min(base, first), self._last)
@@ -82,7 +148,7 @@ class Acquisition:
         return self._acquired
 
     def _first_offset(self, base: int) -> int:
-        """Where to begin: the log's first batch may begin before the share partition, or inside one of its batches."""
+        """The first offset: the log's first batch may begin before the share partition, or inside one of its batches."""
         floor = self._in_flight.floor(base)
         if floor is not None and floor.last >= base:
             return floor.first
@@ -91,7 +157,7 @@ class Acquisition:
     # ------------------------------------------------------------------ records that were in flight before
 
     def _acquire_again(self, batch: InFlightBatch, base: int) -> bool:
-        """Acquire what is free of a batch; returns whether there may be more after it."""
+        """Acquire the free records of a batch; return False if no other batch may follow."""
         free = [run for run in batch.touching(base, self._last) if run.is_free]
         if not free:
             return True
@@ -101,7 +167,7 @@ class Acquisition:
             self._room = 0
             return False
         is_inside = batch.first >= base and batch.last <= self._last
-        is_too_long = self._wish.is_record_limit and len(batch) > self._room - self._count
+        is_too_long = self._request.is_record_limit and len(batch) > self._room - self._count
         if is_inside and batch.is_whole and not is_too_long and not is_throttled:
             self._take(batch.runs[0])
             return True
@@ -126,30 +192,30 @@ class Acquisition:
             length = run.last - run.first + 1
             if is_last_time:
                 length = 1
-            if self._wish.is_record_limit:
+            if self._request.is_record_limit:
                 length = min(length, self._room - self._count)
-            # The first record that was delivered often says how small the part is to be.
+            # The first record that was delivered often decides the size of the part.
             if part_max == 0 and run.delivery_count >= self._throttled_since:
                 halvings = run.delivery_count - self._throttled_since + 1
                 part_max = max(1, len(batch) >> halvings)
-            # What came before it may be more than that already; then there is no such limit, as in Kafka.
+            # The records before it may be more than that already; then there is no such limit, as in Kafka.
             is_limited = bool(part_max) and count < (part_max or 0)
             if is_limited:
                 length = min(length, (part_max or 0) - count)
             is_part = length < run.last - run.first + 1
             self._take(batch.within(run.first, run.first + length - 1)[0] if is_part else run, to)
             count += length
-            is_full = self._wish.is_record_limit and self._count >= self._room
+            is_full = self._request.is_record_limit and self._count >= self._room
             if is_last_time or is_full or (is_limited and count == part_max):
                 break
         return count
 
     def _take(self, run: Run, join_from: int | None = None) -> None:
-        run.acquire(self._wish.member_id, self._locked_until_ms)
+        run.acquire(self._request.member_id, self._locked_until_ms)
         self._count += run.last - run.first + 1
         acquired = self._acquired
         found = AcquiredRecords(run.first, run.last, run.delivery_count)
-        # Neighbours of one batch are told as one, if they were delivered equally often.
+        # Neighbours of one batch are one range if they were delivered equally often.
         if join_from is not None and len(acquired) > join_from:
             before = acquired[-1]
             if before.last_offset + 1 == run.first and before.delivery_count == run.delivery_count:
@@ -172,14 +238,14 @@ class Acquisition:
         if room < last - first + 1:
             last = self._end_of_batch_at(first + room - 1)
         last = min(last, self._in_flight.end_of_hole(first))
-        if self._wish.is_record_limit and last - first + 1 > room:
+        if self._request.is_record_limit and last - first + 1 > room:
             self._add_part(first, last, room)
         else:
             self._add_batches(first, last)
         partition.on_acquired_new(first, last, self._acquired[-1].last_offset)
 
     def _end_of_batch_at(self, offset: int) -> int:
-        """The last offset of the log's batch that has `offset`; `offset` itself where there is none."""
+        """The last offset of the log's batch that has `offset`; `offset` itself if there is none."""
         found = offset
         for batch in self._fetched:
             if batch.base_offset > offset:
@@ -188,15 +254,15 @@ class Acquisition:
         return max(found, offset)
 
     def _add_part(self, first: int, last: int, room: int) -> None:
-        """A batch of which only the first records are acquired; the others are free."""
+        """Add a batch of which only the first records are acquired; the others are free."""
         batch = InFlightBatch(first, last, State.AVAILABLE, 0)
         self._in_flight.add(batch)
         self._take(batch.within(first, first + room - 1)[0])
         self._partition.has_free_records = True
 
     def _add_batches(self, first: int, last: int) -> None:
-        size = self._wish.batch_size
-        if not self._wish.is_record_limit and last - first + 1 > size:
+        size = self._request.batch_size
+        if not self._request.is_record_limit and last - first + 1 > size:
             for batch in self._fetched:
                 if batch.base_offset > last:
                     break

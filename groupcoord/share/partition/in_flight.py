@@ -1,21 +1,21 @@
-"""The records in flight of one share partition: which are free, who holds which, what was delivered how often.
+"""The records in flight of one share partition: their states, holders and delivery counts.
 
 Records are kept in *batches*, as they were acquired together for the first time. A batch is acquired and acknowledged as
 a whole most of the time, so it holds *runs*: neighbours that are equal in everything. Usually there is one run. A run is
 split where a request touches a part of it, and grows together again when its neighbours have become equal. So memory and
-work go by what clients did, and not by the number of records.
+work depend on the number of requests, and not of records.
 
 | state        | meaning                                  | next                                                     |
 |--------------|------------------------------------------|----------------------------------------------------------|
-| AVAILABLE    | nobody holds it                          | ACQUIRED by a fetch; ARCHIVED if the log has dropped it  |
+| AVAILABLE    | no member holds it                       | ACQUIRED by a fetch; ARCHIVED if the log has dropped it  |
 | ACQUIRED     | a member holds it until a time           | AVAILABLE, ACKNOWLEDGED, ARCHIVED, ARCHIVING             |
 | ACKNOWLEDGED | a member has accepted it                 | final                                                    |
 | ARCHIVING    | on its way to the dead-letter queue      | ARCHIVED                                                 |
-| ARCHIVED     | nobody gets it any more                  | final                                                    |
+| ARCHIVED     | no member gets it any more               | final                                                    |
 
 A run may be in the middle of a *change*: its new state is there, but is not stored yet. It cannot be acquired or changed
-again until the change is stored, or taken back. Only the end of the log's life passes over that: what the log has dropped
-stays ARCHIVED whatever becomes of the change.
+again until the change is stored or taken back. The log's start does not wait for that: records that the log has dropped
+stay ARCHIVED whatever becomes of the change.
 
 Invariants: the runs of a batch follow each other without a hole and cover it; batches do not overlap; a run is ACQUIRED
 if and only if it has a holder; it has a lock exactly then, or while a change from ACQUIRED may be taken back.
@@ -32,13 +32,13 @@ from typing import NamedTuple
 from ottla.wire.errors import ErrorCode
 
 FEW = 8
-NOBODY = ""
+NO_MEMBER = ""
 LONG_MAX = (1 << 63) - 1
 _first = attrgetter("first")
 
 
 class RecordState(IntEnum):
-    """Kafka's numbers, which go to the share coordinator."""
+    """State of a record, with Kafka's numbers as the share coordinator stores them."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -52,7 +52,7 @@ class RecordState(IntEnum):
 
 
 class StateBatch(NamedTuple):
-    """Records of one state, as the share coordinator stores them."""
+    """Neighbouring records of one state, in the form for the share coordinator."""
 
     first_offset: int
     last_offset: int
@@ -85,7 +85,7 @@ class Change:
         self.on_settled: Callable[[], None] | None = None
 
     def note(self, run: Run, *, is_rejected: bool = False) -> None:
-        """A run takes part, and has its new state already."""
+        """Add a run, which has its new state already."""
         first, state, delivery_count = run.first, run.state, run.delivery_count
         if state is RecordState.ARCHIVING:
             self.dead_letters.append(DeadLetter(first, run.last, delivery_count, is_rejected))
@@ -97,7 +97,7 @@ class Change:
         self.states.append(StateBatch(first, run.last, state, delivery_count))
 
     def settle(self, error: ErrorCode) -> None:
-        """It is stored, or has failed."""
+        """Settle the change: it is stored, or has failed with `error`."""
         assert not self.is_settled
         self.is_settled, self.error = True, error
         on_settled, self.on_settled = self.on_settled, None
@@ -106,15 +106,15 @@ class Change:
 
 
 class Before(NamedTuple):
-    """What a change is taken back to."""
+    """State of a run before its change."""
 
     member_id: str
     delivery_count_limit: int
-    """As it was when the change began, as Kafka has it."""
+    """The limit when the change began, as in Kafka."""
 
 
 class Run:
-    """Neighbours that are equal in everything; see the module's docstring."""
+    """Neighbouring records that are equal in everything."""
 
     __slots__ = ("before", "change", "delivery_count", "first", "last", "locked_until_ms", "member_id", "state")
 
@@ -123,7 +123,7 @@ class Run:
         self.last = last
         self.state = state
         self.delivery_count = delivery_count
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
         self.locked_until_ms: int | None = None
         self.change: Change | None = None
         self.before: Before | None = None
@@ -134,43 +134,43 @@ class Run:
 
     @property
     def is_free(self) -> bool:
-        """Whether it may be acquired."""
+        """True if it may be acquired."""
         return self.state is RecordState.AVAILABLE and self.change is None
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing will ever change here."""
+        """True if its state is final and stored."""
         return self.state.is_final and self.change is None
 
     def acquire(self, member_id: str, locked_until_ms: int) -> None:
-        """A member gets it, once more."""
+        """Give it to a member, and count the delivery."""
         assert self.is_free, self
         self.state = RecordState.ACQUIRED
         self.delivery_count += 1
         self.member_id = member_id
         self.locked_until_ms = locked_until_ms
 
-    def let_go(self, state: RecordState) -> None:
-        """Its holder loses it, without a way back."""
+    def revoke(self, state: RecordState) -> None:
+        """Take it from its holder for good."""
         assert self.state is RecordState.ACQUIRED, self
         self.state = state
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
         self.locked_until_ms = None
 
     def begin(self, change: Change, state: RecordState, delivery_count_limit: int) -> None:
-        """Its holder has said what becomes of it; the lock stays, for the change may be taken back."""
+        """Begin the change to a state. The lock stays, because the change may be taken back."""
         assert self.state is RecordState.ACQUIRED and self.change is None, self
         self.change = change
         self.before = Before(self.member_id, delivery_count_limit)
         self.state = state
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
 
     def commit(self) -> None:
-        """The change is stored."""
+        """End the change, which is stored."""
         self.change = self.before = self.locked_until_ms = None
 
     def take_back(self, now_ms: int) -> None:
-        """The change could not be stored: the holder has it again, unless the lock has expired meanwhile."""
+        """Undo a change that could not be stored: the holder has it again, unless the lock has expired."""
         before, locked_until_ms = self.before, self.locked_until_ms
         self.commit()
         # None: the log has dropped the record while the change was on its way.
@@ -185,13 +185,13 @@ class Run:
             self.state = RecordState.ARCHIVED if is_worn else RecordState.AVAILABLE
 
     def archive(self) -> None:
-        """Nobody gets it any more; a change that is on its way cannot bring it back."""
+        """Archive it for good, also if a change is taken back later."""
         self.state = RecordState.ARCHIVED
-        self.member_id = NOBODY
+        self.member_id = NO_MEMBER
         self.locked_until_ms = self.before = None
 
     def is_like(self, other: Run) -> bool:
-        """Whether the two can be one run."""
+        """True if both can be one run."""
         return (
             self.state is other.state
             and self.delivery_count == other.delivery_count
@@ -202,7 +202,7 @@ class Run:
         )
 
     def cut_off(self, first: int) -> Run:
-        """Everything from `first` on becomes a run of its own, which is returned."""
+        """Split the run before `first`; return the second part."""
         assert self.first < first <= self.last, (self, first)
         rest = Run(first, self.last, self.state, self.delivery_count)
         rest.member_id, rest.locked_until_ms = self.member_id, self.locked_until_ms
@@ -230,7 +230,7 @@ class InFlightBatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its records are equal."""
+        """True if it is a single run."""
         return len(self.runs) == 1
 
     def within(self, first: int, last: int) -> list[Run]:
@@ -253,7 +253,7 @@ class InFlightBatch:
                 yield run
 
     def _begin_run(self, offset: int) -> int:
-        """The place of the run that begins at an offset, which is made if there is none."""
+        """Index of the run that begins at an offset; splits a run if needed."""
         index = bisect_right(self.runs, offset, key=_first) - 1
         run = self.runs[index]
         if run.first < offset:
@@ -262,7 +262,7 @@ class InFlightBatch:
         return index
 
     def cut(self, offsets: Sequence[int]) -> None:
-        """Let runs begin at these offsets, which are in order. One walk, for there may be very many."""
+        """Split runs at these offsets, which are in order. One walk, as there may be very many."""
         if len(offsets) <= FEW:
             for offset in offsets:
                 if self.first < offset <= self.last:
@@ -281,7 +281,7 @@ class InFlightBatch:
         self.runs = runs
 
     def join(self) -> None:
-        """Let neighbours that have become equal grow together."""
+        """Join neighbours that have become equal."""
         if len(self.runs) == 1:
             return
         joined = [self.runs[0]]
@@ -316,7 +316,7 @@ class InFlight:
         self.batches.insert(index, batch)
 
     def floor_index(self, offset: int) -> int:
-        """The place of the last batch that begins at `offset` or before it; -1 if there is none."""
+        """Index of the last batch that begins at `offset` or before it; -1 if there is none."""
         return bisect_right(self.batches, offset, key=_first) - 1
 
     def floor(self, offset: int) -> InFlightBatch | None:

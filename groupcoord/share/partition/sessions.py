@@ -1,6 +1,6 @@
 """Share sessions (KIP-932): a member names its partitions once, then only what has changed. Sans-IO.
 
-A member has one session with each broker that leads partitions for it. What a ShareFetch asks for by its epoch:
+A member has one session with each broker that leads partitions for it. A ShareFetch sets its epoch:
 
 | epoch  | there is a session                         | there is none           |
 |--------|--------------------------------------------|-------------------------|
@@ -10,14 +10,14 @@ A member has one session with each broker that leads partitions for it. What a S
 | -1     | it ends with this request                  | SHARE_SESSION_NOT_FOUND |
 
 A ShareAcknowledge goes on with a session or ends it, and may not begin one. A session ends as well when its connection
-is closed. A session belongs to the principal that began it: to another one SHARE_SESSION_NOT_FOUND is all that there is, also
-for epoch 0. When a session ends, what its member holds is released; who calls this does so. A session that another one
-replaces does not end in this sense.
+is closed. A session belongs to the principal that began it: another one gets SHARE_SESSION_NOT_FOUND, also
+for epoch 0. When a session ends, `on_end` releases the records of its member. A session that another one replaces does not
+end in this sense.
 
 Every partition is in the first answer. Later answers have a partition only if it has records or an error, if it is new
 in the session, or if the answer before had an error for it. A partition that gave records moves to the end of the order.
 
-There is an end to the number of sessions (group.share.max.share.sessions) and of partitions in one and in all of them.
+The number of sessions is limited (group.share.max.share.sessions), and that of partitions in one and in all of them.
 A member that names too many gets no session, or loses the one that it has.
 """
 
@@ -32,13 +32,13 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 SESSION_PARTITIONS_MAX = 5_000
 PARTITIONS_MAX = 100_000
-"""In all sessions together, whether they exist or not."""
+"""Partitions in all sessions together, including those of unknown topics."""
 
 _EPOCH_MAX = (1 << 31) - 1
 
 
 class SessionKey(NamedTuple):
-    """A member of a group, and the principal that says so."""
+    """A member of a group, and the principal that claims to be it."""
 
     group_id: str
     member_id: str
@@ -46,12 +46,12 @@ class SessionKey(NamedTuple):
 
     @property
     def member(self) -> tuple[str, str]:
-        """The same whoever says it."""
+        """Group id and member id."""
         return self.group_id, self.member_id
 
 
 class TopicPartition(NamedTuple):
-    """A partition that a member names. The topic is None if nobody knows the id."""
+    """A partition that a member names. `topic` is None if its id is unknown."""
 
     topic: str | None
     topic_id: bytes
@@ -61,7 +61,7 @@ class TopicPartition(NamedTuple):
 class ShareSession:
     """The partitions of one member, in serving order."""
 
-    __slots__ = ("_owed", "connection", "epoch", "is_over", "key", "partitions")
+    __slots__ = ("_due", "connection", "epoch", "is_over", "key", "partitions")
 
     def __init__(self, key: SessionKey, connection: object) -> None:
         self.key = key
@@ -69,7 +69,7 @@ class ShareSession:
         self.epoch = 1
         self.is_over = False
         self.partitions: dict[tuple[bytes, int], TopicPartition] = {}
-        self._owed: set[tuple[bytes, int]] = set()  # the next answer has them in any case
+        self._due: set[tuple[bytes, int]] = set()  # the next response has them in any case
 
     def update(self, wanted: Iterable[TopicPartition], forgotten: Iterable[TopicPartition]) -> None:
         """Add and remove partitions."""
@@ -77,50 +77,50 @@ class ShareSession:
             key = each.topic_id, each.partition
             if key not in self.partitions:
                 self.partitions[key] = each
-                self._owed.add(key)
+                self._due.add(key)
         for each in forgotten:
             key = each.topic_id, each.partition
             self.partitions.pop(key, None)
-            self._owed.discard(key)
+            self._due.discard(key)
 
-    def owe_nothing(self) -> None:
-        """The next answer has all partitions."""
-        self._owed.clear()
+    def clear_due(self) -> None:
+        """No partition is due: the next response has them all."""
+        self._due.clear()
 
-    def must_tell(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
-        """Whether an answer has to have this partition; it is noted that it has."""
+    def must_include(self, partition: TopicPartition, *, has_records: bool, has_error: bool) -> bool:
+        """True if the response has to include this partition, which is due no longer then."""
         key = partition.topic_id, partition.partition
-        must = has_records or has_error or key in self._owed
-        # After an error the member has to hear that it is over.
+        must = has_records or has_error or key in self._due
+        # The response after an error has to say that it is over.
         if has_error and key in self.partitions:
-            self._owed.add(key)
+            self._due.add(key)
         else:
-            self._owed.discard(key)
+            self._due.discard(key)
         if has_records and (moved := self.partitions.pop(key, None)) is not None:
             self.partitions[key] = moved
         return must
 
 
 class ShareSessions:
-    """All sessions of a broker. `on_end`: a session has ended, for whatever reason."""
+    """All share sessions of a broker. `on_end` is called for each session that ends."""
 
     def __init__(self, limit: Callable[[], int], on_end: Callable[[ShareSession], None]) -> None:
         self._limit = limit
         self._on_end = on_end
         self._sessions: dict[tuple[str, str], ShareSession] = {}  # by group and member
         self._by_connection: dict[object, dict[SessionKey, None]] = {}
-        self._members: dict[str, int] = {}  # how many of a group have sessions
+        self._members: dict[str, int] = {}  # number of sessions by group
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def has_group(self, group_id: str) -> bool:
-        """Whether a member of this group has a session."""
+        """True if a member of this group has a session."""
         return group_id in self._members
 
     def get(self, key: SessionKey) -> ShareSession:
-        """A member's session."""
+        """The session of a member. Raises KafkaError if there is none."""
         session = self._session_of_same(key)
         if session is None:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
@@ -131,29 +131,29 @@ class ShareSessions:
         return session if session is not None and session.key == key else None
 
     def check_size(self, key: SessionKey, epoch: int, count: int) -> None:
-        """Refuse a request that names more partitions than a session may have, before anybody looks at them."""
+        """Refuse a request with more partitions than a session may have, before looking at them."""
         if count > SESSION_PARTITIONS_MAX:
             self.end(key)
             is_first = epoch == INITIAL_EPOCH
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED if is_first else ErrorCode.SHARE_SESSION_NOT_FOUND)
 
     def begin(self, key: SessionKey, wanted: Iterable[TopicPartition], connection: object) -> ShareSession:
-        """A new session, in place of the one that there was. KafkaError: there are too many."""
+        """Begin a session, in place of the one that there was. Raises KafkaError if there are too many."""
         session = ShareSession(key, connection)
         session.update(wanted, ())
-        session.owe_nothing()  # the first answer has them all anyway
+        session.clear_due()  # the first response has them all anyway
         before = self._session_of_same(key)
         if before is None and key.member in self._sessions:
-            # What the member holds is held by its name alone.
+            # Records are held by the member id alone.
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         others, more = len(self._sessions), len(session.partitions)
         if before is not None:
             others, more = others - 1, more - len(before.partitions)
         if others >= self._limit() or not self._has_room(len(session.partitions), more):
-            # Without a session nobody would ever release what the member holds.
+            # Without a session nothing would ever release the records of the member.
             self.end(key)
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        # Nothing is released: the member may say later what became of records that it got in the session before.
+        # No records are released: the member may acknowledge records of the session before later.
         if before is not None:
             self._forget(before)
         self._sessions[key.member] = session
@@ -162,14 +162,14 @@ class ShareSessions:
         self._partitions += len(session.partitions)
         return session
 
-    def go_on(
+    def advance(
         self,
         key: SessionKey,
         epoch: int,
         wanted: Iterable[TopicPartition] = (),
         forgotten: Iterable[TopicPartition] = (),
     ) -> ShareSession:
-        """The next request of a session. KafkaError: it is not, or the session has become too large and has ended."""
+        """Take the next request of a session. Raises KafkaError for a wrong epoch; ends a session that grows too large."""
         session = self.get(key)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
@@ -186,7 +186,7 @@ class ShareSessions:
         return size <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
 
     def end(self, key: SessionKey) -> None:
-        """End a session, if there is one."""
+        """End a session if there is one."""
         session = self._session_of_same(key)
         if session is not None:
             self._forget(session)
@@ -206,6 +206,6 @@ class ShareSessions:
             del self._by_connection[session.connection]
 
     def disconnect(self, connection: object) -> None:
-        """A connection is closed, and so are its sessions."""
+        """End the sessions of a closed connection."""
         for key in tuple(self._by_connection.get(connection, ())):
             self.end(key)

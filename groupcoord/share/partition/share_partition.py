@@ -5,12 +5,11 @@ Theory
     begins: everything before it is done. `end_offset` is the last record that was ever acquired, or the next one to
     acquire while nothing is in flight. In between lie the records in flight (`in_flight.py`): free, held by a member,
     or done while others before them are not. A member acquires records (`acquiring.py`), which locks them for a time, and
-    says what became of them (`acknowledging.py`). Whoever holds too long loses them.
+    acknowledges them (`acknowledging.py`). When the lock expires the records are free again.
 
-    What members said is stored at the share coordinator before it is answered and before the start moves; that nobody
-    else holds a record is not stored, because a new leader begins without any locks. So a new leader knows again what
-    was done, and delivers the rest once more. One write is on its way at a time; what changes meanwhile goes with the
-    next.
+    Acknowledgements are stored at the share coordinator before they are answered and before the start moves. Locks are
+    not stored, so a new leader begins without any: it knows which records are done, and delivers the rest once more.
+    One write is on its way at a time; later changes go with the next.
 
 | state        | a fetch gets        | an acknowledgement gets      | left by                                       |
 |--------------|---------------------|------------------------------|-----------------------------------------------|
@@ -19,9 +18,9 @@ Theory
 | FAILED       | an error            | -                            | never; the next fetch makes another           |
 | FENCED       | nothing             | -                            | never; the changes on their way are answered  |
 
-    A share partition may be loaded with holes: records that the leader before had given out, and about which nobody had
-    said anything. They have to be fetched again, unlike the holes that compaction leaves. `gap_start` goes through them;
-    when the end of what was loaded is passed, there are no such holes any more.
+    A share partition may be loaded with holes: records that the leader before had delivered, and that
+    were not acknowledged. They have to be fetched again, unlike the holes that compaction leaves. `gap_start` moves
+    through them; behind the end of the loaded state there are no such holes.
 
 Invariants
     start_offset <= end_offset + 1. Nothing before the start offset is acquired. No record has two holders. A record that
@@ -35,28 +34,28 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.acknowledging import AcknowledgementBatch, begin
-from ottla.groupcoord.share.partition.acquiring import Acquisition, Wish
-from ottla.groupcoord.share.partition.fetched import (
+from ottla.groupcoord.share.partition.acquiring import (
     AbortedTransaction,
     AcquiredRecords,
+    AcquireRequest,
+    Acquisition,
     FetchedBatch,
     aborted_batches,
     without,
 )
-from ottla.groupcoord.share.partition.group_settings import ShareGroupSettingsProvider
 from ottla.groupcoord.share.partition.in_flight import Change, DeadLetter, InFlightBatch, Run, StateBatch
 from ottla.groupcoord.share.partition.in_flight import RecordState as State
-from ottla.groupcoord.share.partition.share_state import ShareState
+from ottla.groupcoord.share.partition.state import ShareGroupSettingsProvider, ShareState
 from ottla.wire.errors import ErrorCode, KafkaError
 
 BATCHES_MAX = 10_000
-"""In one write."""
+"""Batches in one write."""
 
 
 class Phase(Enum):
-    """The states of the table above."""
+    """State of a share partition, see the table above."""
 
     INITIALIZING = auto()
     ACTIVE = auto()
@@ -65,7 +64,7 @@ class Phase(Enum):
 
 
 class StateWrite(NamedTuple):
-    """What the share coordinator is to store."""
+    """A write for the share coordinator."""
 
     start_offset: int
     delivery_complete_count: int
@@ -74,7 +73,7 @@ class StateWrite(NamedTuple):
 
 
 class SharePartition(ShareState):
-    """See the module's docstring. Whoever calls it asks afterwards for `take_write` and `next_deadline_ms`."""
+    """A share partition at its leader. After each call the caller looks at `take_write` and `next_deadline_ms`."""
 
     def __init__(self, key: SharePartitionKey, leader_epoch: int, settings_of: ShareGroupSettingsProvider) -> None:
         super().__init__(key, settings_of)
@@ -95,7 +94,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ loading, and the end
 
     def load(self, state_epoch: int, start_offset: int, batches: Iterable[StateBatch]) -> None:
-        """Begin with what the share coordinator has stored. KafkaError: it makes no sense, and this has failed."""
+        """Begin with the stored state. A KafkaError means that it is invalid; the phase is FAILED then."""
         assert self.phase is Phase.INITIALIZING, self
         self.state_epoch, self.start_offset = state_epoch, start_offset
         gap_start, before = -1, start_offset - 1
@@ -107,9 +106,9 @@ class SharePartition(ShareState):
                 gap_start = before + 1
             before = last
             batch = InFlightBatch(first, last, state, delivery_count)
-            # Nobody holds anything yet. Only a broker that stores locks could have stored this.
+            # No member holds records yet. Only a broker that stores locks could have stored this state.
             if state is State.ACQUIRED:
-                batch.runs[0].let_go(State.AVAILABLE)
+                batch.runs[0].revoke(State.AVAILABLE)
             self.in_flight.add(batch)
             if state is State.ARCHIVING:
                 is_rejected = delivery_count < self.settings.delivery_count_limit
@@ -124,18 +123,18 @@ class SharePartition(ShareState):
             self._move_start()
 
     def fail(self) -> None:
-        """The stored state could not be read."""
+        """Fail, because the stored state could not be read."""
         assert self.phase is Phase.INITIALIZING, self
         self.phase = Phase.FAILED
 
     def fence(self) -> None:
-        """Another leader or another share coordinator's word counts from now on."""
+        """Stop: another leader or another share coordinator has taken over."""
         self.phase = Phase.FENCED
 
-    # ------------------------------------------------------------------ what there is to fetch
+    # ------------------------------------------------------------------ before a fetch
 
     def next_fetch_offset(self) -> int:
-        """Where the next fetch is to read the log: at the first free record, or after everything in flight."""
+        """The offset at which the next fetch reads the log: the first free record, or the end of those in flight."""
         in_flight = self.in_flight
         if not in_flight or self.start_offset > in_flight.last_offset:
             self.has_free_records = False
@@ -155,7 +154,7 @@ class SharePartition(ShareState):
         return self.end_offset + 1
 
     def can_acquire(self) -> bool:
-        """Whether a fetch makes sense: something in flight is free again, or there is room for more."""
+        """True if a fetch may acquire records: some in flight are free again, or there is room for more."""
         if not self.is_active:
             return False
         return self.next_fetch_offset() != self.end_offset + 1 or self._room() > 0
@@ -167,35 +166,35 @@ class SharePartition(ShareState):
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
 
     def reads_until(self) -> int:
-        """Offsets behind this one are of no use to a fetch now: there is no room for them."""
+        """The last offset that a fetch may use now; there is no room for records behind it."""
         return max(self.end_offset, self.next_fetch_offset() + self.settings.partition_max_record_locks)
 
     # ------------------------------------------------------------------ acquiring
 
     def acquire(
         self,
-        wish: Wish,
+        request: AcquireRequest,
         fetch_offset: int,
         fetched: Sequence[FetchedBatch],
         now_ms: int,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> list[AcquiredRecords]:
-        """Give a member records of those that were read at `fetch_offset`."""
-        if not self.is_active or wish.records_max <= 0 or not fetched:
+        """Acquire records for a member, of those that were read at `fetch_offset`."""
+        if not self.is_active or request.records_max <= 0 or not fetched:
             return []
         last = fetched[-1].last_offset
         if last < self.start_offset:
             return []
-        # First of all: what is archived here makes room, and nobody else would ever make it.
+        # Before all else: archiving here makes room, and nothing else would ever make it.
         self._archive_compacted(fetch_offset, fetched[0].base_offset)
-        room = min(wish.records_max, self._room())
+        room = min(request.records_max, self._room())
         if room <= 0:
-            # There is no room for more, but what is in flight already may be free again.
+            # There is no room for more, but records in flight may be free again.
             last = min(last, self.end_offset)
-            room = min(wish.records_max, self.end_offset - fetch_offset + 1)
+            room = min(request.records_max, self.end_offset - fetch_offset + 1)
         if room <= 0 or last < fetched[0].base_offset:
             return []
-        acquired = Acquisition(self, wish, fetched, last, room, now_ms).acquire()
+        acquired = Acquisition(self, request, fetched, last, room, now_ms).acquire()
         if not acquired:
             return []
         self.move_gap(acquired[-1].last_offset + 1)
@@ -203,7 +202,7 @@ class SharePartition(ShareState):
         return self._without_aborted(acquired, fetched, aborted) if aborted else acquired
 
     def _archive_compacted(self, fetch_offset: int, base_offset: int) -> None:
-        """The log begins behind where it was read: compaction has taken what was free in between."""
+        """Archive free records that compaction has removed: the log begins behind the fetch offset."""
         if fetch_offset < base_offset:
             self._archive_free(fetch_offset, base_offset - 1)
             self._move_start()
@@ -223,7 +222,7 @@ class SharePartition(ShareState):
     def _without_aborted(
         self, acquired: list[AcquiredRecords], fetched: Sequence[FetchedBatch], aborted: Sequence[AbortedTransaction]
     ) -> list[AcquiredRecords]:
-        """Nobody gets records of aborted transactions."""
+        """Archive acquired records of aborted transactions."""
         dropped = aborted_batches(fetched, aborted)
         for batch in dropped:
             for in_flight in self.in_flight.touching(batch.base_offset, batch.last_offset):
@@ -231,14 +230,14 @@ class SharePartition(ShareState):
                     if run.state is State.ACQUIRED:
                         run.archive()
                 in_flight.join()
-        # Nobody will acknowledge them, so nothing else moves the start and makes room for more.
+        # No member will acknowledge them, so nothing else moves the start and makes room for more.
         self._move_start()
         return without(acquired, dropped)
 
-    # ------------------------------------------------------------------ acknowledging, releasing, losing
+    # ------------------------------------------------------------------ acknowledge, release, expire
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[AcknowledgementBatch], now_ms: int) -> Change:
-        """What became of records that a member holds; KafkaError if any of it cannot be."""
+        """Acknowledge records that a member holds. Raises KafkaError if any acknowledgement is invalid."""
         change = Change()
         try:
             begin(self, change, member_id, acknowledgements, now_ms)
@@ -248,7 +247,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def release(self, member_id: str) -> Change:
-        """A member has gone, or has closed its session: others get what it holds."""
+        """Release the records of a member that has left or closed its session."""
         change = Change()
         settings = self.settings
         for batch in self.in_flight.batches:
@@ -260,7 +259,7 @@ class SharePartition(ShareState):
         return self._store(change)
 
     def expire(self, now_ms: int) -> None:
-        """Free what was held too long. The next holder may have it at once: this is not answered to anybody."""
+        """Free records whose lock has expired. They may be acquired at once, because no caller waits for the write."""
         change = Change()
         self.deadline_ms = None
         for batch in self.in_flight.batches:
@@ -282,13 +281,13 @@ class SharePartition(ShareState):
         for run in batch.runs:
             if run.state is State.ACQUIRED and run.locked_until_ms is not None and run.locked_until_ms <= now_ms:
                 state = self.state_after(run, State.AVAILABLE)
-                run.let_go(state)
+                run.revoke(state)
                 self.has_free_records = self.has_free_records or state is State.AVAILABLE
                 change.note(run)
         batch.join()
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire` at the latest, if anything is held."""
+        """The time at which to call `expire` at the latest; None if no record is held."""
         return self.deadline_ms
 
     def _cut_at_start(self, batch: InFlightBatch) -> None:
@@ -298,7 +297,7 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the dead-letter queue
 
     def on_dead_letter(self, letter: DeadLetter) -> None:
-        """The dead-letter queue has these records, or cannot take them; nobody gets them any more either way."""
+        """Archive records that the dead-letter queue has taken or refused."""
         change = Change()
         for batch in self.in_flight.touching(letter.first_offset, letter.last_offset):
             for run in batch.within(letter.first_offset, letter.last_offset):
@@ -319,7 +318,7 @@ class SharePartition(ShareState):
         return change
 
     def take_write(self) -> StateWrite | None:
-        """What is to be stored now, if anything; the caller owes `settle`."""
+        """The next write, None if there is none. The caller has to call `settle` with its outcome."""
         if self._is_writing or not self._waiting:
             return None
         self._is_writing = True
@@ -334,11 +333,11 @@ class SharePartition(ShareState):
 
     @property
     def is_storing(self) -> bool:
-        """Whether something is not stored yet."""
+        """True while changes are not stored."""
         return self._is_writing or bool(self._waiting)
 
     def _done_count(self) -> int:
-        """Of the records from the start on, those that are done (KIP-1226)."""
+        """Number of done records behind the start offset (KIP-1226)."""
         start = self.start_offset
         count = 0
         for batch in self.in_flight.batches:
@@ -349,7 +348,7 @@ class SharePartition(ShareState):
         return count
 
     def settle(self, write: StateWrite, error: ErrorCode, now_ms: int) -> None:
-        """A write is stored, or has failed."""
+        """Settle a write that was stored or has failed."""
         assert self._is_writing
         self._is_writing = False
         for change in write.changes:
@@ -408,12 +407,12 @@ class SharePartition(ShareState):
     # ------------------------------------------------------------------ the start offset
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """The log has dropped its first records. What members hold of them they keep until they give it away."""
+        """Follow the log's start offset. Members keep records before it until they acknowledge or release them."""
         if log_start_offset <= self.start_offset:
             return
         if self.in_flight:
             self._archive_free(self.start_offset, log_start_offset - 1)
-            # Holes that the log has dropped cannot be fetched. With Kafka a fetch would ask for them for ever.
+            # Holes that the log has dropped cannot be fetched. In Kafka a fetch would ask for them for ever.
             if self.gap_start < log_start_offset:
                 self.move_gap(log_start_offset)
         self.start_offset = log_start_offset
@@ -421,7 +420,7 @@ class SharePartition(ShareState):
         self._move_start()
 
     def _move_start(self) -> None:
-        """Forget what is done at the front."""
+        """Move the start offset over done records."""
         batches = self.in_flight.batches
         if not self._may_move_start():
             return
@@ -429,7 +428,7 @@ class SharePartition(ShareState):
         if last_done < 0:
             return
         if last_done == batches[-1].last:
-            # The log's start may be behind all that was in flight.
+            # The log's start may be behind all records in flight.
             self.start_offset = self.end_offset = max(self.start_offset, last_done + 1)
             batches.clear()
             return
@@ -452,7 +451,7 @@ class SharePartition(ShareState):
         return run.is_done
 
     def _last_done(self) -> int:
-        """The last offset before which everything is done; -1 if there is none."""
+        """The last offset of the done records at the front; -1 if there are none."""
         last_done = -1
         for batch in self.in_flight.batches:
             if self.has_gaps and batch.last >= self.gap_start:

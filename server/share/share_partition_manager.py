@@ -1,4 +1,4 @@
-"""Share groups at a broker that leads partitions: their share partitions, the sessions of their members, their settings."""
+"""Kafka's SharePartitionManager: the share partitions that this broker leads, share sessions, and settings of groups."""
 
 from __future__ import annotations
 
@@ -8,51 +8,45 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
-from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.groupcoord.share.partition.sessions import ShareSession, ShareSessions
+from ottla.groupcoord.share.partition.state import ShareGroupSettings
 from ottla.server.cluster.features import SHARE_VERSION
-from ottla.server.ports import HasDeadlines, HasEnvironment, HasPartitions, HasReplicas
 from ottla.server.share.dead_letters import DeadLetterQueues
-from ottla.server.share.leader_share import LeaderShare
-from ottla.server.share.routed_persister import Port as PersisterPort
-from ottla.server.share.routed_persister import RoutedPersister
+from ottla.server.share.persister import Port, RoutedPersister
+from ottla.server.share.share_partition_leader import SharePartitionLeader
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from ottla.server.net.deadlines import Deadlines
-    from ottla.server.share.persisting import SharePersister
+    from ottla.server.share.persister import SharePersister
 
 logger = logging.getLogger("ottla.share")
 
 SETTINGS_KEPT_MAX = 1_000
 SHARES_AT_ONCE = 100
-"""When a session ends what more share partitions have to store is stored in turns."""
+"""At the end of a session, changes of more share partitions are stored in time slices."""
 DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191)
 
 
-class Port(PersisterPort, HasDeadlines, HasPartitions, HasReplicas, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
-
-
-class ShareGroups:
-    """See the module's docstring."""
+class SharePartitionManager:
+    """Share partitions by group, share sessions, and background work."""
 
     def __init__(self, broker: Port, persister: SharePersister | None = None) -> None:
-        """`persister`: the way to the share coordinators, where it is not the usual one."""
+        """`persister`: a replacement for RoutedPersister."""
         self._broker = broker
         self._dead_letters = DeadLetterQueues(broker, self.start, self.settings_of)
         self.persister = persister or RoutedPersister(broker, self.start)
         self.sessions = ShareSessions(
             lambda: broker.config.share_partitions.group_share_max_share_sessions, self._on_session_end
         )
-        self._shares: dict[str, dict[SharePartitionKey, LeaderShare]] = {}  # by group
+        self._shares: dict[str, dict[SharePartitionKey, SharePartitionLeader]] = {}  # by group
         self._settings: dict[str, ShareGroupSettings] = {}
         self._send, self._receive = trio.open_memory_channel[Callable[[], Awaitable[None]]](math.inf)
         broker.configs.groups.on_change(self._on_settings)
@@ -65,7 +59,7 @@ class ShareGroups:
         return self._broker.now_ms()
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Do the background work as long as the nursery lives."""
+        """Run the background work in a nursery."""
         nursery.start_soon(self._work)
 
     async def _work(self) -> None:
@@ -74,13 +68,13 @@ class ShareGroups:
                 nursery.start_soon(_guarded, work)
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something in the background."""
+        """Run work in the background."""
         self._send.send_nowait(work)
 
     # ------------------------------------------------------------------ settings
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
-        """What is in force for a group."""
+        """Settings in force for a group."""
         settings = self._settings.get(group_id)
         if settings is None:
             if len(self._settings) >= SETTINGS_KEPT_MAX:
@@ -92,7 +86,7 @@ class ShareGroups:
         return settings
 
     def _on_settings(self, group_id: str | None) -> None:
-        """A group's settings have changed; None: those of any group may have."""
+        """Forget the settings of a group; None: those of all groups."""
         if group_id is None:
             self._settings.clear()
         else:
@@ -100,13 +94,13 @@ class ShareGroups:
 
     # ------------------------------------------------------------------ share partitions
 
-    def share(self, key: SharePartitionKey) -> LeaderShare | None:
-        """A share partition that this broker knows."""
+    def share(self, key: SharePartitionKey) -> SharePartitionLeader | None:
+        """The share partition, None if it is not loaded here."""
         of_group = self._shares.get(key.group_id)
         return None if of_group is None else of_group.get(key)
 
-    def lead(self, key: SharePartitionKey, topic: str) -> LeaderShare:
-        """The same, made and loaded if there is none. KafkaError: this broker does not lead the partition."""
+    def lead(self, key: SharePartitionKey, topic: str) -> SharePartitionLeader:
+        """The share partition, loaded if it is not. Raises KafkaError if this broker does not lead the partition."""
         share = self.share(key)
         if share is not None:
             share.keep()
@@ -116,19 +110,19 @@ class ShareGroups:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.topic_id not in (None, key.topic_id):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        share = LeaderShare(self, key, partition)
+        share = SharePartitionLeader(self, key, partition)
         self._shares.setdefault(key.group_id, {})[key] = share
         share.load()
         if share.failure is not ErrorCode.NONE:
             raise KafkaError(share.failure)
         return share
 
-    def send_dead_letter(self, share: LeaderShare, letter: DeadLetter) -> None:
-        """Tell the group's dead-letter queue of records."""
+    def send_dead_letter(self, share: SharePartitionLeader, letter: DeadLetter) -> None:
+        """Send records to the group's dead-letter queue."""
         self._dead_letters.send(share, letter)
 
-    def drop(self, share: LeaderShare) -> None:
-        """Forget a share partition that has ended."""
+    def drop(self, share: SharePartitionLeader) -> None:
+        """Remove a share partition that has ended."""
         of_group = self._shares.get(share.key.group_id, {})
         if of_group.get(share.key) is share:
             del of_group[share.key]
@@ -136,7 +130,7 @@ class ShareGroups:
                 del self._shares[share.key.group_id]
 
     def _on_session_end(self, session: ShareSession) -> None:
-        """What its member holds is for others now."""
+        """Release the records of the session's member."""
         group_id, member_id = session.key.member
         shares = [
             share
@@ -144,7 +138,7 @@ class ShareGroups:
             if (share := self.share(SharePartitionKey(group_id, topic_id, index))) is not None
         ]
         shares = [share for share in shares if share.machine.is_active]
-        # All at once, so that nothing is given up that the member gets in its next session. To store it takes longer.
+        # In one step, so that no record is released that the member gets in its next session. Storing takes longer.
         for share in shares:
             share.machine.release(member_id)
         steps = self._give_up(group_id, shares)
@@ -153,14 +147,14 @@ class ShareGroups:
         if len(shares) + len(self._shares.get(group_id, ())) > SHARES_AT_ONCE:
             self.start(partial(_in_slices, steps))
 
-    def _give_up(self, group_id: str, shares: list[LeaderShare]) -> Iterator[None]:
-        """Store what was released, then end what nobody of the group needs here any more; each step is one share partition."""
+    def _give_up(self, group_id: str, shares: list[SharePartitionLeader]) -> Iterator[None]:
+        """Store released records, then end share partitions without members; each step is one share partition."""
         for share in shares:
             if share.machine.is_active:
                 share.after()
             yield
         for share in tuple(self._shares.get(group_id, {}).values()):
-            # A member may have come meanwhile.
+            # A member may have begun a session meanwhile.
             if self.sessions.has_group(group_id):
                 return
             share.retire()
@@ -174,7 +168,7 @@ async def _in_slices(steps: Iterator[None]) -> None:
 
 
 async def _guarded(work: Callable[[], Awaitable[None]]) -> None:
-    """A bug in one piece of work ends neither the others nor the broker."""
+    """Run work; a bug in it ends neither other work nor the broker."""
     try:
         await work()
     except Exception:

@@ -1,9 +1,9 @@
-"""Kafka's sticky assignor: tasks stay where they are, or go where their state is, as far as the load allows.
+"""Kafka's sticky assignor for streams groups: tasks stay where they are, or go where their state is, as far as load allows.
 
 Active tasks, in three rounds:
 1. A task stays with the member that runs it.
-2. A task goes to a member that has a copy of its state: a standby task, or a state on disk that the member told of.
-3. What is left goes to the process with the least load, and there to the member with the least tasks.
+2. A task goes to a member that has a copy of its state: a standby task, or a state on disk that the member reported.
+3. The remaining tasks go to the process with the least load, and there to the member with the fewest tasks.
 
 A member takes part in the first two rounds until it has its share, which is the tasks to be given divided by the members
 that may still take some, rounded up. A member that is full leaves with its tasks, and the shares are computed anew.
@@ -16,17 +16,95 @@ Where loads are equal the order of Java's collections decides, so that the answe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from ottla.groupcoord.java_hashing import hash_map_slot, table_slot
-from ottla.groupcoord.streams.assignment import AssignableMember, AssignableSubtopology
-from ottla.groupcoord.streams.java_queue import JavaQueue
-from ottla.groupcoord.streams.tasks import Task, Tasks
+from ottla.groupcoord.streams.members import NO_TASKS, Task, Tasks
+
+T = TypeVar("T")
+
+
+class AssignableMember(NamedTuple):
+    """A member as the assignor sees it: its current tasks, and the offsets of task states on its disk."""
+
+    process_id: str
+    active: Collection[Task] = ()
+    standby: frozenset[Task] = NO_TASKS
+    offsets: Mapping[Task, int] = {}
+
+
+class AssignableSubtopology(NamedTuple):
+    """Task numbers 0 to `task_count` - 1; only a stateful one has standby tasks."""
+
+    subtopology_id: str
+    task_count: int
+    is_stateful: bool
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [Task(self.subtopology_id, number) for number in range(self.task_count)]
+
+
+# ---------------------------------------------------------------------- Java's priority queue
+
+
+class JavaQueue(Generic[T]):
+    """A queue that orders equal priorities as java.util.PriorityQueue does; heapq does not.
+
+    Loads of processes are equal most of the time, and then the queue alone decides who gets a task. Smallest item first;
+    an item in the queue must keep its priority.
+    """
+
+    def __init__(self, items: Iterable[T], priority: Callable[[T], float]) -> None:
+        self._priority = priority
+        self._heap: list[T] = []
+        for item in items:
+            self.add(item)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, item: T) -> None:
+        heap, priority = self._heap, self._priority(item)
+        heap.append(item)
+        place = len(heap) - 1
+        while place > 0:
+            parent = (place - 1) >> 1
+            if priority >= self._priority(heap[parent]):
+                break
+            heap[place] = heap[parent]
+            place = parent
+        heap[place] = item
+
+    def take(self) -> T:
+        """Remove the first item; there must be one."""
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        if heap:
+            self._sink(last)
+        return first
+
+    def _sink(self, item: T) -> None:
+        """Put an item in the place of the first one, and sift it down."""
+        heap, priority, size = self._heap, self._priority(item), len(self._heap)
+        place = 0
+        while place < size >> 1:
+            child = 2 * place + 1
+            if child + 1 < size and self._priority(heap[child]) > self._priority(heap[child + 1]):
+                child += 1
+            if priority <= self._priority(heap[child]):
+                break
+            heap[place] = heap[child]
+            place = child
+        heap[place] = item
+
+
+# ---------------------------------------------------------------------- sticky assignor
 
 
 class StickyAssignor:
-    """The assignor by the name `sticky`."""
+    """Kafka's StickyTaskAssignor."""
 
     name = "sticky"
 
@@ -36,7 +114,7 @@ class StickyAssignor:
         subtopologies: Sequence[AssignableSubtopology],
         standby_replicas: int,
     ) -> dict[str, Tasks]:
-        """Tasks of every member; without members no task is given."""
+        """Assign all tasks; return the tasks of every member."""
         run = _Run(members, subtopologies, standby_replicas)
         if members:
             run.assign_active([task for each in subtopologies for task in each.tasks])
@@ -58,7 +136,7 @@ class _Candidate(NamedTuple):
 
 
 class _Share:
-    """How many tasks a member may have, while members with their whole share drop out."""
+    """The number of tasks that a member may have; members with their whole share drop out."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks = tasks
@@ -66,7 +144,7 @@ class _Share:
         self.size = self._divide()
 
     def count(self, tasks_of_member: int) -> None:
-        """A member was given a task, and has so many now."""
+        """Count a task given to a member, which has `tasks_of_member` now."""
         if tasks_of_member == self.size:
             self._tasks -= tasks_of_member
             self._members -= 1
@@ -91,7 +169,7 @@ class _Process:
         self._by_load: JavaQueue[str] | None = None
 
     def add(self, member_id: str, task: Task, *, is_active: bool) -> int:
-        """Give the task to this member, and return how many it has now."""
+        """Give the task to this member; return its number of tasks."""
         # The queue cannot follow a member that changes its place.
         self._by_load = None
         return self._give(member_id, task, is_active)
@@ -116,7 +194,7 @@ class _Process:
 
 
 class _Run:
-    """One computation."""
+    """One run of the assignor."""
 
     def __init__(
         self,
@@ -140,7 +218,7 @@ class _Run:
         for member_id in ordered:
             ids.setdefault(self._members[member_id].process_id, []).append(member_id)
         # Java's computeIfAbsent puts a newcomer before the others of its slot. It grows the table before it looks for the
-        # key, so what the last call adds does not count.
+        # key, so the addition of the last call does not count.
         size = len(ids) - (len(ids[self._members[ordered[-1]].process_id]) == 1) if ordered else 0
         newest_first = list(ids)[::-1]
         newest_first.sort(key=lambda each: table_slot(each, size, len(ordered)))
@@ -224,7 +302,7 @@ class _Run:
                     break
 
     def _former_owner(self, task: Task) -> str | None:
-        """Who ran the task, if its process does not have it now."""
+        """The member that ran the task, if its process does not have it now."""
         member_id = self._owner.get(task)
         return None if member_id is None or task in self._process_of(member_id).tasks else member_id
 

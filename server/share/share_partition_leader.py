@@ -1,9 +1,9 @@
-"""A share partition at the leader of its partition: what the machine needs of log, share coordinator and clock.
+"""A share partition at the leader of its partition: the state machine with its log, share coordinator and clock.
 
-It loads the machine, stores what changes, frees what is held too long, and lets those who wait for records try again
-when there are some: the log has grown, or members gave records back. It ends when this broker does not lead the partition
-any more, when another leader or the deletion of the group has fenced it, or when no member of the group is left here;
-then the next fetch begins with another one.
+It loads the machine, stores changes, frees records whose lock has expired, and lets waiting fetches try again when there are
+records: the log has grown, or members gave records back. It ends when this broker does not lead the partition any more, when
+another leader or the deletion of the group has fenced it, or when no member of the group is left here; then the next fetch
+begins with another one. A group that has never fetched from the partition starts at its share.auto.offset.reset.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ottla.groupcoord.share.coordinator.keys import SharePartitionKey
+from ottla.groupcoord.group_settings import BY_DURATION, duration_ms
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.share_partition import Phase, SharePartition, StateWrite
 from ottla.replication.log.time_search import TimestampSearch
+from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NOT_FOUND
 from ottla.replication.reminders import Reminders
-from ottla.server.share.persisting import (
+from ottla.server.share.persister import (
     FENCING,
     UNINITIALIZED,
     SharePersister,
@@ -28,7 +30,6 @@ from ottla.server.share.persisting import (
     state_of,
     write_request,
 )
-from ottla.server.share.start_offsets import look_up, search, timestamp_of
 from ottla.wire.answers import Given, PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -36,32 +37,72 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ottla.groupcoord.share.partition.group_settings import ShareGroupSettings
     from ottla.groupcoord.share.partition.in_flight import DeadLetter
+    from ottla.groupcoord.share.partition.state import ShareGroupSettings
     from ottla.replication.partition.partition import Partition
     from ottla.server.net.deadlines import Deadline, Deadlines
     from ottla.wire.messages.read_share_group_state import ReadShareGroupStateResponse
     from ottla.wire.messages.write_share_group_state import WriteShareGroupStateResponse
 
+# ---------------------------------------------------------------------- start offsets
+
+
+EARLIEST = "earliest"
+
+_searches = trio.CapacityLimiter(2)
+
 logger = logging.getLogger("ottla.share")
 _reminders = Reminders()
-
 WAITERS_AT_ONCE = 4
-"""So many try in the step that brings records, which may be an append. All others try in a task."""
+"""Fetches that try in the step that brings records, which may be an append. The others try in a task."""
 
 
-class WaitsForRecords(Protocol):
-    """A share fetch that waits."""
+def timestamp_of(reset: str, now_ms: int) -> int:
+    """The timestamp to look up in the log for a share.auto.offset.reset."""
+    if reset == EARLIEST:
+        return EARLIEST_TIMESTAMP
+    if not reset.startswith(BY_DURATION):
+        return LATEST_TIMESTAMP
+    duration = duration_ms(reset.removeprefix(BY_DURATION))
+    assert duration is not None, "checked when it was set"
+    return max(0, now_ms - duration)
 
-    def try_now(self, share: LeaderShare) -> None:
-        """There may be records of this share partition."""
 
-    def on_failure(self, share: LeaderShare, error: ErrorCode) -> None:
-        """There will be none of this share partition."""
+def look_up(partition: Partition, timestamp: int, search: TimestampSearch | None = None) -> int | TimestampSearch:
+    """The offset, or a search for a thread. Raises KafkaError if the offset is not known yet."""
+    found = partition.list_offset(timestamp, search=search)
+    if isinstance(found, TimestampSearch):
+        return found
+    if found == NOT_FOUND:
+        # A record that is new enough may come; the member retries.
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "No record is as new as share.auto.offset.reset asks for")
+    return found.offset
 
 
-class Surroundings(Protocol):
-    """What a share partition needs here."""
+async def search(partition: Partition, timestamp: int, found: TimestampSearch) -> int:
+    """Look up an offset with a thread's help."""
+    result: int | TimestampSearch = found
+    while isinstance(result, TimestampSearch):
+        await trio.to_thread.run_sync(result.run, limiter=_searches)
+        result = look_up(partition, timestamp, result)
+    return result
+
+
+# ---------------------------------------------------------------------- the leader
+
+
+class FetchWaiter(Protocol):
+    """A waiting share fetch."""
+
+    def try_now(self, share: SharePartitionLeader) -> None:
+        """Try again: the share partition may have records."""
+
+    def on_failure(self, share: SharePartitionLeader, error: ErrorCode) -> None:
+        """The share partition has ended."""
+
+
+class Host(Protocol):
+    """The parts of the share partition manager that a share partition uses."""
 
     @property
     def persister(self) -> SharePersister: ...
@@ -70,34 +111,34 @@ class Surroundings(Protocol):
     def deadlines(self) -> Deadlines: ...
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
-        """What is in force for a group."""
+        """Settings in force for a group."""
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Wall-clock time."""
 
     def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something in the background."""
+        """Run work in the background."""
 
-    def send_dead_letter(self, share: LeaderShare, letter: DeadLetter) -> None:
-        """Tell the group's dead-letter queue of records; `on_dead_letter` of the machine is called afterwards."""
+    def send_dead_letter(self, share: SharePartitionLeader, letter: DeadLetter) -> None:
+        """Send records to the group's dead-letter queue, which calls `on_dead_letter` of the machine afterwards."""
 
-    def drop(self, share: LeaderShare) -> None:
+    def drop(self, share: SharePartitionLeader) -> None:
         """Forget a share partition that has ended."""
 
 
 def locks_now_ms() -> int:
-    """The time by which locks end: it does not jump."""
+    """Monotonic time of acquisition locks."""
     return int(trio.current_time() * 1000)
 
 
-class LeaderShare:
-    """See the module's docstring."""
+class SharePartitionLeader:
+    """Drives the state machine of one share partition."""
 
-    def __init__(self, surroundings: Surroundings, key: SharePartitionKey, partition: Partition) -> None:
+    def __init__(self, host: Host, key: SharePartitionKey, partition: Partition) -> None:
         self.partition = partition
-        self.machine = SharePartition(key, partition.leader_epoch, surroundings.settings_of)
-        self._surroundings = surroundings
-        self._waiters: dict[WaitsForRecords, None] = {}
+        self.machine = SharePartition(key, partition.leader_epoch, host.settings_of)
+        self._host = host
+        self._waiters: dict[FetchWaiter, None] = {}
         self._is_serving = self._is_offering = self._has_news = False
         self._is_unwanted = False
         self._deadline: Deadline | None = None
@@ -110,29 +151,29 @@ class LeaderShare:
         return self.machine.key
 
     def __repr__(self) -> str:
-        return f"LeaderShare({self.machine!r})"
+        return f"SharePartitionLeader({self.machine!r})"
 
     # ------------------------------------------------------------------ loading
 
     def load(self) -> None:
-        """Begin; called once."""
-        answer = self._surroundings.persister.read(read_request(self.machine))
+        """Load the state; call it once."""
+        answer = self._host.persister.read(read_request(self.machine))
         if isinstance(answer, PendingAnswer) and not answer.is_ready:
             answer.on_ready = partial(self._guarded, partial(self._on_read, answer))
         else:
             self._on_read(answer)
 
     def _on_read(self, answer: Given[ReadShareGroupStateResponse]) -> None:
-        response = _taken(answer)
+        response = _response_of(answer)
         if self.machine.phase is not Phase.INITIALIZING:
             return  # it has ended meanwhile
         try:
             stored = state_of(self.machine, response)
             if stored.start_offset == UNINITIALIZED:
-                timestamp = timestamp_of(self.machine.settings.auto_offset_reset, self._surroundings.now_ms())
+                timestamp = timestamp_of(self.machine.settings.auto_offset_reset, self._host.now_ms())
                 found = look_up(self.partition, timestamp)
                 if isinstance(found, TimestampSearch):
-                    self._surroundings.start(partial(self._search, stored, timestamp, found))
+                    self._host.start(partial(self._search, stored, timestamp, found))
                     return
                 stored = stored._replace(start_offset=found)
         except KafkaError as error:
@@ -166,18 +207,18 @@ class LeaderShare:
     # ------------------------------------------------------------------ the end
 
     def fence(self, error: ErrorCode) -> None:
-        """It does not count any more what this broker knows."""
+        """End: the state that this broker has is out of date."""
         if self.machine.phase in (Phase.INITIALIZING, Phase.ACTIVE):
             self.machine.fence()
             self._end(error)
 
     def retire(self) -> None:
-        """No member of the group is left here: end, as soon as what they said is stored."""
+        """End once all changes are stored, because no member of the group is left here."""
         self._is_unwanted = True
         self._retire_if_stored()
 
     def keep(self) -> None:
-        """A member of the group is here again."""
+        """Go on, because a member of the group is here again."""
         self._is_unwanted = False
 
     def _retire_if_stored(self) -> None:
@@ -188,9 +229,9 @@ class LeaderShare:
         self.failure = error
         self.partition.watchers.discard(self._look)
         if self._deadline is not None:
-            self._surroundings.deadlines.cancel(self._deadline)
+            self._host.deadlines.cancel(self._deadline)
             self._deadline = None
-        self._surroundings.drop(self)
+        self._host.drop(self)
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             waiter.on_failure(self, error)
@@ -198,17 +239,17 @@ class LeaderShare:
     # ------------------------------------------------------------------ after each call of the machine
 
     def after(self) -> None:
-        """Do what a call of the machine has left to do."""
+        """Carry out the writes, dead letters and deadline of the machine. Call it after each call of the machine."""
         machine = self.machine
         while (write := machine.take_write()) is not None:
-            answer = self._surroundings.persister.write(write_request(machine, write))
+            answer = self._host.persister.write(write_request(machine, write))
             if isinstance(answer, PendingAnswer) and not answer.is_ready:
                 answer.on_ready = partial(self._guarded, partial(self._on_written, write, answer))
                 break
             self._settle(write, answer)
         letters, machine.dead_letters = machine.dead_letters, []
         for letter in letters:
-            self._surroundings.send_dead_letter(self, letter)
+            self._host.send_dead_letter(self, letter)
         self._arm()
         self.serve()
         self._retire_if_stored()
@@ -218,7 +259,7 @@ class LeaderShare:
         self.after()
 
     def _settle(self, write: StateWrite, answer: Given[WriteShareGroupStateResponse]) -> None:
-        response = _taken(answer)
+        response = _response_of(answer)
         error = error_of(self.machine, response)
         if error is not ErrorCode.NONE:
             text = "The state of the share partition %s could not be stored: %s"
@@ -232,13 +273,13 @@ class LeaderShare:
         if at_ms is None or not self.machine.is_active:
             return
         if self._deadline is not None:
-            # One that is too early finds nothing due and asks again.
+            # A deadline that is too early finds no lock expired and is set again.
             if self._deadline_ms <= at_ms:
                 return
-            self._surroundings.deadlines.cancel(self._deadline)
+            self._host.deadlines.cancel(self._deadline)
         self._deadline_ms = at_ms
         wait_s = max(0, at_ms - locks_now_ms() + 1) / 1000
-        self._deadline = self._surroundings.deadlines.add(wait_s, self._on_deadline)
+        self._deadline = self._host.deadlines.add(wait_s, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._deadline = None
@@ -248,17 +289,17 @@ class LeaderShare:
         self.machine.expire(locks_now_ms())
         self.after()
 
-    # ------------------------------------------------------------------ those who wait
+    # ------------------------------------------------------------------ waiting fetches
 
-    def wait(self, waiter: WaitsForRecords) -> None:
-        """Let a fetch try again whenever there may be records."""
+    def wait(self, waiter: FetchWaiter) -> None:
+        """Add a fetch, which tries again whenever there may be records."""
         self._waiters[waiter] = None
 
-    def leave(self, waiter: WaitsForRecords) -> None:
+    def leave(self, waiter: FetchWaiter) -> None:
         self._waiters.pop(waiter, None)
 
     def has_records(self) -> bool:
-        """Whether a fetch would find something."""
+        """True if a fetch would find records."""
         machine = self.machine
         return machine.is_active and machine.next_fetch_offset() < self._end_offset() and machine.can_acquire()
 
@@ -267,10 +308,10 @@ class LeaderShare:
         return partition.last_stable_offset if self.machine.settings.reads_committed else partition.high_watermark
 
     def serve(self) -> None:
-        """Let those who wait try in the order in which they came, as long as there is something: some now, others soon."""
+        """Let waiting fetches try in their order as long as there are records: some now, the others in a task."""
         if self._is_serving:
-            # A fetch that acquires calls `after`, and that this: those behind it have their turn anyway. But what came
-            # before that stays news for those in front of it.
+            # A fetch that acquires calls `after`, which calls this: the fetches behind it try anyway. But records that
+            # came before it are still news to the fetches in front of it.
             self._has_news = self._has_news or not self._is_offering
             return
         if not self._waiters or not self.has_records():
@@ -283,15 +324,15 @@ class LeaderShare:
                     break
             else:
                 if len(waiting) > WAITERS_AT_ONCE:
-                    self._surroundings.start(partial(self._serve_others, waiting[WAITERS_AT_ONCE:]))
+                    self._host.start(partial(self._serve_others, waiting[WAITERS_AT_ONCE:]))
                     return
         except BaseException:
             self._is_serving = False
             raise
         self._is_serving = False
 
-    async def _serve_others(self, waiters: Iterable[WaitsForRecords]) -> None:
-        """Let the others try, and all again if there is something new meanwhile."""
+    async def _serve_others(self, waiters: Iterable[FetchWaiter]) -> None:
+        """Let the others try, and all again if there are new records meanwhile."""
         time_slice = TimeSlice()
         try:
             while True:
@@ -310,8 +351,8 @@ class LeaderShare:
         finally:
             self._is_serving = self._has_news = False
 
-    def _offer(self, waiter: WaitsForRecords) -> bool:
-        """Let one try who still waits; False: there is nothing left."""
+    def _offer(self, waiter: FetchWaiter) -> bool:
+        """Let a fetch try that still waits; return False if no records are left."""
         if not self.has_records():
             return False
         if waiter in self._waiters:
@@ -323,11 +364,11 @@ class LeaderShare:
         return True
 
     def _look(self) -> None:
-        """The partition has changed somehow. This is called in the middle of an append, which must not fail."""
+        """Follow a change of the partition. It is called in the middle of an append, which must not fail."""
         self._guarded(self._follow)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """A bug here ends this share partition, which the next fetch loads anew, and nothing else."""
+        """Take a step; a bug ends only this share partition, which the next fetch loads anew."""
         try:
             step()
         except Exception:
@@ -346,11 +387,11 @@ class LeaderShare:
             self.serve()
 
 
-def _taken(answer: Given[ResponseT]) -> ResponseT:
-    """The response of an answer that is ready."""
+def _response_of(answer: Given[ResponseT]) -> ResponseT:
+    """The response of a ready answer."""
     if not isinstance(answer, PendingAnswer):
         return answer
-    answer.on_ready = None  # which knows the answer itself
+    answer.on_ready = None  # it refers to the answer
     response = answer.response()
-    assert response is not None  # share coordinators answer everything
+    assert response is not None  # the persister answers every request
     return response
