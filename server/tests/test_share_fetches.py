@@ -19,7 +19,7 @@ from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, idempotent, marker
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
-from ottla.server.handlers.share_fetch import Asking
+from ottla.server.handlers.share_fetch import FetchWork
 from ottla.server.share import requests
 from ottla.server.share.fetching import ShareFetching
 from ottla.server.share.log_reading import ShareReader
@@ -389,7 +389,7 @@ async def test_a_bug_in_a_task_of_a_fetch_ends_the_fetch(
 async def test_nothing_is_left_of_a_fetch_that_has_waited(autojump_clock: trio.abc.Clock, market: Market) -> None:
     member = Member(market)
     member.fetch(0, max_wait_ms=0)
-    for kind in (Asking, ShareFetching, WhenReady):
+    for kind in (FetchWork, ShareFetching, WhenReady):
         with nothing_is_left_of(kind):
             answer = waiting(member.fetch())
             market.produce(1)
