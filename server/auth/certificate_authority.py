@@ -45,10 +45,6 @@ class Certified:
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(Encoding.PEM)
 
-    def key_pem_with(self, password: str) -> bytes:
-        """PKCS#8, encrypted."""
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
-
     def pkcs12(self, password: str) -> bytes:
         """Key and certificates, as a keystore for Java."""
         encryption = BestAvailableEncryption(password.encode())

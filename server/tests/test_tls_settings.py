@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,7 +73,9 @@ def test_a_setting_of_one_line_has_spaces_for_line_breaks() -> None:
 
 @pytest.mark.parametrize("password", ["s3cret", "pass wörd"])
 def test_a_key_may_be_encrypted(tmp_path: Path, password: str) -> None:
-    path = file_of(tmp_path, BROKER.key_pem_with(password), BROKER.certificate_pem)
+    encryption = BestAvailableEncryption(password.encode())
+    key = BROKER.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    path = file_of(tmp_path, key, BROKER.certificate_pem)
     assert der_of(TlsListener("SSL", "SSL", in_file(path, ssl_key_password=password)).context) == DER
     for wrong in ({}, {"ssl_key_password": "wrong-pa55"}):
         with pytest.raises(InvalidSetting, match="listener SSL: .*key.password") as caught:
