@@ -17,7 +17,7 @@ Theory: plan, write, then change. The tree in memory is what is on the disk, and
   raises `CoordinationUnavailable`, `until_available` raises `SessionExpired`, and `until_broken` returns: the broker stops,
   as Kafka halts without its metadata log.
 
-A tree that is *served* (`serving.py`) has other sessions beside the one that this object is. They ask by `ask_for`, and
+A tree that is *served* (`tree_server.py`) has other sessions beside the one that this object is. They ask by `ask_for`, and
 `end_session` takes what is theirs out of the tree, behind all that they have asked for. Nobody has to write for that, so
 it can be done on a full disk; it never shares an entry, whose refusal would be its own.
 

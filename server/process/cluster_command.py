@@ -1,6 +1,6 @@
 """`ottla cluster`: several brokers on this machine, each a process of its own, as long as the command runs.
 
-The coordination tree that they share is held by the command's own process (`server/coordination/serving.py`), or by an Apache
+The coordination tree that they share is held by the command's own process (`server/coordination/tree_server.py`), or by an Apache
 ZooKeeper beside them. A cluster that began with one of the two goes on with it.
 
 The data folder holds all of it: tree/ or zookeeper/, broker-1/ and so on with their logs beside them, and cluster.json with the
@@ -32,7 +32,7 @@ from ottla.replication.log.locks import open_to_lock
 from ottla.replication.log.storage import OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.coordination.embedded import JOURNAL_NAME
-from ottla.server.coordination.serving import SOCKET_NAME, TreeBroken, hold_tree
+from ottla.server.coordination.tree_server import SOCKET_NAME, TreeBroken, hold_tree
 from ottla.server.process.cluster_child import Child
 from ottla.server.process.cluster_control import STATUS, Asked, Unanswered, listen, serve_control
 from ottla.server.process.cluster_files import (

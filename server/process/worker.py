@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.server.coordination.serving import TreeBroken, hold_tree
+from ottla.server.coordination.tree_server import TreeBroken, hold_tree
 from ottla.server.process import log_lines
 from ottla.server.process.fleet import EXIT_FAILED, EXIT_OK
 from ottla.server.process.running import run_broker, settle_interpreter

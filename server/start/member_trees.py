@@ -21,7 +21,7 @@ from ottla.replication.cluster.coordination import Create, Operation, SetData
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
-from ottla.server.coordination.served import ServedCoordination
+from ottla.server.coordination.tree_client import ServedCoordination
 from ottla.server.settings.passwords import KeptPasswords, has_passwords
 from ottla.server.start.own_tree import Port, take_over
 from ottla.wire.errors import KafkaError

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from ottla.replication.cluster.coordination import Coordination, CoordinationUnavailable
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.coordination.served import ServedCoordination
-from ottla.server.coordination.serving import hold_tree
+from ottla.server.coordination.tree_client import ServedCoordination
+from ottla.server.coordination.tree_server import hold_tree
 from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
 from ottla.server.tests.coordination_promises import PROMISES
 

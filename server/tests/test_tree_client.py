@@ -36,12 +36,12 @@ from ottla.replication.cluster.coordination import (
     WriteRefused,
 )
 from ottla.server.coordination import embedded as embedded_module
-from ottla.server.coordination import messages, served, serving, sockets
+from ottla.server.coordination import messages, sockets, tree_client, tree_server
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.messages import Frame, Frames, Hello
-from ottla.server.coordination.served import ServedCoordination
-from ottla.server.coordination.serving import TreeBroken, hold_tree, serve_tree
 from ottla.server.coordination.sockets import FramedSocket, HeldElsewhere, connected, listening
+from ottla.server.coordination.tree_client import ServedCoordination
+from ottla.server.coordination.tree_server import TreeBroken, hold_tree, serve_tree
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.coordination_promises import Calls
 
@@ -258,7 +258,7 @@ async def test_who_waits_without_end_says_for_what(
     """As a worker does whose keeper of the tree hangs: to give up would not help it."""
     caplog.set_level(logging.WARNING)
     autojump_clock.autojump_threshold = 0.05
-    monkeypatch.setattr(served, "ATTEMPT_S", 3.0)
+    monkeypatch.setattr(tree_client, "ATTEMPT_S", 3.0)
     path = tmp_path / "socket"
     member = ServedCoordination(str(path), timeout_s=6, connection_timeout_s=math.inf)
     with trio.fail_after(600):
@@ -307,7 +307,7 @@ async def test_the_last_session_is_over_before_the_next_begins(holder: Holder) -
 
 
 async def test_nothing_of_a_session_is_done_after_its_end(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "REQUESTS_MAX", 2)
+    monkeypatch.setattr(tree_server, "REQUESTS_MAX", 2)
     gate, at_gate = trio.Event(), trio.Event()
     run_in_thread = holder.embedded._run_in_thread
 
@@ -341,8 +341,8 @@ async def _in_vain(member: ServedCoordination, operation: Operation) -> None:
 
 async def test_a_member_knows_at_once_that_its_holder_is_gone(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[FramedSocket] = []
-    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
-    monkeypatch.setattr(served, "LOOK_S", 0.0)
+    monkeypatch.setattr(tree_server, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
+    monkeypatch.setattr(tree_client, "LOOK_S", 0.0)
     member = await holder.member()
     assert member.session_sure_until > member.session_now()
     made[0]._sock.close()  # as the system does it when the process dies; this task has not let the loop run since
@@ -440,7 +440,7 @@ async def test_no_time_runs_while_the_holder_is_away(tmp_path: Path, mock_clock:
 
 async def test_a_member_that_receives_nothing_is_given_up(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[FramedSocket] = []
-    monkeypatch.setattr(serving, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
+    monkeypatch.setattr(tree_server, "FramedSocket", lambda *a, **k: made.append(FramedSocket(*a, **k)) or made[-1])
     member, deaf = await holder.member(), Raw(holder.path)
     await member.multi([Create("/large", b"x" * 900_000)])
     await deaf.greeted(400)
@@ -474,8 +474,8 @@ async def test_what_a_member_asks_for_does_not_end_its_session(holder: Holder, m
 async def test_questions_that_nobody_waits_for_keep_no_probe_from_being_answered(
     holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "REQUESTS_MAX", 3)
-    monkeypatch.setattr(serving, "REQUESTS_MAX", 4)
+    monkeypatch.setattr(tree_client, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(tree_server, "REQUESTS_MAX", 4)
     gate = trio.Event()
     run_in_thread = holder.embedded._run_in_thread
 
@@ -640,7 +640,7 @@ async def test_the_holder_dies_at_every_step_of_a_multi(
     monkeypatch.setattr(embedded_module, "GARBAGE_MIN", 6)
     connections: list[FramedSocket] = []
     monkeypatch.setattr(
-        serving, "FramedSocket", lambda *a, **k: connections.append(FramedSocket(*a, **k)) or connections[-1]
+        tree_server, "FramedSocket", lambda *a, **k: connections.append(FramedSocket(*a, **k)) or connections[-1]
     )
     operations: set[str] = set()
     for number in itertools.count(1):
@@ -780,15 +780,15 @@ async def test_half_a_message_costs_nobody_else_anything(holder: Holder) -> None
 
 
 async def test_a_connection_without_a_hello_is_not_kept(holder: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "HELLO_S", 0.1)
+    monkeypatch.setattr(tree_server, "HELLO_S", 0.1)
     await Raw(holder.path).until_hung_up()
 
 
 async def test_members_and_watches_are_bounded(
     holder: Holder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(serving, "MEMBERS_MAX", 1)
-    monkeypatch.setattr(serving, "WATCHES_MAX", 3)
+    monkeypatch.setattr(tree_server, "MEMBERS_MAX", 1)
+    monkeypatch.setattr(tree_server, "WATCHES_MAX", 3)
     member = await holder.member()
     await Raw(holder.path).until_hung_up()
     for name in "abc":
@@ -807,7 +807,7 @@ async def test_the_memory_of_all_watches_is_bounded(
     holder: Holder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = "/" + "x" * 500_000
-    monkeypatch.setattr(serving, "WATCHES_BYTES_MAX", 2 * (serving.WATCH_BYTES + 2 * len(long)))
+    monkeypatch.setattr(tree_server, "WATCHES_BYTES_MAX", 2 * (tree_server.WATCH_BYTES + 2 * len(long)))
     first = await holder.member()
     for _ in range(3):  # what is not watched any more does not count, nor what is watched twice
         first.watch_node(long, lambda _: None)()
@@ -866,8 +866,8 @@ async def test_the_name_of_the_socket_may_be_long(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100) / ("b" * 100)
     folder.mkdir(parents=True)
     async with trio.open_nursery() as nursery:
-        await nursery.start(hold_tree, folder, folder / serving.SOCKET_NAME)
-        member = ServedCoordination(str(folder / serving.SOCKET_NAME), timeout_s=TIMEOUT_S)
+        await nursery.start(hold_tree, folder, folder / tree_server.SOCKET_NAME)
+        member = ServedCoordination(str(folder / tree_server.SOCKET_NAME), timeout_s=TIMEOUT_S)
         await nursery.start(member.run)
         assert await member.multi([Create("/a")]) == ["/a"]
         nursery.cancel_scope.cancel()

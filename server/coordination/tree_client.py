@@ -1,4 +1,4 @@
-"""Coordination through a tree that another process of this machine holds (`serving.py`): one object is one session.
+"""Coordination through a tree that another process of this machine holds (`tree_server.py`): one object is one session.
 
     coordination = ServedCoordination(path, timeout_s=6.0, connection_timeout_s=6.0)
     await nursery.start(coordination.run)  # returns when the session is there; run() holds it until it is cancelled

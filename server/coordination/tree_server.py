@@ -3,7 +3,7 @@
     async with trio.open_nursery() as nursery:
         await nursery.start(hold_tree, directory, directory / SOCKET_NAME)   # or serve_tree, for a tree that is open
 
-Whoever runs this is the *holder*; the others are *members* (`served.py` is their side). Several machines cannot share such a
+Whoever runs this is the *holder*; the others are *members* (`tree_client.py` is their side). Several machines cannot share such a
 tree: they use ZooKeeper.
 
 A session is a connection. It begins with HELLO, and is over as soon as the connection is, by whichever side or death. A

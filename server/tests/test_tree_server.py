@@ -17,12 +17,12 @@ import trio
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, SessionExpired, WriteRefused
 from ottla.replication.log.storage import OsFile
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
-from ottla.server.coordination import serving
+from ottla.server.coordination import tree_server
 from ottla.server.coordination.embedded import EmbeddedCoordination
 from ottla.server.coordination.journal import JOURNAL_NAME, TEMPORARY_NAME
-from ottla.server.coordination.served import ServedCoordination
-from ottla.server.coordination.serving import hold_tree
 from ottla.server.coordination.tree import Tree
+from ottla.server.coordination.tree_client import ServedCoordination
+from ottla.server.coordination.tree_server import hold_tree
 from ottla.server.process.supervisor import Report
 from ottla.server.process.worker import _keep
 from ottla.server.testing.memory_storage import MemoryStorage
@@ -38,9 +38,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> MemoryStorage:
     storage = MemoryStorage()
     storage.make_directory(str(DIRECTORY))
     storage.sync_directory("/")
-    monkeypatch.setattr(serving, "EmbeddedCoordination", partial(EmbeddedCoordination, storage=storage))
-    monkeypatch.setattr(serving, "RETRY_S", 0.01)
-    monkeypatch.setattr(serving, "RETRY_S_MAX", 0.01)
+    monkeypatch.setattr(tree_server, "EmbeddedCoordination", partial(EmbeddedCoordination, storage=storage))
+    monkeypatch.setattr(tree_server, "RETRY_S", 0.01)
+    monkeypatch.setattr(tree_server, "RETRY_S_MAX", 0.01)
     return storage
 
 
@@ -183,8 +183,8 @@ async def test_who_waits_for_room_holds_none_itself(
         await sleep(seconds)
 
     rest_s = 0.011
-    monkeypatch.setattr(serving, "RETRY_S", rest_s)
-    monkeypatch.setattr(serving, "RETRY_S_MAX", rest_s)
+    monkeypatch.setattr(tree_server, "RETRY_S", rest_s)
+    monkeypatch.setattr(tree_server, "RETRY_S_MAX", rest_s)
     monkeypatch.setattr(OsFile, "sync", full)
     monkeypatch.setattr(trio, "sleep", looked_at)
     trees = list[weakref.ref[Tree]]()
@@ -196,7 +196,7 @@ async def test_who_waits_for_room_holds_none_itself(
             super().open()
             trees.append(weakref.ref(self._tree))
 
-    monkeypatch.setattr(serving, "EmbeddedCoordination", Noted)
+    monkeypatch.setattr(tree_server, "EmbeddedCoordination", Noted)
     gc.collect()
     gc.disable()  # a cycle of references would hold them until it runs
     try:
@@ -282,7 +282,7 @@ async def test_a_bug_of_the_keeper_is_no_reason_to_end_all(tmp_path: Path, monke
     async def fail(*given: object) -> None:
         raise OSError(errno.EBADF, "a bug, by any number")
 
-    monkeypatch.setattr(serving._Service, "accept", fail)
+    monkeypatch.setattr(tree_server._Service, "accept", fail)
     report = Told()
     raised = False
     try:
