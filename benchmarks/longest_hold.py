@@ -30,7 +30,7 @@ from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.appends import whole_batch
-from ottla.groupcoord.runtime.outcome import Outcome
+from ottla.groupcoord.runtime.coordinator_shard import Outcome
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.service import GroupCoordinator, random_uuid, shard_kind
 from ottla.groupcoord.shard import Shard

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ottla.groupcoord.effects import Effects, Steps
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup
 

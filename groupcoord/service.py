@@ -27,7 +27,7 @@ from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
-from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister

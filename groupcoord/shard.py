@@ -31,7 +31,7 @@ from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.part import Handler, Host, Part, PartKind, Read, Replay
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Rest, Settlement
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Rest, Settlement
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListedGroup

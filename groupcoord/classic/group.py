@@ -24,7 +24,7 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from ottla.wire.messages.describe_groups import DescribedGroup

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ottla.groupcoord.effects import in_pieces
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroupMember
 from ottla.wire.messages.join_group import JoinGroupResponseMember

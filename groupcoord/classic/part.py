@@ -20,7 +20,7 @@ from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import TimerKey
 from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.part import Host, Part, PartKind
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroup
 from ottla.wire.messages.heartbeat import HeartbeatRequest

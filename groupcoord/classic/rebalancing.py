@@ -58,7 +58,7 @@ from ottla.groupcoord.classic.group import (
 from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, NO_LEADER, UNKNOWN_MEMBER_ID, Member, Protocols
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
-from ottla.groupcoord.runtime.outcome import Caller, Settlement
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Settlement
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember

@@ -10,7 +10,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
-from ottla.groupcoord.runtime.outcome import HiddenTopics
+from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

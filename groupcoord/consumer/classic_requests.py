@@ -24,7 +24,7 @@ from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
 from ottla.groupcoord.group import HAS_LEFT
 from ottla.groupcoord.part import Host
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_subscription

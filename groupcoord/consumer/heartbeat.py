@@ -44,7 +44,7 @@ from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, wit
 from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import KeyedRecord
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_heartbeat import (

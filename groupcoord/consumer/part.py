@@ -40,7 +40,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_
 from ottla.groupcoord.modern.part import EMPTY, ModernGroups, gives_way
 from ottla.groupcoord.part import Host, PartKind
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -19,7 +19,7 @@ from ottla.groupcoord.group import OTHER_MATCHES
 from ottla.groupcoord.modern.group import NEVER
 from ottla.groupcoord.part import Host
 from ottla.groupcoord.patterns import Pattern
-from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics
+from ottla.groupcoord.runtime.coordinator_shard import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.groupcoord")

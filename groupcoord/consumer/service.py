@@ -13,7 +13,7 @@ from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
 from ottla.groupcoord.runtime.answers import WaitingCaller
-from ottla.groupcoord.runtime.outcome import HiddenTopics
+from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

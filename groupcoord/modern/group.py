@@ -26,7 +26,7 @@ from ottla.groupcoord.group_settings import GroupSettings, GroupSettingsSource
 from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_groups import ListedGroup

@@ -30,7 +30,7 @@ from ottla.groupcoord.offsets.committed import (
 )
 from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
 from ottla.groupcoord.part import Host, Part, PartKind
-from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult

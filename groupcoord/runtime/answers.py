@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import trio
 
-from ottla.groupcoord.runtime.outcome import Caller, HiddenTopics, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Caller, HiddenTopics, Reply
 from ottla.wire.answers import Given, PendingAnswer, ResponseT, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice

@@ -18,8 +18,7 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.runtime.answers import send
-from ottla.groupcoord.runtime.outcome import Outcome, Reply
-from ottla.groupcoord.runtime.ports import Appended
+from ottla.groupcoord.runtime.coordinator_shard import Appended, Outcome, Reply
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.records import RECORDS_OFFSET, build_batch, read_header

@@ -48,8 +48,7 @@ from ottla.groupcoord.runtime.appends import (
     translated,
     whole_batch,
 )
-from ottla.groupcoord.runtime.outcome import Job, Outcome, Reply, Rest, together
-from ottla.groupcoord.runtime.ports import Appended, Host, ShardT
+from ottla.groupcoord.runtime.coordinator_shard import Appended, Host, Job, Outcome, Reply, Rest, ShardT, together
 from ottla.groupcoord.runtime.replaying import replay_log
 from ottla.groupcoord.runtime.transactions import TransactionalRecord, TransactionEnd
 from ottla.groupcoord.runtime.unloading import ANSWERED_AT_ONCE, Farewell, last_replies

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
-from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, ShardT
 from ottla.wire.control_batches import ControlType, control_type_id
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.record_walk import keys_and_values

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any
 
 from ottla.groupcoord.runtime.answers import refused, send
-from ottla.groupcoord.runtime.outcome import Outcome, Reply
-from ottla.groupcoord.runtime.ports import CoordinatorShard
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorShard, Outcome, Reply
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice
 

@@ -15,7 +15,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.modern.part import ModernGroups
 from ottla.groupcoord.part import Host, PartKind
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, Position, ShareGroup
 from ottla.groupcoord.share.group import Member as GroupMember
 from ottla.groupcoord.share.heartbeat import HeartbeatResult, Heartbeats, ShareAssignmentComputed

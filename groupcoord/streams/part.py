@@ -14,7 +14,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_
 from ottla.groupcoord.modern.part import ModernGroups, gives_way
 from ottla.groupcoord.part import Host, PartKind
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.streams import describing, records
 from ottla.groupcoord.streams.group import (
     EMPTY,

@@ -11,7 +11,7 @@ from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValu
 from ottla.groupcoord.offsets.part import DeleteGroup
 from ottla.groupcoord.part import PartKind
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.outcome import Caller, Job, Outcome, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode

@@ -11,7 +11,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.group_types import Kinds
 from ottla.groupcoord.records import GroupRecord
-from ottla.groupcoord.runtime.ports import Appended
+from ottla.groupcoord.runtime.coordinator_shard import Appended
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.groupcoord.topic_images import TopicImage

@@ -7,7 +7,7 @@ import pytest
 from ottla.groupcoord.classic.members import GROUP_METADATA_BYTES_MAX, GroupMetadataRecord, Member, Members
 from ottla.groupcoord.classic.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, PROTOCOLS_MAX
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.runtime.outcome import Caller
+from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.tests.conversation import (
     INITIAL_DELAY_MS,
     REBALANCE_MS,

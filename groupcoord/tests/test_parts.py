@@ -11,7 +11,7 @@ from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
-from ottla.groupcoord.runtime.ports import Appended
+from ottla.groupcoord.runtime.coordinator_shard import Appended
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation

@@ -23,8 +23,7 @@ from ottla.groupcoord.offsets.committed import (
     offset_tombstone,
 )
 from ottla.groupcoord.runtime import appends
-from ottla.groupcoord.runtime.outcome import Outcome
-from ottla.groupcoord.runtime.ports import ShardKind
+from ottla.groupcoord.runtime.coordinator_shard import Outcome, ShardKind
 from ottla.groupcoord.runtime.replaying import LONG_VALUE_BYTES, replay_batches
 from ottla.groupcoord.service import shard_kind
 from ottla.groupcoord.tests.conversation import Conversation

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
-from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED, Caller, Outcome, Reply
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller, Outcome, Reply
 from ottla.groupcoord.share.coordinator.records import (
     SharePartitionKey,
     SnapshotRecord,

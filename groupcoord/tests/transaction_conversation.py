@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply
 from ottla.groupcoord.transactions.metadata import (
     COMPLETE_COMMIT,
     EMPTY,

@@ -20,8 +20,8 @@ from ottla.groupcoord.config import TransactionConfig
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
-from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.transactions.metadata import NO_PRODUCER_ID, Partitions, Producer, TopicPartition
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
 from ottla.groupcoord.transactions.records import SUPERSEDING, decode_record, encode_records, partitions_by_topic

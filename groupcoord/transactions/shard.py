@@ -38,7 +38,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.groupcoord.config import TransactionConfig
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement, together
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Settlement, together
 from ottla.groupcoord.transactions.metadata import (
     AT_REST,
     NO_PRODUCER_EPOCH,

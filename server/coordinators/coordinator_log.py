@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import trio
 
-from ottla.groupcoord.runtime.ports import Appended
+from ottla.groupcoord.runtime.coordinator_shard import Appended
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ottla.groupcoord.runtime.outcome import FORGETTING_REFUSED
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (

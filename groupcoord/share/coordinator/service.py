@@ -19,8 +19,8 @@ from ottla.groupcoord.config import ShareCoordinatorConfig
 from ottla.groupcoord.java_hashing import absolute_joined_hash
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, TopicForgetter, wall_clock_ms
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
-from ottla.groupcoord.runtime.ports import CoordinatorLog, ShardKind
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey, decode_record, encode_records
 from ottla.groupcoord.share.coordinator.requests import (
     DeleteState,

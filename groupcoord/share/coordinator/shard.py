@@ -34,7 +34,7 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from ottla.groupcoord.config import ShareCoordinatorConfig
-from ottla.groupcoord.runtime.outcome import Caller, Outcome, Reply, Settlement
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Settlement
 from ottla.groupcoord.share.coordinator.records import (
     SharePartitionKey,
     ShareRecord,
