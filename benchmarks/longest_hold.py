@@ -26,7 +26,7 @@ from ottla.groupcoord.classic.members import (
 )
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.appends import whole_batch
@@ -209,10 +209,10 @@ async def compaction(root: Path) -> None:
 
 async def offsets(root: Path) -> None:
     """Load very many committed offsets, as a broker does that becomes the coordinator of their groups."""
-    kinds = Kinds()
+    types = GroupTypes()
     for batch_records, of_group in ((500, 1000), (1, 1000), (1, 1)):
         log = new_log(root, f"offsets-{batch_records}-{of_group}")
-        encoded = (kinds.formats.encode_record(committed(number, of_group)) for number in range(OFFSETS))
+        encoded = (types.formats.encode_record(committed(number, of_group)) for number in range(OFFSETS))
         records = [Record(number, NOW_MS, *each) for number, each in enumerate(encoded)]
         for first in range(0, OFFSETS, 1000):
             starts = range(first, first + 1000, batch_records)
@@ -227,12 +227,12 @@ async def offsets(root: Path) -> None:
             "__consumer_offsets",
             partitions_wanted=int,
             commit_timeout_ms=int,
-            load_codecs=kinds.formats.load_codecs,
+            load_codecs=types.formats.load_codecs,
         )
         # Offsets ask neither for topics nor for the settings of groups.
         nobody = cast(Any, None)
-        make_shard = partial(Shard, kinds.parts, GroupConfig(), nobody, nobody, make_uuid=random_uuid)
-        kind = shard_kind(kinds, make_shard)
+        make_shard = partial(Shard, types.types, GroupConfig(), nobody, nobody, make_uuid=random_uuid)
+        kind = shard_kind(types, make_shard)
 
         async def load(kind: Any = kind, topic: InternalTopicLog = topic) -> None:
             shard = kind.make()
@@ -281,8 +281,8 @@ async def controlling(root: Path) -> None:
 async def groups(root: Path) -> None:
     """Let one very large group go over to another protocol and back, and give its members their partitions."""
     log = new_log(root, "groups")
-    kinds = Kinds()
-    batch = whole_batch(Outcome([classic_members(MEMBERS)], [], []), kinds.formats.encode_records, NOW_MS)
+    types = GroupTypes()
+    batch = whole_batch(Outcome([classic_members(MEMBERS)], [], []), types.formats.encode_records, NOW_MS)
     log.append_as_leader(memoryview(bytearray(batch)), leader_epoch=0, now_ms=NOW_MS)
     partition = Partition("__consumer_offsets", 0, log, local_id=1)
     partition.make_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), isr=(1,))
@@ -298,7 +298,7 @@ async def groups(root: Path) -> None:
         "__consumer_offsets",
         partitions_wanted=lambda: 1,
         commit_timeout_ms=int,
-        load_codecs=kinds.formats.load_codecs,
+        load_codecs=types.formats.load_codecs,
     )
     image = TopicImage("t", bytes(15) + b"t", (frozenset(),) * MEMBERS)
     images = SimpleNamespace(
@@ -315,7 +315,7 @@ async def groups(root: Path) -> None:
         nobody,
         wall_clock=lambda: NOW_MS,
         run_in_thread=trio.to_thread.run_sync,
-        kinds=kinds,
+        types=types,
     )
 
     async def until(condition: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ import trio
 from ottla.groupcoord.group import AskLastRebalance, LastRebalance
 from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.offsets.committed import TopicOffsets
-from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ListCommitted
+from ottla.groupcoord.offsets.manager import AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.wire.answers import Given, Worked

@@ -22,7 +22,7 @@ from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.consumer.service import ConsumerService
 from ottla.groupcoord.group_settings import GroupSettingsSource
 from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
@@ -53,16 +53,16 @@ class GroupCoordinator:
         *,
         make_uuid: Callable[[], str] | None = None,
         wall_clock: Callable[[], int] = wall_clock_ms,
-        kinds: Kinds | None = None,
+        types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
         """`share_ports`: what share groups need of others. It and `verifier` are called when they are first needed."""
 
-        known = kinds or Kinds()
+        known = types or GroupTypes()
 
         def make() -> Shard:
             uuids = make_uuid or random_uuid
-            return Shard(known.parts, config, images, settings_of, make_uuid=uuids)
+            return Shard(known.types, config, images, settings_of, make_uuid=uuids)
 
         self._config = config
         self._topics = topics
@@ -125,17 +125,17 @@ class GroupCoordinator:
         await self.share.on_topics_deleted(frozenset(topics.values()))
 
 
-def shard_kind(kinds: Kinds, make: Callable[[], Shard]) -> ShardKind[Shard]:
-    """Shard kind for the runtime, of shards with parts of these kinds."""
+def shard_kind(types: GroupTypes, make: Callable[[], Shard]) -> ShardKind[Shard]:
+    """Shard kind for the runtime, of shards with groups of these types."""
     return ShardKind(
         topic="the offsets topic",
         make=make,
-        encode=kinds.formats.encode_records,
-        decode=kinds.formats.decode_record,
+        encode=types.formats.encode_records,
+        decode=types.formats.decode_record,
         # All others look at what is in force only at the commit, or end groups.
-        may_overlap=lambda request: type(request) in kinds.overlapping,
-        may_share_append=lambda request: type(request) in kinds.gathered,
-        superseding=kinds.formats.superseding,
+        may_overlap=lambda request: type(request) in types.overlapping,
+        may_share_append=lambda request: type(request) in types.gathered,
+        superseding=types.formats.superseding,
     )
 
 

@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets`: the shell around the groups whose id falls to it, and their deadlines. Sans-IO.
 
-It knows no kind of groups. `part.py` says what a part is and what it registers here; a request, a record and a deadline
-each go to the part that registered its type.
+It knows no type of groups. `manager.py` says what a manager is and what it registers here; a request, a record and a deadline
+each go to the manager that registered its type.
 
 The runtime's duties, in this order: replay the partition's records, then `loaded`. For every request `handle`, at
 `next_deadline_ms` `expire`; append what an outcome holds, call `settle`, and `replay` it when it is committed. Between an
@@ -29,7 +29,7 @@ from ottla.groupcoord.effects import (
 )
 from ottla.groupcoord.group import Group
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.part import Handler, Host, Part, PartKind, Read, Replay
+from ottla.groupcoord.manager import GroupType, Handler, MetadataManager, Read, Replay, ShardContext
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller, Outcome, Reply, Rest, Settlement
 from ottla.groupcoord.topic_images import TopicImages
@@ -44,7 +44,7 @@ class Shard:
 
     def __init__(
         self,
-        parts: Sequence[PartKind],
+        types: Sequence[GroupType],
         config: GroupConfig,
         topics: TopicImages,
         settings_of: GroupSettingsSource,
@@ -53,7 +53,7 @@ class Shard:
     ) -> None:
         self._effects = Effects(config, make_uuid)
         self._groups: dict[str, Group] = {}
-        self._parts: list[Part] = []
+        self._managers: list[MetadataManager] = []
         self._requests: dict[type, Handler] = {}
         self._reads: dict[type, Read] = {}
         self._adopted: dict[type, dict[str, Handler]] = {}  # by the type of the group
@@ -64,26 +64,26 @@ class Shard:
         self._lone_timers: list[TimerKey] = []
         self._replays = self._loads  # after the load: `_commits`
         self._rest: Rest | None = None
-        host = Host(config, self._effects, self._groups, topics, settings_of)
-        for each in parts:
-            part = each.make(host)
-            self._parts.append(part)
-            self._register(part)
+        context = ShardContext(config, self._effects, self._groups, topics, settings_of)
+        for each in types:
+            manager = each.make(context)
+            self._managers.append(manager)
+            self._register(manager)
 
-    def _register(self, part: Part) -> None:
+    def _register(self, manager: MetadataManager) -> None:
         for mine, theirs in (
-            (self._requests, part.requests),
-            (self._reads, part.reads),
-            (self._loads, part.loads),
-            (self._commits, part.commits),
-            (self._timers, part.timers),
+            (self._requests, manager.requests),
+            (self._reads, manager.reads),
+            (self._loads, manager.loads),
+            (self._commits, manager.commits),
+            (self._timers, manager.timers),
         ):
             _add(mine, theirs)
-        for request, handler in part.adopted.items():
-            _add(self._adopted.setdefault(request, {}), {part.group_type: handler})
-        for request, read in part.adopted_reads.items():
-            _add(self._adopted_reads.setdefault(request, {}), {part.group_type: read})
-        self._lone_timers += part.lone_timers
+        for request, handler in manager.adopted.items():
+            _add(self._adopted.setdefault(request, {}), {manager.group_type: handler})
+        for request, read in manager.adopted_reads.items():
+            _add(self._adopted_reads.setdefault(request, {}), {manager.group_type: read})
+        self._lone_timers += manager.lone_timers
 
     # ------------------------------------------------------------------ the runtime's calls
 
@@ -176,15 +176,15 @@ class Shard:
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """Take over the end of a transaction."""
-        for part in self._parts:
-            part.replay_marker(producer_id, committed=committed)
+        for manager in self._managers:
+            manager.replay_marker(producer_id, committed=committed)
 
     def loaded(self, *, now_ms: int, timestamp_ms: int) -> Outcome[GroupRecord]:
         """All records were replayed, and sessions were started: from here on requests come."""
         self._begin(now_ms, timestamp_ms)
         self._replays = self._commits
-        for part in self._parts:
-            part.loaded()
+        for manager in self._managers:
+            manager.loaded()
         return self._outcome()
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.service import GroupCoordinator
 from ottla.groupcoord.share.coordinator.service import ShareCoordinator
 from ottla.groupcoord.transactions.service import TransactionCoordinator
@@ -65,16 +65,16 @@ def groups_of(broker: ports.HasGroups) -> GroupCoordinator:
 
 def make_groups(broker: Port) -> GroupCoordinator:
     """Make the coordinator that lives in `__consumer_offsets`."""
-    kinds = Kinds()
+    types = GroupTypes()
     return GroupCoordinator(
         broker.configs.started_with.groups,
-        offsets_topic(broker, kinds.formats.load_codecs),
+        offsets_topic(broker, types.formats.load_codecs),
         broker.cluster,
         ClusterTopicImages(broker.cluster),
         lambda: OffsetsTopicVerifier(broker),
         broker.configs.groups.in_force,
         lambda: (ShareCoordinators(broker), LeadersEndOffsets(broker)),
-        kinds=kinds,
+        types=types,
         run_in_thread=broker.environment.run_in_thread,
     )
 

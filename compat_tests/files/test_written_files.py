@@ -10,7 +10,7 @@ import pytest
 from compat_tests.files.conftest import DUMP
 from compat_tests.files.filling import CODECS, GROUPS, TOPICS
 
-from ottla.groupcoord.group_types import KINDS
+from ottla.groupcoord.group_types import GROUP_TYPES
 from ottla.groupcoord.share.coordinator.records import (
     ShareSnapshotKey,
     ShareSnapshotValue,
@@ -190,7 +190,9 @@ def test_ottla_logs_decodes_internal_topics_as_kafka_does(written, java_tools, c
 def samples(topic: str) -> list[tuple[bytes, bytes | None]]:
     """Keys and values of each type of an internal topic, with a tombstone each."""
     if topic == "__consumer_offsets":
-        formats = [(each.key_types[0], each.key, each.value, each.written) for kind in KINDS for each in kind.formats]
+        formats = [
+            (each.key_types[0], each.key, each.value, each.written) for kind in GROUP_TYPES for each in kind.formats
+        ]
     elif topic == "__transaction_state":
         formats = [(0, TransactionLogKey, TransactionLogValue, (0, 1))]
     else:

@@ -240,7 +240,7 @@ class ClassicState:
         return self.state is EMPTY and not self.members.pending_join
 
     def delete(self) -> None:
-        # `ClassicGroups._end` ends the group when this is committed.
+        # `ClassicGroupManager._end` ends the group when this is committed.
         self.is_ending = True
         self._effects.append(group_tombstone(self.group_id))
 

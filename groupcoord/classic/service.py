@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from ottla.groupcoord.classic.group import refused_join, refused_sync
-from ottla.groupcoord.classic.part import DescribeGroup, undescribed
+from ottla.groupcoord.classic.manager import DescribeGroup, undescribed
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards

@@ -23,7 +23,7 @@ from ottla.groupcoord.consumer.patterns import PatternRefresh
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Steps, in_pieces
 from ottla.groupcoord.group import HAS_LEFT
-from ottla.groupcoord.part import Host
+from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -41,16 +41,16 @@ class ClassicRequests:
 
     def __init__(
         self,
-        host: Host,
+        context: ShardContext,
         rebalancing: Rebalancing,
         patterns: PatternRefresh,
         migration: Migration,
         heartbeats: Heartbeats,
         leaving: Leaving,
     ) -> None:
-        self._config = host.config
-        self._effects = host.effects
-        self._topics = host.topics
+        self._config = context.config
+        self._effects = context.effects
+        self._topics = context.topics
         self._rebalancing = rebalancing
         self._patterns = patterns
         self._migration = migration

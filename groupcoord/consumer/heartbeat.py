@@ -40,9 +40,9 @@ from ottla.groupcoord.group import (
     WAS_SILENT,
     member_reason,
 )
+from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.assignor import EpochsOfPartitions, is_part_of, with_epoch, without_epochs
 from ottla.groupcoord.modern.group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.topic_images import TopicImages
@@ -292,9 +292,11 @@ def _either(said: str | None, known: str | None) -> str | None:
 class Leaving:
     """Remove members from their groups."""
 
-    def __init__(self, host: Host, rebalancing: Rebalancing, patterns: PatternRefresh, migration: Migration) -> None:
-        self._effects = host.effects
-        self._topics = host.topics
+    def __init__(
+        self, context: ShardContext, rebalancing: Rebalancing, patterns: PatternRefresh, migration: Migration
+    ) -> None:
+        self._effects = context.effects
+        self._topics = context.topics
         self._rebalancing = rebalancing
         self._patterns = patterns
         self._migration = migration

@@ -25,8 +25,8 @@ from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.member import Member, Progress
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import Steps, in_pieces
+from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.assignor import Assignment, with_epoch
-from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.messages.consumer_protocol import (
@@ -55,11 +55,11 @@ class _Converted(NamedTuple):
 class Migration:
     """Upgrades and downgrades of the groups of a shard."""
 
-    def __init__(self, host: Host, rebalancing: Rebalancing) -> None:
-        self._config = host.config
-        self._effects = host.effects
-        self._groups = host.groups
-        self._topics = host.topics
+    def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
+        self._config = context.config
+        self._effects = context.effects
+        self._groups = context.groups
+        self._topics = context.topics
         self._rebalancing = rebalancing
 
     # ------------------------------------------------------------------ to the consumer protocol

@@ -16,8 +16,8 @@ from ottla.groupcoord.consumer import records
 from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.group import OTHER_MATCHES
+from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.group import NEVER
-from ottla.groupcoord.part import Host
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.runtime.coordinator_shard import Caller, HiddenTopics
 from ottla.wire.errors import KafkaError
@@ -71,10 +71,10 @@ class PatternsResolved(NamedTuple):
 class PatternRefresh:
     """Keep the resolved patterns of groups up to date."""
 
-    def __init__(self, host: Host, rebalancing: Rebalancing) -> None:
-        self._config = host.config
-        self._effects = host.effects
-        self._topics = host.topics
+    def __init__(self, context: ShardContext, rebalancing: Rebalancing) -> None:
+        self._config = context.config
+        self._effects = context.effects
+        self._topics = context.topics
         self._rebalancing = rebalancing
         self._resolving: set[str] = set()
 

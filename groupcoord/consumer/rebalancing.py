@@ -41,9 +41,9 @@ from ottla.groupcoord.consumer.member import (
 )
 from ottla.groupcoord.effects import KeyedState, Steps
 from ottla.groupcoord.group import TOPICS_HAVE_CHANGED, note_rebalance
+from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.modern.assignor import NOTHING, Assignment, Assignor, EpochsOfPartitions, Readers, read_assignment
 from ottla.groupcoord.modern.group import put_targets
-from ottla.groupcoord.part import Host
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -179,11 +179,11 @@ class _TopicsRead(Container[bytes]):
 class Rebalancing:
     """Carry groups and members through these steps."""
 
-    def __init__(self, host: Host, state: KeyedState) -> None:
-        self._config = host.config
-        self._effects = host.effects
-        self._groups = host.groups
-        self._topics = host.topics
+    def __init__(self, context: ShardContext, state: KeyedState) -> None:
+        self._config = context.config
+        self._effects = context.effects
+        self._groups = context.groups
+        self._topics = context.topics
         self._state = state
 
     def put(self, record: KeyedRecord) -> None:

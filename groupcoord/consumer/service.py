@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.consumer.describing import undescribed
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
-from ottla.groupcoord.consumer.part import DescribeConsumerGroup
+from ottla.groupcoord.consumer.manager import DescribeConsumerGroup
 from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions

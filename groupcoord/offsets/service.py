@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
-from ottla.groupcoord.offsets.part import (
+from ottla.groupcoord.offsets.manager import (
     CountOffsets,
     FetchStableOffsets,
     ForgetTopics,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import trio
 
 from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
-from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION, CommitInTransaction
+from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION, CommitInTransaction
 from ottla.groupcoord.offsets.table import refused_commit
 from ottla.groupcoord.offsets.topics import (
     MergedTopics,

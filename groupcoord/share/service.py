@@ -20,6 +20,7 @@ from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
 from ottla.groupcoord.share.heartbeat import HeartbeatResult
+from ottla.groupcoord.share.manager import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister
 from ottla.groupcoord.share.offsets import (
     AlteredOffsets,
@@ -33,7 +34,6 @@ from ottla.groupcoord.share.offsets import (
     PreparedDeletion,
     PrepareDeletion,
 )
-from ottla.groupcoord.share.part import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode

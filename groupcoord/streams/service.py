@@ -9,7 +9,7 @@ from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.runtime.answers import WaitingCaller
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
-from ottla.groupcoord.streams.part import DescribeStreamsGroup
+from ottla.groupcoord.streams.manager import DescribeStreamsGroup
 from ottla.groupcoord.streams.requests import check_heartbeat, refused_heartbeat
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError

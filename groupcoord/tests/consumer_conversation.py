@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.groupcoord.consumer.group import ConsumerGroup
-from ottla.groupcoord.consumer.part import DescribeConsumerGroup
+from ottla.groupcoord.consumer.manager import DescribeConsumerGroup
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import DescribedGroup

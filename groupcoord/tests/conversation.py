@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.groupcoord.classic.part import DescribeGroup
+from ottla.groupcoord.classic.manager import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import KINDS, Kinds
+from ottla.groupcoord.group_types import GROUP_TYPES, GroupTypes
+from ottla.groupcoord.manager import GroupType
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from ottla.groupcoord.offsets.part import DeleteGroup
-from ottla.groupcoord.part import PartKind
+from ottla.groupcoord.offsets.manager import DeleteGroup
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply
 from ottla.groupcoord.shard import Shard, in_listing
@@ -72,9 +72,11 @@ class Conversation:
 
     shard_class = Shard
 
-    def __init__(self, kinds: Sequence[PartKind] = KINDS, settings: GroupSettings | None = None, **config: Any) -> None:
+    def __init__(
+        self, kinds: Sequence[GroupType] = GROUP_TYPES, settings: GroupSettings | None = None, **config: Any
+    ) -> None:
         self.kinds = kinds
-        self.formats = Kinds(kinds).formats
+        self.formats = GroupTypes(kinds).formats
         self.config = GroupConfig(**config)
         self.settings = settings or settings_of_broker(self.config)
         self.images = FakeImages(topic=2, other=1)

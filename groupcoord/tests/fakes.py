@@ -9,7 +9,7 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Appended
 from ottla.groupcoord.service import GroupCoordinator
@@ -30,7 +30,7 @@ from ottla.wire.messages.offset_commit import (
 from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.wire.records import assign_offsets, decode_records, read_header
 
-FORMATS = Kinds().formats
+FORMATS = GroupTypes().formats
 
 PARTITION_COUNT = 3
 

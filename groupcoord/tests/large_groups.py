@@ -10,7 +10,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from ottla.groupcoord.part import Part
+from ottla.groupcoord.manager import MetadataManager
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP
@@ -115,8 +115,8 @@ class LargeGroups(Coordination):
     def partition(self) -> Any:
         return self.groups._runtime.partition(self.groups.partition_for(GROUP))
 
-    def part(self, kind: type) -> Part:
-        return next(each for each in self.shard._parts if isinstance(each, kind))
+    def part(self, kind: type) -> MetadataManager:
+        return next(each for each in self.shard._managers if isinstance(each, kind))
 
     def counting(self, name: str) -> Any:
         return self.measured.counting(name)
@@ -143,7 +143,7 @@ class LargeGroups(Coordination):
             await trio.testing.wait_all_tasks_blocked()
 
 
-def names_of(part: Part) -> set[str]:
+def names_of(part: MetadataManager) -> set[str]:
     """All that a part registers: requests, reads and deadlines."""
     names = {each.__name__ for table in (part.requests, part.reads) for each in table}
     names |= {f"{each.__name__} of {part.group_type}" for table in (part.adopted, part.adopted_reads) for each in table}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance, PartitionCheck
-from ottla.groupcoord.part import Host, Part, PartKind
+from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.records import GroupRecord, KeyedRecord, RecordFormat
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
@@ -49,7 +49,7 @@ class TallyGroup:
 
     group_type = "tally"
 
-    def __init__(self, group_id: str, part: "TallyGroups", effects: Effects) -> None:
+    def __init__(self, group_id: str, part: "TallyManager", effects: Effects) -> None:
         self.group_id = group_id
         self.numbers: dict[str, TallyValue] = {}
         self.told: list[str] = []
@@ -127,16 +127,16 @@ class TallyGroup:
         return iter(())
 
 
-class TallyGroups(Part):
+class TallyManager(MetadataManager):
     """All tally groups of a shard."""
 
     group_type = TallyGroup.group_type
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, context: ShardContext) -> None:
         super().__init__()
-        self._effects = host.effects
-        self._groups = host.groups
-        self.topics = host.topics
+        self._effects = context.effects
+        self._groups = context.groups
+        self.topics = context.topics
         self.requests = {Add: self._add}
         self.adopted = {JoinGroupRequest: self._join}
         self.reads = {Sum: self._sum}
@@ -191,6 +191,6 @@ class TallyGroups(Part):
             del self._groups[key.group_id]
 
 
-TALLY = PartKind(
-    make=TallyGroups, formats=(RecordFormat(99, TallyKey, TallyValue),), overlapping=frozenset({Add, JoinGroupRequest})
+TALLY = GroupType(
+    make=TallyManager, formats=(RecordFormat(99, TallyKey, TallyValue),), overlapping=frozenset({Add, JoinGroupRequest})
 )

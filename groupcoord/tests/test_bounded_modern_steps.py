@@ -9,11 +9,11 @@ import trio.testing
 
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.share import records as share_records
+from ottla.groupcoord.share.manager import ShareGroupManager
 from ottla.groupcoord.share.offsets import ReadInitialized
-from ottla.groupcoord.share.part import ShareGroups
 from ottla.groupcoord.streams import records as streams_records
+from ottla.groupcoord.streams.manager import StreamsGroupManager
 from ottla.groupcoord.streams.members import AssignedTasks, Member, Task, Tasks
-from ottla.groupcoord.streams.part import StreamsGroups
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, LargeGroups, Measured, names_of
 from ottla.groupcoord.tests.test_streams_groups import word_count
@@ -132,7 +132,7 @@ async def test_share_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cloc
     await talk.asked(
         "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
     )
-    check(measured, names_of(talk.part(ShareGroups)))
+    check(measured, names_of(talk.part(ShareGroupManager)))
 
 
 # ---------------------------------------------------------------------- streams groups
@@ -240,4 +240,4 @@ async def test_streams_groups(nursery: trio.Nursery, autojump_clock: trio.abc.Cl
     await talk.asked(
         "DeleteGroups", lambda: talk.groups.administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP]))
     )
-    check(measured, names_of(talk.part(StreamsGroups)))
+    check(measured, names_of(talk.part(StreamsGroupManager)))

@@ -13,17 +13,17 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.groupcoord.classic.manager import ClassicGroupManager
 from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.classic.part import ClassicGroups
 from ottla.groupcoord.consumer import records
-from ottla.groupcoord.consumer.part import ConsumerGroups
+from ottla.groupcoord.consumer.manager import ConsumerGroupManager
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
-from ottla.groupcoord.offsets.part import AskCommitted, CountOffsets, OffsetsPart
+from ottla.groupcoord.offsets.manager import AskCommitted, CountOffsets, OffsetMetadataManager
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.groupcoord.tests.conversation import GROUP, START_MS
@@ -137,7 +137,7 @@ async def test_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock
     await talk.asked("deleted topic", lambda: talk.groups.on_topics_deleted({"t3": bytes(16)}))
     await talk.wait("retention, none expired", 601)
     await talk.asked("DeleteGroups", lambda: administration.delete_groups(DeleteGroupsRequest(groups_names=[GROUP])))
-    check(measured, names_of(talk.part(OffsetsPart)))
+    check(measured, names_of(talk.part(OffsetMetadataManager)))
 
 
 async def test_expiry_of_offsets(measured: Measured, nursery: trio.Nursery, autojump_clock: trio.abc.Clock) -> None:
@@ -247,7 +247,7 @@ async def test_classic_groups(measured: Measured, nursery: trio.Nursery, autojum
     talk = LargeGroups(measured)
     await talk.begin(nursery, [classic_group()])
     await talk.wait("session", 50)
-    check(measured, names_of(talk.part(ClassicGroups)))
+    check(measured, names_of(talk.part(ClassicGroupManager)))
 
 
 # ---------------------------------------------------------------------- consumer groups
@@ -307,7 +307,7 @@ async def test_consumer_groups_of_members_of_both_protocols(
     assert talk.shard._groups[GROUP].group_type == "consumer"
     await talk.asked("a consumer group becomes a classic group", lambda: beat(talk, "new", -1))
     assert talk.shard._groups[GROUP].group_type == "classic"
-    part = talk.part(ConsumerGroups)
+    part = talk.part(ConsumerGroupManager)
     check(measured, names_of(part) - {"consumer-session", "consumer-revocation"})
 
 

@@ -12,7 +12,7 @@ from ottla.groupcoord.consumer import rebalancing
 from ottla.groupcoord.consumer.member import UNRELEASED_PARTITIONS, UNREVOKED_PARTITIONS
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.modern import group as modern_group
-from ottla.groupcoord.offsets.part import RETENTION
+from ottla.groupcoord.offsets.manager import RETENTION
 from ottla.groupcoord.tests.consumer_conversation import (
     INTERVAL_MS,
     REBALANCE_TIMEOUT_MS,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.offsets.part import DeleteGroup
+from ottla.groupcoord.offsets.manager import DeleteGroup
 from ottla.groupcoord.tests.conversation import Asked, Conversation
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -7,7 +7,7 @@ import pytest
 from ottla.groupcoord.classic.members import GroupMetadataKey
 from ottla.groupcoord.effects import OFFSETS_PER_CALL, PIECE, RECORDS_PER_CALL
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, offset_tombstone
-from ottla.groupcoord.offsets.part import AskCommitted, DeleteGroup, ForgetTopics, OffsetsPart
+from ottla.groupcoord.offsets.manager import AskCommitted, DeleteGroup, ForgetTopics, OffsetMetadataManager
 from ottla.groupcoord.offsets.table import Offsets
 from ottla.groupcoord.tests.conversation import (
     GROUP,
@@ -326,7 +326,7 @@ def test_expiry_looks_at_a_bounded_number_of_offsets_of_one_group() -> None:
     count = 2 * OFFSETS_PER_CALL + 1
     talk = with_many_offsets(topic=count)
     looks = 0
-    part: Any = next(each for each in talk.shard._parts if isinstance(each, OffsetsPart))
+    part: Any = next(each for each in talk.shard._managers if isinstance(each, OffsetMetadataManager))
     is_expired = part._is_expired
 
     def counted(*arguments: Any) -> bool:

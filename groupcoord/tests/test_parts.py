@@ -6,8 +6,8 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import KINDS, Kinds
-from ottla.groupcoord.part import Host, Part, PartKind
+from ottla.groupcoord.group_types import GROUP_TYPES, GroupTypes
+from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
@@ -27,7 +27,7 @@ from ottla.wire.messages.offset_commit import (
 from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.records import decode_records
 
-WITH_TALLY = (*KINDS, TALLY)
+WITH_TALLY = (*GROUP_TYPES, TALLY)
 MANY = {f"member {number}": 1 for number in range(4 * RECORDS_PER_BATCH)}
 
 
@@ -91,8 +91,8 @@ def test_a_request_goes_to_the_kind_of_the_group_if_that_has_adopted_it() -> Non
 
 
 def test_a_classic_request_for_a_group_of_a_kind_that_did_not_adopt_it_is_refused() -> None:
-    kind = PartKind(make=_without_adoption, formats=TALLY.formats, overlapping=TALLY.overlapping)
-    talk = Conversation((*KINDS, kind))
+    kind = GroupType(make=_without_adoption, formats=TALLY.formats, overlapping=TALLY.overlapping)
+    talk = Conversation((*GROUP_TYPES, kind))
     add(talk, a=1)
     refused = talk.join("somebody")
     assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL and refused.response.member_id == ""
@@ -100,8 +100,8 @@ def test_a_classic_request_for_a_group_of_a_kind_that_did_not_adopt_it_is_refuse
     assert talk.state() == "Dead" and total(talk) == 1
 
 
-def _without_adoption(host: Host) -> Part:
-    part = TALLY.make(host)
+def _without_adoption(context: ShardContext) -> MetadataManager:
+    part = TALLY.make(context)
     part.adopted = {}
     return part
 
@@ -196,7 +196,7 @@ class Tallies:
         images = FakeImages()
         settings = GroupSettings()
         kind = shard_kind(
-            Kinds(WITH_TALLY),
+            GroupTypes(WITH_TALLY),
             lambda: Shard(WITH_TALLY, GroupConfig(), images, lambda group_id: settings, make_uuid=str),
         )
         self.runtime = Runtime(kind, self.log, wall_clock_ms=lambda: 1_700_000_000_000, run_in_thread=beside_the_loop)

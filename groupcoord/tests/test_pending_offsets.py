@@ -315,7 +315,7 @@ async def end_it(talk: Coordination, *, commits: bool = True) -> None:
 
 def offsets_in(talk: Coordination) -> Offsets:
     shard = talk.groups._shards.runtime.partition(talk.groups.partition_for("group")).shard(0)  # type: ignore[union-attr]
-    return next(part._offsets for part in shard._parts if hasattr(part, "_offsets"))
+    return next(part._offsets for part in shard._managers if hasattr(part, "_offsets"))
 
 
 def committed_at(talk: Coordination) -> set[int]:

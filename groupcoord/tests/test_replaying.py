@@ -15,7 +15,7 @@ from ottla.groupcoord.classic.members import (
     GroupMetadataValue,
     group_tombstone,
 )
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -177,7 +177,7 @@ def batch_of(step: Any, offset: int) -> bytes:
     return encode_batch([Record(0, 0, *FORMATS.encode_record(record))], base_offset=offset)
 
 
-FORMATS = Kinds().formats
+FORMATS = GroupTypes().formats
 
 
 def loaded(kind: ShardKind[Any], pieces: list[bytes]) -> tuple[object, ...]:
@@ -185,7 +185,7 @@ def loaded(kind: ShardKind[Any], pieces: list[bytes]) -> tuple[object, ...]:
     shard = kind.make()
     for piece in pieces:
         assert not any(replay_batches(kind, shard, piece))
-    offsets = shard._parts[0]._offsets
+    offsets = shard._managers[0]._offsets
     committed = {
         (group_id, topic, partition): (each.offset, each.record_offset)
         for group_id, topics in offsets.all_committed()
@@ -203,9 +203,9 @@ def loaded(kind: ShardKind[Any], pieces: list[bytes]) -> tuple[object, ...]:
 @given(st.lists(steps, max_size=30), st.integers(1, 10))
 @settings(max_examples=300, deadline=None)
 def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piece_length: int) -> None:
-    kinds = Kinds()
-    talk = Conversation(kinds.parts)
-    kind = shard_kind(kinds, talk._new_shard)
+    types = GroupTypes()
+    talk = Conversation(types.types)
+    kind = shard_kind(types, talk._new_shard)
     log = [batch_of(step, offset) for offset, step in enumerate(story)]
     pieces = [b"".join(log[start : start + piece_length]) for start in range(0, len(log), piece_length)]
     found, expected = loaded(kind, pieces), loaded(replace(kind, superseding=frozenset()), log)
@@ -216,14 +216,14 @@ def test_a_log_is_what_all_of_its_records_make_of_nothing(story: list[Any], piec
 
 
 def test_of_very_many_commits_of_one_partition_the_last_alone_is_decoded() -> None:
-    kinds = Kinds()
+    types = GroupTypes()
     decoded: Counter[bytes] = Counter()
 
     def decode(key: bytes, value: bytes) -> Any:
         decoded[key] += 1
-        return kinds.formats.decode_record(key, value)
+        return types.formats.decode_record(key, value)
 
-    kind = replace(shard_kind(kinds, Conversation(kinds.parts)._new_shard), decode=decode)
+    kind = replace(shard_kind(types, Conversation(types.types)._new_shard), decode=decode)
     piece = b"".join(batch_of(("commit", ("a", "t", number % 2), -1), number) for number in range(1_000))
     committed, _, _ = loaded(kind, [piece])
     assert committed == {("a", "t", 0): (998, 998), ("a", "t", 1): (999, 999)}

@@ -18,7 +18,7 @@ from ottla.groupcoord.consumer.rebalancing import Rebalancing
 from ottla.groupcoord.effects import TIMERS_PER_CALL
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets.committed import OffsetRecord
-from ottla.groupcoord.offsets.part import OffsetsPart
+from ottla.groupcoord.offsets.manager import OffsetMetadataManager
 from ottla.groupcoord.runtime import partition_runtime
 from ottla.groupcoord.runtime.answers import PendingReply, WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
@@ -904,7 +904,7 @@ async def test_bug_costs_no_more_than_a_reload(
     nursery.start_soon(collect, answers, "join", talk.join())
     await trio.sleep(1)
     with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
-        patch.setattr(OffsetsPart, "_check_commit", lambda *arguments: 1 / 0)
+        patch.setattr(OffsetMetadataManager, "_check_commit", lambda *arguments: 1 / 0)
         assert error_of(talk.commit(6)) is ErrorCode.UNKNOWN_SERVER_ERROR
     await trio.testing.wait_all_tasks_blocked()
     assert answers["join"].error_code == ErrorCode.NOT_COORDINATOR
@@ -936,7 +936,7 @@ async def test_bug_in_a_request_that_stood_in_line_costs_nobody_an_answer(
     talk = Coordination()
     talk.log.commit_seconds = 2
     await talk.start(nursery)
-    monkeypatch.setattr(OffsetsPart, "_check_commit", failing_at(3, OffsetsPart._check_commit))
+    monkeypatch.setattr(OffsetMetadataManager, "_check_commit", failing_at(3, OffsetMetadataManager._check_commit))
     with caplog.at_level(logging.CRITICAL, "ottla.groupcoord"):
         # The first one's commit is waited for by the fetch, behind which the others stand in line.
         first = talk.commit(0)

@@ -2,13 +2,13 @@
 
 import pytest
 
+from ottla.groupcoord.classic.manager import DescribeGroup
 from ottla.groupcoord.classic.members import (
     GroupMetadataKey,
     GroupMetadataRecord,
     GroupMetadataValue,
     MemberMetadata,
 )
-from ottla.groupcoord.classic.part import DescribeGroup
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller

@@ -10,7 +10,7 @@ from ottla.groupcoord.modern import describing as modern_describing
 from ottla.groupcoord.streams import targets
 from ottla.groupcoord.streams.group import StreamsGroup
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
-from ottla.groupcoord.streams.part import DescribeStreamsGroup
+from ottla.groupcoord.streams.manager import DescribeStreamsGroup
 from ottla.groupcoord.streams.records import StreamsGroupMetadataKey, StreamsGroupTopologyKey
 from ottla.groupcoord.streams.topology import Status
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation

@@ -8,7 +8,7 @@ Behaviour
 """
 
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.share.part import refused_alteration
+from ottla.groupcoord.share.manager import refused_alteration
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinator_factory import groups_of

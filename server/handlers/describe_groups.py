@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import trio
 
-from ottla.groupcoord.classic.part import undescribed
+from ottla.groupcoord.classic.manager import undescribed
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of
 from ottla.server.gate.access import authorized_operations

@@ -8,7 +8,7 @@ Behaviour
 
 from collections.abc import Iterator
 
-from ottla.groupcoord.share.part import undescribed
+from ottla.groupcoord.share.manager import undescribed
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
 from ottla.server.coordinator_factory import groups_of

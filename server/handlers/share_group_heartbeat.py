@@ -9,7 +9,7 @@ Behaviour
 
 from collections.abc import Collection
 
-from ottla.groupcoord.share.part import refused_heartbeat
+from ottla.groupcoord.share.manager import refused_heartbeat
 from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION

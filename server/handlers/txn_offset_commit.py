@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from operator import attrgetter
 
-from ottla.groupcoord.offsets.part import TXN_TOPIC_ID_VERSION
+from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION
 from ottla.groupcoord.offsets.topics import names_of
 from ottla.server.broker import Broker
 from ottla.server.coordinator_factory import groups_of

@@ -107,9 +107,9 @@ def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
 
 @cache
 def _group_formats() -> Formats:
-    from ottla.groupcoord.group_types import KINDS
+    from ottla.groupcoord.group_types import GROUP_TYPES
 
-    formats = [each for kind in KINDS for each in kind.formats]
+    formats = [each for kind in GROUP_TYPES for each in kind.formats]
     return {key_type: (each.key, each.value) for each in formats for key_type in each.key_types}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.group_types import Kinds
+from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.tests.logs import NOW_MS, idempotent
@@ -301,7 +301,7 @@ async def test_offsets_of_a_group_count_from_the_marker_on(tmp_path: Path) -> No
     key = OffsetCommitKey(group="g", topic="t", partition=0)
     value = OffsetCommitValue(offset=5, metadata="", commit_timestamp=NOW_MS)
     batch = encode_batch(
-        [Record(0, NOW_MS, *Kinds().formats.encode_record(OffsetRecord(key, value)))],
+        [Record(0, NOW_MS, *GroupTypes().formats.encode_record(OffsetRecord(key, value)))],
         producer_id=PRODUCER, producer_epoch=0, is_transactional=True,
     )  # fmt: skip
     partition.append_as_leader(

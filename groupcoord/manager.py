@@ -1,18 +1,18 @@
-"""The parts of a shard, and how each says what it takes over.
+"""Managers of a shard: the base of those of each group type and of offsets, and their registration.
 
-A part is one kind of groups, or what serves groups of all kinds (their offsets, their deletion). The shell `Shard` knows
-parts only by what they register:
+A manager looks after the groups of one type, or after what groups of all types share (their offsets, their deletion). In
+Kafka these are GroupMetadataManager and OffsetMetadataManager. The `Shard` knows managers only by what they register:
 
-    PartKind   once, as a constant: the formats of its records, and which of its requests may overlap with appends
-    Part       for each shard: its requests, reads, records and deadlines, by type, each with the function that takes it
+    GroupType         once, as a constant: the formats of records, and the requests that may overlap with appends
+    MetadataManager   for each shard: requests, reads, records and deadlines, by type, each with the function that takes it
 
-A request belongs to the part that registers it in `requests`. A kind of groups may *adopt* requests of others: it then
-gets those that name a group of its own kind (a consumer group takes the JoinGroup of a classic member). Everything else,
-also for groups that do not exist, goes to the owner, who has to look which kind of group it has found.
+A request belongs to the manager that registers it in `requests`. Another manager may *adopt* it: it then gets those that name
+a group of its own type (a consumer group takes the JoinGroup of a classic member). Everything else, also for groups that do
+not exist, goes to the owner, who has to look which type of group it has found.
 
-A living group of a new kind is always what its records say: `Effects.put` appends a record and puts it in force in one
-step. Such a part registers its records in `loads` only. A part whose records come into force when they are committed
-registers them in `commits`, too.
+A living group whose assignments the broker makes is always what its records say: `Effects.put` appends a record and puts it
+in force in one step. Such a manager registers its records in `loads` only. A manager whose records come into force when they
+are committed registers them in `commits`, too.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ Replay = Callable[[Any, int, int], None]
 
 
 @dataclass(frozen=True)
-class Host:
-    """State that the parts of one shard share."""
+class ShardContext:
+    """State that the managers of one shard share."""
 
     config: GroupConfig
     effects: Effects
     groups: dict[str, Group]
-    """All groups by their ids. A part puts in and takes out groups of its own kind."""
+    """All groups by their ids. A manager puts in and takes out groups of its own type."""
     topics: TopicImages
     settings_of: GroupSettingsSource
-    """What is in force for a group, by its id. Asked at every heartbeat, so that a change counts from the next one on."""
+    """Asked at every heartbeat, so that a change counts from the next one on."""
 
 
-class Part:
-    """One part of one shard. All its tables may be left empty."""
+class MetadataManager:
+    """Base of the managers of a shard. All its tables may be left empty."""
 
     group_type = ""
-    """The `Group.group_type` of its groups, if it is a kind of groups."""
+    """The `Group.group_type` of its groups, if it has any."""
 
     def __init__(self) -> None:
         self.requests: Mapping[type, Handler] = {}
         """May change the shard. By the type of the request, which has a `group_id`."""
         self.adopted: Mapping[type, Handler] = {}
-        """Requests of other parts, if they name a group of this kind."""
+        """Requests of other managers, if they name a group of this type."""
         self.reads: Mapping[type, Read] = {}
         """Change nothing but sessions, and are answered at once."""
         self.adopted_reads: Mapping[type, Read] = {}
@@ -72,19 +72,19 @@ class Part:
         """Those that look at what records leave behind at their commit: nothing may be uncommitted then."""
 
     def loaded(self) -> None:
-        """All records were replayed. Sessions are started by the shell."""
+        """Continue after the load: all records were replayed. The runtime starts the sessions."""
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """Take over the end of a transaction."""
 
 
 @dataclass(frozen=True)
-class PartKind:
-    """Description of a part before there is a shard."""
+class GroupType:
+    """Registration of a manager: all that is known of it before there is a shard."""
 
-    make: Callable[[Host], Part]
+    make: Callable[[ShardContext], MetadataManager]
     formats: tuple[RecordFormat, ...] = ()
     overlapping: frozenset[type] = field(default_factory=frozenset)
     """Requests that may be handled while records are uncommitted: they look at nothing that is in force only at the commit."""
     gathered: frozenset[type] = field(default_factory=frozenset)
-    """Those of them whose records may go into one append with those of others like them."""
+    """Overlapping requests whose records may go into one append with those of others like them."""

@@ -1,4 +1,4 @@
-"""The part of a shard that looks after committed offsets, of groups of every kind, and after the end of groups.
+"""The manager of a shard's committed offsets, of groups of every type, and of the end of groups.
 
 A commit, a deletion and the retention ask the group whether they may (`Group`); without a group offsets belong to somebody
 who keeps them here without being a member. Offsets come into force when they are committed, never before.
@@ -20,6 +20,7 @@ from ottla.groupcoord.effects import (
     TimerKey,
 )
 from ottla.groupcoord.group import Group, PartitionCheck
+from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.offsets.committed import (
     FORMATS,
     CommittedOffset,
@@ -29,7 +30,6 @@ from ottla.groupcoord.offsets.committed import (
     offset_tombstone,
 )
 from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
-from ottla.groupcoord.part import Host, Part, PartKind
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.runtime.transactions import Transaction
 from ottla.wire.errors import ErrorCode
@@ -140,17 +140,17 @@ class ForgetTopics:
         self.walk: Iterator[Place | None] | None = None
 
 
-class OffsetsPart(Part):
+class OffsetMetadataManager(MetadataManager):
     """Committed offsets and deletion of the groups of a shard."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, context: ShardContext) -> None:
         super().__init__()
-        self._config = host.config
-        self._effects = host.effects
-        self._groups = host.groups
+        self._config = context.config
+        self._effects = context.effects
+        self._groups = context.groups
         self._offsets = Offsets(
-            metadata_max=host.config.offset_metadata_max_bytes,
-            retention_ms=host.config.offsets_retention_minutes * 60_000,
+            metadata_max=context.config.offset_metadata_max_bytes,
+            retention_ms=context.config.offsets_retention_minutes * 60_000,
         )
         self._retention_scan: list[str] = []
         self._expiry: Iterator[object] | None = None  # of the group that the scan has come to
@@ -412,8 +412,8 @@ class OffsetsPart(Part):
         )
 
 
-OFFSETS = PartKind(
-    make=OffsetsPart,
+OFFSETS = GroupType(
+    make=OffsetMetadataManager,
     formats=FORMATS,
     # A commit looks at members alone, and changes none. So several may go into one append; but one that is part of a
     # transaction has a batch of its own.

@@ -1,4 +1,4 @@
-"""The part of a shard that looks after classic groups: which of them a request means, when they are made, and how they end.
+"""The manager of a shard's classic groups: which of them a request means, when they are made, and how they end.
 
 `rebalancing.py` decides what becomes of a request. Most of a rebalance is in no record, so a living group is ahead of its
 record: that is replayed at load only. The end of a group comes into force when its tombstone is committed.
@@ -19,7 +19,7 @@ from ottla.groupcoord.classic.members import (
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.effects import TimerKey
 from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
-from ottla.groupcoord.part import Host, Part, PartKind
+from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_groups import DescribedGroup
@@ -41,16 +41,16 @@ class DescribeGroup:
         self.api_version = api_version
 
 
-class ClassicGroups(Part):
+class ClassicGroupManager(MetadataManager):
     """The classic groups of a shard."""
 
     group_type = GROUP_TYPE
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, context: ShardContext) -> None:
         super().__init__()
-        self._host = host
-        self._effects = host.effects
-        self._groups = host.groups
+        self._context = context
+        self._effects = context.effects
+        self._groups = context.groups
         self.requests = {JoinGroupRequest: self._join, SyncGroupRequest: self._sync, LeaveGroupRequest: self._leave}
         self.reads = {
             HeartbeatRequest: self._heartbeat,
@@ -119,7 +119,7 @@ class ClassicGroups(Part):
         else:
             if other is not None:
                 self._take_place_of(other)
-            join_new_group(self._host, request, caller)
+            join_new_group(self._context, request, caller)
 
     def _take_place_of(self, other: Group) -> None:
         """End an empty group of another kind; its offsets stay."""
@@ -192,11 +192,11 @@ def _gives_way(group: Group) -> bool:
     return group.group_type == STREAMS_TYPE and group.state_name == EMPTY.value
 
 
-def join_new_group(host: Host, request: JoinGroupRequest, caller: Caller) -> None:
+def join_new_group(context: ShardContext, request: JoinGroupRequest, caller: Caller) -> None:
     """Make a group. It exists from now on, even if this join is refused."""
     # As in Kafka the group is made even if it refuses the join. A refusal with MEMBER_ID_REQUIRED needs it,
     # because the group remembers the id that it hands out.
-    group = ClassicGroup(request.group_id, host.effects)
+    group = ClassicGroup(request.group_id, context.effects)
     group.join(request, caller)
 
     def settle(error: ErrorCode) -> None:
@@ -205,12 +205,12 @@ def join_new_group(host: Host, request: JoinGroupRequest, caller: Caller) -> Non
             # hears why.
             deque(group.unload(error), maxlen=0)
             group.cancel_timers()
-            if host.groups.get(group.group_id) is group:
-                del host.groups[group.group_id]
+            if context.groups.get(group.group_id) is group:
+                del context.groups[group.group_id]
 
     # Not left to the replay, which does not bring a group to life after the load.
-    host.groups[group.group_id] = group
-    host.effects.append(group.creation_record(), settle)
+    context.groups[group.group_id] = group
+    context.effects.append(group.creation_record(), settle)
 
 
 def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, state: str = "") -> DescribedGroup:
@@ -226,8 +226,8 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None, *, 
     )
 
 
-CLASSIC = PartKind(
-    make=ClassicGroups,
+CLASSIC = GroupType(
+    make=ClassicGroupManager,
     formats=FORMATS,
     # They look at members alone.
     overlapping=frozenset({JoinGroupRequest, SyncGroupRequest, LeaveGroupRequest}),

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ottla.groupcoord.effects import TimerKey
 from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
+from ottla.groupcoord.manager import MetadataManager, ShardContext
 from ottla.groupcoord.modern.group import HostedGroup
-from ottla.groupcoord.part import Host, Part
 from ottla.groupcoord.records import GroupRecord
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -19,18 +19,18 @@ CLASSIC_TYPE, EMPTY = "classic", "Empty"
 GroupT = TypeVar("GroupT", bound=HostedGroup[Any])
 
 
-class ModernGroups(Part, ABC, Generic[GroupT]):
+class ModernGroupManager(MetadataManager, ABC, Generic[GroupT]):
     """The groups of one type in a shard. A subclass names the class of its groups, and has `replay`."""
 
     group_class: ClassVar[type[Any]]
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, context: ShardContext) -> None:
         super().__init__()
-        self._host = host
-        self._effects = host.effects
-        self._groups = host.groups
-        self._topics = host.topics
-        self._settings_of = host.settings_of
+        self._context = context
+        self._effects = context.effects
+        self._groups = context.groups
+        self._topics = context.topics
+        self._settings_of = context.settings_of
         self.adopted_reads = {AskLastRebalance: self._last_rebalance}
 
     # ------------------------------------------------------------------ groups

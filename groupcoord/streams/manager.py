@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from ottla.groupcoord.effects import Steps, TimerKey
 from ottla.groupcoord.group import HAS_LEFT, WAS_SILENT, Group, member_reason, note_rebalance
+from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.modern.part import ModernGroups, gives_way
-from ottla.groupcoord.part import Host, PartKind
+from ottla.groupcoord.modern.manager import ModernGroupManager, gives_way
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.streams import describing, records
@@ -61,14 +61,14 @@ class DescribeStreamsGroup:
         self.group_id = group_id
 
 
-class StreamsGroups(ModernGroups[StreamsGroup]):
+class StreamsGroupManager(ModernGroupManager[StreamsGroup]):
     """The streams groups of one shard."""
 
     group_type = GROUP_TYPE
     group_class = StreamsGroup
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
+    def __init__(self, context: ShardContext) -> None:
+        super().__init__(context)
         self.requests = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
             DescribeStreamsGroup: self._describe,
@@ -235,8 +235,8 @@ class StreamsGroups(ModernGroups[StreamsGroup]):
         self._put([assignment_epoch_record(group.group_id, computed.epoch, self._effects.timestamp_ms)])
 
 
-STREAMS = PartKind(
-    make=StreamsGroups,
+STREAMS = GroupType(
+    make=StreamsGroupManager,
     formats=FORMATS,
     # These look at members only.
     overlapping=frozenset({StreamsGroupHeartbeatRequest, DescribeStreamsGroup, StreamsAssignmentComputed}),

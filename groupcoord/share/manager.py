@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from ottla.groupcoord.effects import RECORDS_PER_CALL, TEXT_LENGTH_MAX, TimerKey
 from ottla.groupcoord.group import WAS_SILENT
+from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.describing import Large, described_partitions, with_members
 from ottla.groupcoord.modern.describing import undescribed as undescribed_as
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
-from ottla.groupcoord.modern.part import ModernGroups
-from ottla.groupcoord.part import Host, PartKind
+from ottla.groupcoord.modern.manager import ModernGroupManager
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
 from ottla.groupcoord.share.group import GROUP_TYPE, SESSION, Position, ShareGroup
@@ -50,16 +50,16 @@ from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 ASSIGNOR_NAME = "simple"
 
 
-class ShareGroups(ModernGroups[ShareGroup]):
+class ShareGroupManager(ModernGroupManager[ShareGroup]):
     """The share groups of one shard."""
 
     group_type = GROUP_TYPE
     group_class = ShareGroup
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._heartbeats = Heartbeats(host.effects, host.topics)
-        self._offsets = OffsetAdministration(host.effects, host.topics)
+    def __init__(self, context: ShardContext) -> None:
+        super().__init__(context)
+        self._heartbeats = Heartbeats(context.effects, context.topics)
+        self._offsets = OffsetAdministration(context.effects, context.topics)
         self._nascent: ShareGroup | None = None
         self.requests = {
             ShareGroupHeartbeatRequest: self._heartbeat,
@@ -256,8 +256,8 @@ def _member(member_id: str, member: GroupMember, position: Position, topics: Top
     )
 
 
-SHARE = PartKind(
-    make=ShareGroups,
+SHARE = GroupType(
+    make=ShareGroupManager,
     formats=FORMATS,
     # Records are in force when they are appended, so that the next request finds them.
     overlapping=frozenset(

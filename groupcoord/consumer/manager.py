@@ -1,4 +1,4 @@
-"""The part of a shard that looks after consumer groups (KIP-848): which of them a request means, and their records.
+"""The manager of a shard's consumer groups (KIP-848): which of them a request means, and their records.
 
 Everything that is written is put in force at once, and taken back if the log refuses it. So a request is checked as a whole
 before anything of it is carried out.
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ottla.groupcoord.classic.group import refused_join
-from ottla.groupcoord.classic.part import join_new_group
+from ottla.groupcoord.classic.manager import join_new_group
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
 from ottla.groupcoord.consumer import describing
 from ottla.groupcoord.consumer.classic_requests import ClassicRequests
@@ -36,9 +36,9 @@ from ottla.groupcoord.consumer.patterns import PatternRefresh, PatternsResolved
 from ottla.groupcoord.consumer.rebalancing import AssignmentComputed, Rebalancing
 from ottla.groupcoord.consumer.records import FORMATS
 from ottla.groupcoord.effects import Steps
+from ottla.groupcoord.manager import GroupType, ShardContext
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
-from ottla.groupcoord.modern.part import EMPTY, ModernGroups, gives_way
-from ottla.groupcoord.part import Host, PartKind
+from ottla.groupcoord.modern.manager import EMPTY, ModernGroupManager, gives_way
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -61,22 +61,22 @@ class DescribeConsumerGroup:
         self.group_id = group_id
 
 
-class ConsumerGroups(ModernGroups[ConsumerGroup]):
+class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
     """The consumer groups of a shard."""
 
     group_type = GROUP_TYPE
     group_class = ConsumerGroup
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._size_max = host.config.group_consumer_max_size
-        self._rebalancing = Rebalancing(host, self)
-        self._patterns = PatternRefresh(host, self._rebalancing)
-        self._migration = Migration(host, self._rebalancing)
+    def __init__(self, context: ShardContext) -> None:
+        super().__init__(context)
+        self._size_max = context.config.group_consumer_max_size
+        self._rebalancing = Rebalancing(context, self)
+        self._patterns = PatternRefresh(context, self._rebalancing)
+        self._migration = Migration(context, self._rebalancing)
         self._heartbeats = Heartbeats(self._rebalancing, self._patterns)
-        self._leaving = Leaving(host, self._rebalancing, self._patterns, self._migration)
+        self._leaving = Leaving(context, self._rebalancing, self._patterns, self._migration)
         self._classic = ClassicRequests(
-            host, self._rebalancing, self._patterns, self._migration, self._heartbeats, self._leaving
+            context, self._rebalancing, self._patterns, self._migration, self._heartbeats, self._leaving
         )
         self._register()
 
@@ -218,7 +218,7 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
             self._effects.reply(caller, response)
         else:
             self._migration.end(group)
-            join_new_group(self._host, request, caller)
+            join_new_group(self._context, request, caller)
             # First of all, because the consumer group comes back only where nothing is.
             self._effects.undo_if_refused(partial(self._groups.pop, group.group_id, None))
 
@@ -235,8 +235,8 @@ class ConsumerGroups(ModernGroups[ConsumerGroup]):
         self._effects.reply(caller, response)
 
 
-CONSUMER = PartKind(
-    make=ConsumerGroups,
+CONSUMER = GroupType(
+    make=ConsumerGroupManager,
     formats=FORMATS,
     # They look at members alone, which are what they were told even before that is committed.
     overlapping=frozenset({ConsumerGroupHeartbeatRequest, DescribeConsumerGroup, AssignmentComputed, PatternsResolved}),
