@@ -24,25 +24,10 @@ from ottla.server.produce.markers import write_markers
 
 if TYPE_CHECKING:
     from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-    from ottla.server import ports
+    from ottla.server.ports import BrokerParts
 
-    class Port(
-        ports.HasAdministration,
-        ports.HasAuthorizer,
-        ports.HasCluster,
-        ports.HasDeadlines,
-        ports.HasEnvironment,
-        ports.HasGroups,
-        ports.HasMember,
-        ports.HasPartitions,
-        ports.HasReplicas,
-        ports.HasSettings,
-        ports.HasShareCoordinator,
-        ports.HasTransactionVerifier,
-        ports.HasTransactions,
-        Protocol,
-    ):
-        """The parts of a broker that its coordinators need."""
+    class Port(BrokerParts, Protocol):
+        """The broker, with parts that its coordinators alone need."""
 
         @property
         def producer_ids(self) -> ProducerIdManager: ...
@@ -50,15 +35,12 @@ if TYPE_CHECKING:
         @property
         def transaction_markers(self) -> TransactionMarkers: ...
 
-        @property
-        def transaction_version(self) -> int: ...
-
 
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
 
 
-def groups_of(broker: ports.HasGroups) -> GroupCoordinator:
+def groups_of(broker: BrokerParts) -> GroupCoordinator:
     """The group coordinator of a broker. Whoever asks for it here has had its code imported."""
     return broker.groups
 

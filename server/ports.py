@@ -1,4 +1,4 @@
-"""Parts of a broker, as protocols for the modules below `broker.py`; `Broker` has them all. Handlers name `Broker` itself."""
+"""The broker as a protocol, for the modules below `broker.py`, which cannot name the class. Handlers name `Broker` itself."""
 
 from __future__ import annotations
 
@@ -26,51 +26,37 @@ if TYPE_CHECKING:
     from ottla.server.settings.repository import ConfigRepository
 
 
-class HasAuthorizer(Protocol):
+class BrokerParts(Protocol):
+    """The broker, as modules below it see it."""
+
     @property
     def authorizer(self) -> Authorizer | None:
         """The authorizer; None if everybody may do everything. Ask by way of `gate/access.py`."""
 
-
-class HasCluster(Protocol):
     @property
     def cluster(self) -> MetadataCache:
-        """The picture of the cluster: brokers, topics, who leads what."""
+        """Metadata of the cluster: brokers, topics, leaders."""
 
-
-class HasPartitions(Protocol):
     def partition(self, topic: str, index: int) -> Partition:
-        """A partition that this broker holds; raises as Kafka answers for one that it does not."""
+        """Find a partition with a replica here; raises Kafka's error for any other one."""
 
-
-class HasReplicas(Protocol):
     @property
     def replicas(self) -> ReplicaManager:
-        """The logs of this broker and the work behind them."""
+        """Logs of this broker and their background work."""
 
-
-class HasGroups(Protocol):
     @property
     def groups(self) -> GroupCoordinator: ...
 
-
-class HasShareCoordinator(Protocol):
     @property
     def share_coordinator(self) -> ShareCoordinator: ...
 
-
-class HasTransactions(Protocol):
     @property
     def transactions(self) -> TransactionCoordinator: ...
 
-
-class HasCoordinators(Protocol):
     @property
     def coordinators(self) -> Coordinators:
         """All coordinators, by the internal topics that they live in."""
 
-
-class HasSettings(Protocol):
     @property
     def node_id(self) -> int: ...
 
@@ -81,34 +67,24 @@ class HasSettings(Protocol):
     @property
     def configs(self) -> ConfigRepository: ...
 
-
-class HasTransactionVerifier(Protocol):
     @property
     def transaction_verifier(self) -> Verifier:
         """Verification of producers' transactions with their coordinators."""
 
-
-class HasPlanner(Protocol):
     @property
     def planner(self) -> TopicPlanner:
         """Planner of topics that are to be created."""
 
-
-class HasReadiness(Protocol):
     @property
     def readiness(self) -> Readiness | None:
         """The loop that serves sockets; None in a simulation."""
 
-
-class HasAdministration(Protocol):
     @property
     def administration(self) -> Administration: ...
 
     async def ensure_internal_topic(self, name: str) -> None:
         """Return once an internal topic exists; raises KafkaError if it cannot be made."""
 
-
-class HasMember(Protocol):
     @property
     def member(self) -> Member: ...
 
@@ -116,27 +92,23 @@ class HasMember(Protocol):
     def is_in_cluster(self) -> bool:
         """True if there may be other brokers; else this one is alone."""
 
-
-class HasThrottles(Protocol):
     @property
     def throttles(self) -> ReplicationThrottles: ...
 
-
-class HasQuotas(Protocol):
     @property
     def quotas(self) -> ClientQuotas:
         """Quotas of clients, and what they have used."""
 
-
-class HasDeadlines(Protocol):
     @property
     def deadlines(self) -> Deadlines:
         """Timers of waiting requests."""
 
-
-class HasEnvironment(Protocol):
     @property
     def environment(self) -> Environment:
         """Disks, clocks, threads."""
 
     def now_ms(self) -> int: ...
+
+    @property
+    def transaction_version(self) -> int:
+        """Level in use of the feature transaction.version."""

@@ -12,16 +12,7 @@ from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
 from ottla.server.cluster.controller_channel import ControllerChannel
 from ottla.server.gate.context import THIS_BROKER, RequestContext
 from ottla.server.gate.dispatch import all_routes
-from ottla.server.ports import (
-    HasCluster,
-    HasCoordinators,
-    HasEnvironment,
-    HasPlanner,
-    HasReadiness,
-    HasReplicas,
-    HasSettings,
-    HasThrottles,
-)
+from ottla.server.ports import BrokerParts
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -35,7 +26,7 @@ if TYPE_CHECKING:
 class LocalPeer:
     """Peer that stands for this broker itself: it calls the handlers, without a socket."""
 
-    def __init__(self, broker: HasEnvironment, client_id: str) -> None:
+    def __init__(self, broker: BrokerParts, client_id: str) -> None:
         self._broker = broker
         self._client_id = client_id
 
@@ -61,17 +52,7 @@ class LocalPeer:
         """There is nothing to hang up."""
 
 
-class BrokerPort(
-    HasCluster,
-    HasCoordinators,
-    HasPlanner,
-    HasReadiness,
-    HasReplicas,
-    HasSettings,
-    HasEnvironment,
-    HasThrottles,
-    Protocol,
-):
+class BrokerPort(BrokerParts, Protocol):
     """Parts of the broker that its membership of the cluster uses."""
 
     @property

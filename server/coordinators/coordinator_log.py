@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -16,7 +16,7 @@ from ottla.replication.cluster.metadata_cache import (
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.partition.partition import Partition
-from ottla.server.ports import HasCluster, HasEnvironment, HasMember, HasPartitions, HasReplicas, HasSettings
+from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -29,16 +29,12 @@ ALL_REPLICAS = -1
 TRANSACTION_COMMIT_TIMEOUT_MS = 60_000
 
 
-class Port(HasCluster, HasMember, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """Parts of the broker that this module uses."""
-
-
 class InternalTopicLog:
     """Reads and appends the partitions of an internal topic that this broker leads."""
 
     def __init__(
         self,
-        broker: Port,
+        broker: BrokerParts,
         topic: str,
         *,
         partitions_wanted: Callable[[], int],
@@ -144,7 +140,7 @@ class InternalTopicLog:
         return found
 
 
-def offsets_topic(broker: Port, load_codecs: Callable[[], None]) -> InternalTopicLog:
+def offsets_topic(broker: BrokerParts, load_codecs: Callable[[], None]) -> InternalTopicLog:
     """`__consumer_offsets`, the log of the group coordinator."""
     return InternalTopicLog(
         broker,
@@ -155,7 +151,7 @@ def offsets_topic(broker: Port, load_codecs: Callable[[], None]) -> InternalTopi
     )
 
 
-def share_state_topic(broker: Port) -> InternalTopicLog:
+def share_state_topic(broker: BrokerParts) -> InternalTopicLog:
     """`__share_group_state`, the log of the share coordinator."""
     from ottla.groupcoord.share.coordinator.records import (
         load_codecs,  # here, because most brokers have no share groups
@@ -170,7 +166,7 @@ def share_state_topic(broker: Port) -> InternalTopicLog:
     )
 
 
-def transaction_topic(broker: Port) -> InternalTopicLog:
+def transaction_topic(broker: BrokerParts) -> InternalTopicLog:
     """`__transaction_state`, the log of the transaction coordinator."""
     from ottla.groupcoord.transactions.records import load_codecs  # here, because most brokers have no transactions
 

@@ -8,7 +8,7 @@ is left unanswered then has the error of the last try, so that every partition h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -20,7 +20,7 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER, SHARE_GROUP_STAT
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP
-from ottla.server.ports import HasAdministration, HasCluster, HasMember, HasPartitions, HasSettings, HasShareCoordinator
+from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -54,14 +54,10 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 
 
-class ConnectionsPort(HasCluster, HasMember, HasSettings, Protocol):
-    """Parts of the broker that this module uses."""
-
-
 class BrokerConnections:
     """Connections to the other brokers, for one purpose."""
 
-    def __init__(self, broker: ConnectionsPort, purpose: str) -> None:
+    def __init__(self, broker: BrokerParts, purpose: str) -> None:
         self._broker = broker
         self._purpose = purpose
         self._peers: dict[int, tuple[BrokerEndpoint | None, Peer]] = {}
@@ -92,7 +88,7 @@ NO_OFFSET = -1
 class LeadersEndOffsets:
     """End offsets of partitions, from their leaders."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._connections = BrokerConnections(broker, "end-offsets")
 
@@ -159,10 +155,6 @@ RETRIABLE = frozenset(
 )
 
 
-class Port(ConnectionsPort, HasAdministration, HasPartitions, HasShareCoordinator, Protocol):
-    """Parts of the broker that this module uses."""
-
-
 class Api(NamedTuple):
     """Classes of one API, for splitting its request and merging the answers."""
 
@@ -171,7 +163,7 @@ class Api(NamedTuple):
     result: type[Any]
     response: type[Any]
     version: int
-    here: Callable[[Port, Any], Any]
+    here: Callable[[BrokerParts, Any], Any]
     """Asks the coordinator on this broker."""
     refused: Callable[[SharePartitionKey, ErrorCode], Any]
 
@@ -211,7 +203,7 @@ Asked = tuple[SharePartitionKey, Any]
 class ShareCoordinators:
     """Share coordinators of the cluster, for the group coordinator."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._connections = BrokerConnections(broker, "share-state-sender")
 

@@ -26,7 +26,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,7 +35,7 @@ from ottla.groupcoord.transactions.metadata import EPOCH_PER_TRANSACTION, Partit
 from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.replication.cluster.metadata_cache import NO_LEADER, TRANSACTION_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
-from ottla.server.ports import HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions
+from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.write_txn_markers import (
@@ -73,14 +73,6 @@ EXPECTED = frozenset(
     }
 )
 """From leaders: they pass."""
-
-
-class Port(HasCluster, HasMember, HasReplicas, HasSettings, HasTransactions, Protocol):
-    """Parts of the broker that this module uses."""
-
-    @property
-    def transaction_version(self) -> int:
-        """The level of this feature that is in use."""
 
 
 WriteHere = Callable[[WriteTxnMarkersRequest], Worked[Given[WriteTxnMarkersResponse]]]
@@ -121,7 +113,7 @@ Part = tuple[Job, set[TopicPartition]]
 class TransactionMarkers:
     """Markers on their way to the leaders of partitions."""
 
-    def __init__(self, broker: Port, write_here: WriteHere) -> None:
+    def __init__(self, broker: BrokerParts, write_here: WriteHere) -> None:
         self._broker = broker
         self._write_here = write_here
         self._jobs: dict[int, dict[str, Job]] = {}

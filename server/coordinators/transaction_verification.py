@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -26,15 +26,7 @@ from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, NO_LE
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
-from ottla.server.ports import (
-    HasCluster,
-    HasEnvironment,
-    HasMember,
-    HasPartitions,
-    HasSettings,
-    HasTransactions,
-    HasTransactionVerifier,
-)
+from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -50,14 +42,10 @@ VERSION = 5
 PARTITIONS_PER_REQUEST = 1_000
 
 
-class Port(HasCluster, HasMember, HasSettings, HasTransactions, Protocol):
-    """Parts of the broker that this module uses."""
-
-
 class TransactionVerifier:
     """Verify transactions with their coordinators."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._queues: dict[int, _CoordinatorQueue] = {}
         self._nursery: trio.Nursery | None = None
@@ -184,14 +172,10 @@ class _CoordinatorQueue:
 NO_SEQUENCE = -1  # the records are the coordinator's
 
 
-class CommitPort(HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
-    """Parts of the broker that this module uses."""
-
-
 class OffsetsTopicVerifier:
     """Verifier of transactions that commit offsets in this broker's partitions."""
 
-    def __init__(self, broker: CommitPort) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
 
     def verify(

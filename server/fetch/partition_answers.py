@@ -7,8 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.server.net.sliced_work import answer_partitions
-from ottla.server.ports import HasCluster
-from ottla.server.produce.leader_hints import Port as HintsPort
+from ottla.server.ports import BrokerParts
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode
@@ -87,7 +86,7 @@ def failed(target: FetchTarget, code: ErrorCode) -> PartitionData:
     )
 
 
-def failed_read(broker: HintsPort, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
+def failed_read(broker: BrokerParts, version: int, target: FetchTarget, code: ErrorCode) -> PartitionData:
     """A failed partition as a client of this version understands it, with the current leader."""
     # An old client does not know the code. The replacement makes it look for the leader, which may be another broker.
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_SINCE:
@@ -107,7 +106,7 @@ def aborted(transactions: list[StoredTransaction] | None) -> list[AbortedTransac
     return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in transactions]
 
 
-def leaders_of(broker: HasCluster, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
+def leaders_of(broker: BrokerParts, listener_name: str, answers: Sequence[PartitionData]) -> list[NodeEndpoint]:
     """Endpoints of the leaders that a response names (KIP-951)."""
     leaders = {each.current_leader.leader_id for each in answers if each.error_code}
     return [

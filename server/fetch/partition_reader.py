@@ -11,7 +11,7 @@ at all, one partition is read into memory, so that no response is empty for want
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.partition.committed_reads import ABORTED_MAX
@@ -23,17 +23,7 @@ from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_
 from ottla.server.gate.access import CLUSTER_NAME, may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.net.transport import widen_for_replica
-from ottla.server.ports import (
-    HasAuthorizer,
-    HasCluster,
-    HasDeadlines,
-    HasEnvironment,
-    HasMember,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasThrottles,
-)
+from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData
 from ottla.wire.schema import ZERO_UUID
@@ -168,21 +158,6 @@ class _Copy:
         raise OSError("a copy in memory is not written to")
 
 
-class Port(
-    HasAuthorizer,
-    HasCluster,
-    HasDeadlines,
-    HasMember,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasEnvironment,
-    HasThrottles,
-    Protocol,
-):
-    """The parts of a broker that fetches use."""
-
-
 class PartitionReader(LimitsRegions):
     """Reads partitions for one fetch. `skips_cold`: leave out cold records instead of raising NotCached."""
 
@@ -204,7 +179,7 @@ class PartitionReader(LimitsRegions):
         "version",
     )
 
-    def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any]) -> None:
+    def __init__(self, broker: BrokerParts, request: FetchRequest, context: RequestContext[Any]) -> None:
         super().__init__(broker.environment.descriptors)
         self.broker = broker
         self.version = version = context.api_version

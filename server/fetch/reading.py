@@ -15,8 +15,9 @@ import trio
 
 from ottla.replication.log.storage import NotCached, only_cached
 from ottla.server.fetch.partition_answers import Answer, PartitionRead, failed
-from ottla.server.fetch.partition_reader import PartitionReader, Port
+from ottla.server.fetch.partition_reader import PartitionReader
 from ottla.server.net.sliced_work import PARTITIONS_PER_SLICE
+from ottla.server.ports import BrokerParts
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ class Reading:
         "seen_ends",
     )
 
-    def __init__(self, broker: Port, request: FetchRequest, context: RequestContext[Any], opened: FetchContext) -> None:
+    def __init__(
+        self, broker: BrokerParts, request: FetchRequest, context: RequestContext[Any], opened: FetchContext
+    ) -> None:
         self.reader = PartitionReader(broker, request, context)
         self.request = request
         self.opened = opened

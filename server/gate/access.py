@@ -62,7 +62,7 @@ class Authorizer(Protocol):
 
 
 class Guarded(Protocol):
-    """`HasAuthorizer` of `server/ports.py`, which cannot be named here because it names this file."""
+    """A broker with an authorizer; `server/ports.py` cannot be named here because it names this file."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...

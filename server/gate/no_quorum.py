@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ottla.server.gate.access import may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation
 from ottla.server.gate.context import RequestContext
-from ottla.server.ports import HasAuthorizer, HasCluster
+from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-class Port(HasAuthorizer, HasCluster, Protocol):
-    """The parts of a broker that these answers need."""
-
-
-def denied_by_broker(context: RequestContext[HasAuthorizer], operation: AclOperation) -> KafkaError | None:
+def denied_by_broker(context: RequestContext[BrokerParts], operation: AclOperation) -> KafkaError | None:
     """The error of Kafka's broker for a client that may not do this to the cluster, when it does not ask the controller first."""
     if may_on_cluster(context, operation):
         return None
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
 
 
-def refused_voter(context: RequestContext[Port], cluster_id: str | None, doing: str) -> KafkaError:
+def refused_voter(context: RequestContext[BrokerParts], cluster_id: str | None, doing: str) -> KafkaError:
     """Why a voter does not come or go. `doing`: adding or removing."""
     if (denied := denied_by_broker(context, AclOperation.ALTER)) is not None:
         return denied

@@ -16,7 +16,7 @@ import heapq
 import logging
 import socket
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from ottla.server.auth.sasl_listener import SaslListener
     from ottla.server.auth.tls_listener import TlsListener
     from ottla.server.net.tls_handshakes import Handshakes
-    from ottla.server.ports import HasQuotas, HasSettings
-
-    class Port(HasQuotas, HasSettings, Protocol):
-        """The parts of the broker that a listener uses."""
+    from ottla.server.ports import BrokerParts
 
 
 logger = logging.getLogger("ottla.listener")
@@ -97,7 +94,7 @@ class Listener:
         self,
         name: str,
         sock: socket.socket,
-        broker: Port,
+        broker: BrokerParts,
         calls: Calls,
         buffers: ReceiveBuffers,
         readiness: Readiness,

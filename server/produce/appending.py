@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -30,16 +30,7 @@ from ottla.server.gate.access import may, require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.dispatch import CloseConnection
 from ottla.server.net.inbox import belongs_to_one_frame
-from ottla.server.ports import (
-    HasAuthorizer,
-    HasCluster,
-    HasDeadlines,
-    HasEnvironment,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasTransactionVerifier,
-)
+from ottla.server.ports import BrokerParts
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.server.produce.requests import (
     TOPIC_IDS_SINCE,
@@ -98,20 +89,6 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class Port(
-    HasAuthorizer,
-    HasCluster,
-    HasDeadlines,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasEnvironment,
-    HasTransactionVerifier,
-    Protocol,
-):
-    """What is needed of the broker here."""
-
-
 class _Uncommitted(NamedTuple):
     """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
 
@@ -167,7 +144,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         "_waits",
     )
 
-    def __init__(self, request: ProduceRequest, context: RequestContext[Port]) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext[BrokerParts]) -> None:
         super().__init__()
         self._request = request
         self._context = context

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.validator import CheckedRecords
     from ottla.replication.partition.partition import Partition
     from ottla.server.gate.context import RequestContext
-    from ottla.server.produce.appending import Port
+    from ottla.server.ports import BrokerParts
 
     Prepared = tuple[OneBatch, str, Partition, memoryview, CheckedRecords]
     """A request that takes this way: all that can be said before anything is done. A plain tuple, because every request makes one."""
@@ -55,7 +55,7 @@ class AtOnce:
     def __init__(self, version: int) -> None:
         self._has_id = version >= TOPIC_IDS_SINCE
 
-    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Port]) -> Prepared | None:
+    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[BrokerParts]) -> Prepared | None:
         """What the request in `buffer[position:end]` asks for."""
         asked = decode_one_batch(buffer, position, end, self._has_id)
         if asked is None:
@@ -94,7 +94,7 @@ class AtOnce:
         return None if checked is None else (asked, name, partition, records, checked)
 
     def follow(
-        self, before: Prepared, buffer: Any, position: int, end: int, context: RequestContext[Port]
+        self, before: Prepared, buffer: Any, position: int, end: int, context: RequestContext[BrokerParts]
     ) -> Prepared | None:
         """The same of one that came right behind another, which was not carried out yet: None where more than its records differs."""
         asked, topic, partition, _, checked = before
@@ -107,7 +107,7 @@ class AtOnce:
         found = check_ordinary(records, header, partition.log.validation_rules(), now_ms=context.now_ms)
         return None if found is None else (asked, topic, partition, records, found)
 
-    def carry_out(self, prepared: Prepared, context: RequestContext[Port]) -> Parts | None:
+    def carry_out(self, prepared: Prepared, context: RequestContext[BrokerParts]) -> Parts | None:
         """The answer, once the records are appended; None: nothing was done."""
         asked, _, partition, _, checked = prepared
         acks = asked[0]
@@ -118,7 +118,7 @@ class AtOnce:
         assert acks == 1 or partition.high_watermark > offset, partition
         return encode_one_answer(asked[3][FRONT_AT:], offset, checked[3], partition.log.log_start_offset)
 
-    def carry_out_all(self, prepared: Sequence[Prepared], context: RequestContext[Port]) -> list[Parts] | None:
+    def carry_out_all(self, prepared: Sequence[Prepared], context: RequestContext[BrokerParts]) -> list[Parts] | None:
         """The same of several, each of which follows the one before."""
         asked, _, partition, _, _ = prepared[0]
         checked = [each[4] for each in prepared]
@@ -133,7 +133,7 @@ class AtOnce:
         return answers
 
 
-def _may_write(context: RequestContext[Port], topic: str) -> bool:
+def _may_write(context: RequestContext[BrokerParts], topic: str) -> bool:
     return may(context, AclOperation.WRITE, ResourceType.TOPIC, topic, quietly=True)
 
 

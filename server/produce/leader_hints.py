@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ottla.server.ports import HasCluster, HasReplicas
+from ottla.server.ports import BrokerParts
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 UNKNOWN_LEADER = (-1, -1)
 
 
-class Port(HasCluster, HasReplicas, Protocol):
-    """What is needed of the broker here."""
-
-
-def current_leader(broker: Port, topic: str, index: int) -> tuple[int, int]:
+def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, int]:
     """A partition's leader and epoch: from the replica here, which the controller keeps up to date, else from the metadata."""
     partition = broker.replicas.partition(topic, index)
     # LeaderAndIsr changes the replica before UpdateMetadata changes the metadata, so the replica knows the new leader
@@ -28,7 +24,7 @@ def current_leader(broker: Port, topic: str, index: int) -> tuple[int, int]:
     return UNKNOWN_LEADER if state is None else (state.leader, state.leader_epoch)
 
 
-def endpoints(broker: HasCluster, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
+def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
     """Where these brokers are, those that live."""
     # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]

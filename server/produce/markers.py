@@ -17,21 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.ordinary_batches import check_own
 from ottla.replication.log.validator import AppendOrigin
-from ottla.server.ports import (
-    HasAuthorizer,
-    HasDeadlines,
-    HasEnvironment,
-    HasGroups,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-)
+from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.write_txn_markers import (
@@ -58,10 +50,6 @@ _OF_COORDINATORS = frozenset(
 )
 
 
-class Port(HasAuthorizer, HasDeadlines, HasGroups, HasPartitions, HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """What is needed of the broker here."""
-
-
 class Place(NamedTuple):
     """Where a result belongs."""
 
@@ -71,7 +59,7 @@ class Place(NamedTuple):
 
 
 def write_markers(
-    broker: Port, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
+    broker: BrokerParts, request: WriteTxnMarkersRequest, refusal: ErrorCode = ErrorCode.NONE
 ) -> Worked[Given[WriteTxnMarkersResponse]]:
     """End transactions in partitions of this broker. `refusal`: end none; why the client may not do this."""
     markers = _Markers(broker, refusal)
@@ -105,7 +93,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
 
     __slots__ = ("_broker", "_deadline", "_is_writing", "_of_groups", "_refusal", "_results", "_undecided", "_waits")
 
-    def __init__(self, broker: Port, refusal: ErrorCode) -> None:
+    def __init__(self, broker: BrokerParts, refusal: ErrorCode) -> None:
         super().__init__()
         self._broker = broker
         self._refusal = refusal

@@ -10,7 +10,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 
 if TYPE_CHECKING:
-    from ottla.server.ports import HasCluster
+    from ottla.server.ports import BrokerParts
 
 TOPIC_IDS_SINCE = 13
 TRANSACTIONAL_FLAG = 0x10
@@ -36,7 +36,7 @@ def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData
     ]
 
 
-def named_topic(broker: HasCluster, topic: TopicProduceData) -> str:
+def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
     """The name of a topic that is given by its id; KafkaError if this broker does not know the id."""
     state = broker.cluster.topic_by_id.get(topic.topic_id)
     if state is None:

@@ -14,7 +14,7 @@ which it tries again without looking for another leader.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -25,14 +25,7 @@ from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.gate.access import may
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.ports import (
-    HasAuthorizer,
-    HasCluster,
-    HasEnvironment,
-    HasPartitions,
-    HasSettings,
-    HasTransactionVerifier,
-)
+from ottla.server.ports import BrokerParts
 from ottla.server.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -53,10 +46,6 @@ _OF_COORDINATORS = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-class Port(HasAuthorizer, HasCluster, HasPartitions, HasSettings, HasEnvironment, HasTransactionVerifier, Protocol):
-    """What is needed of the broker here."""
 
 
 class NotVerified(KafkaError):
@@ -88,7 +77,7 @@ class Verification:
         "_version",
     )
 
-    def __init__(self, request: ProduceRequest, context: RequestContext[Port]) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext[BrokerParts]) -> None:
         self._request = request
         self._context = context
         self._broker = context.broker

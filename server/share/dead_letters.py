@@ -39,7 +39,8 @@ from ottla.wire.records import Record, decode_records, encode_batch, encode_reco
 if TYPE_CHECKING:
     from ottla.groupcoord.share.partition.state import ShareGroupSettings
     from ottla.replication.partition.partition import Partition
-    from ottla.server.share.persister import Background, Port
+    from ottla.server.ports import BrokerParts
+    from ottla.server.share.persister import Background
     from ottla.server.share.share_partition_leader import SharePartitionLeader
 
 logger = logging.getLogger("ottla.share")
@@ -82,7 +83,9 @@ Originals = Mapping[int, tuple[bytes | None, bytes | None]]
 class DeadLetterQueues:
     """Writes dead letters of all groups. `start` runs work in the background."""
 
-    def __init__(self, broker: Port, start: Background, settings_of: Callable[[str], ShareGroupSettings]) -> None:
+    def __init__(
+        self, broker: BrokerParts, start: Background, settings_of: Callable[[str], ShareGroupSettings]
+    ) -> None:
         self._broker = broker
         self._start = start
         self._settings_of = settings_of

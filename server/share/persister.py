@@ -20,17 +20,7 @@ from ottla.groupcoord.share.partition.share_partition import SharePartition, Sta
 from ottla.replication.cluster.metadata_cache import SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S, BrokerConnections
-from ottla.server.ports import (
-    HasAdministration,
-    HasCluster,
-    HasDeadlines,
-    HasEnvironment,
-    HasMember,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasShareCoordinator,
-)
+from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import read_share_group_state as reading
@@ -152,21 +142,6 @@ def _raise(code: int) -> None:
 # ---------------------------------------------------------------------- the share coordinators
 
 
-class Port(
-    HasAdministration,
-    HasCluster,
-    HasDeadlines,
-    HasMember,
-    HasPartitions,
-    HasReplicas,
-    HasSettings,
-    HasShareCoordinator,
-    HasEnvironment,
-    Protocol,
-):
-    """The parts of a broker that share partitions use."""
-
-
 class _Later(PendingAnswer[Any]):
     """The answer to a request that a task sends."""
 
@@ -186,7 +161,7 @@ class _Later(PendingAnswer[Any]):
 class RoutedPersister:
     """Sends each request to the share partition's coordinator. `start` runs work in the background."""
 
-    def __init__(self, broker: Port, start: Background) -> None:
+    def __init__(self, broker: BrokerParts, start: Background) -> None:
         self._broker = broker
         self._start = start
         self._connections = BrokerConnections(broker, "share-state")
@@ -264,7 +239,7 @@ class _Read:
         self.request = request
         self.key = _key_of(request)
 
-    def send_to(self, broker: Port) -> Any:
+    def send_to(self, broker: BrokerParts) -> Any:
         return broker.share_coordinator.read(self.request, api_version=self.version)
 
     def refused(self, error: ErrorCode) -> ReadShareGroupStateResponse:
@@ -288,7 +263,7 @@ class _Write:
         self.request = request
         self.key = _key_of(request)
 
-    def send_to(self, broker: Port) -> Any:
+    def send_to(self, broker: BrokerParts) -> Any:
         return broker.share_coordinator.write(self.request, api_version=self.version)
 
     def refused(self, error: ErrorCode) -> WriteShareGroupStateResponse:

@@ -23,7 +23,7 @@ from ottla.groupcoord.share.partition.sessions import SessionKey, TopicPartition
 from ottla.server.fetch.partition_reader import FetchRights
 from ottla.server.gate.access import require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.ports import HasAuthorizer, HasCluster, HasEnvironment, HasReplicas, HasSettings
+from ottla.server.ports import BrokerParts
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.server.share.share_partition_leader import locks_now_ms
 from ottla.wire.answers import PendingAnswer, ResponseT
@@ -51,7 +51,7 @@ MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 Data = TypeVar("Data", fetching.PartitionData, acknowledging.PartitionData)
 
 
-class Port(HasAuthorizer, HasCluster, HasReplicas, HasSettings, HasEnvironment, Protocol):
+class Port(BrokerParts, Protocol):
     """The parts of a broker that ShareFetch and ShareAcknowledge use."""
 
     @property

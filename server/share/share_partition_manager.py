@@ -17,8 +17,9 @@ from ottla.groupcoord.share.partition.in_flight import DeadLetter
 from ottla.groupcoord.share.partition.sessions import ShareSession, ShareSessions
 from ottla.groupcoord.share.partition.state import ShareGroupSettings
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.ports import BrokerParts
 from ottla.server.share.dead_letters import DeadLetterQueues
-from ottla.server.share.persister import Port, RoutedPersister
+from ottla.server.share.persister import RoutedPersister
 from ottla.server.share.share_partition_leader import SharePartitionLeader
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -38,7 +39,7 @@ DEAD_LETTERS_SINCE = 2  # the level of share.version that brought them (KIP-1191
 class SharePartitionManager:
     """Share partitions by group, share sessions, and background work."""
 
-    def __init__(self, broker: Port, persister: SharePersister | None = None) -> None:
+    def __init__(self, broker: BrokerParts, persister: SharePersister | None = None) -> None:
         """`persister`: a replacement for RoutedPersister."""
         self._broker = broker
         self._dead_letters = DeadLetterQueues(broker, self.start, self.settings_of)

@@ -22,8 +22,9 @@ from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
 from ottla.server.coordination.tree_client import ServedCoordination
+from ottla.server.ports import BrokerParts
 from ottla.server.settings.passwords import KeptPasswords, has_passwords
-from ottla.server.start.own_tree import Port, take_over
+from ottla.server.start.own_tree import take_over
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import InvalidSetting
 
@@ -127,7 +128,7 @@ class _SharedTree:
     journal_suffix = ""
     """Of the journal that this broker had while it was alone."""
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
 
     async def hosted(self, tree: Coordination) -> list[HostedPartition]:
@@ -163,7 +164,7 @@ class ZooKeeperTree(_SharedTree):
 
     journal_suffix = MOVED_TO_ZOOKEEPER
 
-    def __init__(self, broker: Port, config: ZooKeeperConfig) -> None:
+    def __init__(self, broker: BrokerParts, config: ZooKeeperConfig) -> None:
         super().__init__(broker)
         self._config = config
         self.patience_s = config.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
@@ -190,7 +191,7 @@ class ServedTree(_SharedTree):
     start_patience_s: float | None = None
     """How long a start waits for somebody to hold the tree; None: as long as a session lasts."""
 
-    def __init__(self, broker: Port, config: CoordinationConfig) -> None:
+    def __init__(self, broker: BrokerParts, config: CoordinationConfig) -> None:
         super().__init__(broker)
         self._config = config
         self._last: ServedCoordination | None = None
@@ -221,7 +222,7 @@ class WorkersTree(ServedTree):
     # started again until its supervisor took it for hopeless. Whoever keeps the tree away for good ends all workers.
     start_patience_s = math.inf
 
-    def __init__(self, broker: Port, config: CoordinationConfig, number: int) -> None:
+    def __init__(self, broker: BrokerParts, config: CoordinationConfig, number: int) -> None:
         super().__init__(broker, config)
         self._number = number
 

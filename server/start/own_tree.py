@@ -6,7 +6,7 @@ import logging
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Delete, NoNode
@@ -16,7 +16,7 @@ from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.cluster.log_dirs import check_journal
 from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.ports import HasEnvironment, HasReplicas, HasSettings
+from ottla.server.ports import BrokerParts
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination
@@ -25,17 +25,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 
-class Port(HasReplicas, HasSettings, HasEnvironment, Protocol):
-    """The parts of a broker that its coordination tree needs."""
-
-
 class OwnTree:
     """A `CoordinationTree`. Its only session lasts as long as the process."""
 
     is_shared = False
     patience_s = 0.0  # nobody else can be registered under this broker's id
 
-    def __init__(self, broker: Port) -> None:
+    def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         environment = broker.environment
         self.coordination = EmbeddedCoordination(
@@ -90,7 +86,7 @@ class OwnTree:
         return f"{self.coordination.path} cannot be written: {await self.coordination.until_broken()}"
 
 
-async def take_over(broker: Port, tree: Coordination) -> None:
+async def take_over(broker: BrokerParts, tree: Coordination) -> None:
     """Fill a new tree from what Apache Kafka left in the log directories, if it did. Raises LogDirectoryProblem."""
     replicas, run_in_thread = broker.replicas, broker.environment.run_in_thread
     found = await run_in_thread(replicas.directories.found_partitions)
