@@ -6,7 +6,7 @@ connections -> join the cluster. Nobody is answered before everything is there.
 
 Stop (`serving_state.py`): hand over what others can lead, stop accepting, end the connections, stop the coordinators, flush and
 close the logs, leave the clean-shutdown mark, let go of the directories, and of the session. Each wait on the way has a
-limit, and `at_once` ends the hand-over.
+limit, and `immediate` ends the hand-over.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ async def _serve_bound(
                 broker.receiver = client_metrics()
                 sessions.start_soon(serve_http, broker, http, stop, [add_console])
             # A signal during a long recovery ends the start.
-            if await stop.unless(stop.asked, partial(broker.open, sessions)):
+            if await stop.unless(stop.requested, partial(broker.open, sessions)):
                 listen_all(bound, config.server.socket_listen_backlog_size)
-                await _serve_until_asked(broker, bound, stop, on_ready, before_serving)
+                await _serve_until_stopped(broker, bound, stop, on_ready, before_serving)
             sessions.cancel_scope.cancel()
         logger.info("Broker %d is stopped", broker.node_id)
     finally:
@@ -132,7 +132,7 @@ def _startup_problem(whole: BaseException) -> BaseException:
     return problem if isinstance(problem, (StartupError, KeyboardInterrupt)) else whole
 
 
-async def _serve_until_asked(
+async def _serve_until_stopped(
     broker: Broker, bound: Bound, stop: Stop, on_ready: Callable[[Broker], None], before_serving: Callable[[], None]
 ) -> None:
     failure = ""
@@ -142,11 +142,11 @@ async def _serve_until_asked(
             _listen(broker, bound, for_brokers, for_clients, nursery)
             before_serving()
             async with broker.serving_state.until_left():
-                nursery.start_soon(_open_when_told, broker, [for_brokers, for_clients])
+                nursery.start_soon(_open_when_started, broker, [for_brokers, for_clients])
                 failure = await _stopped(broker, stop, on_ready)
                 # Requests are still answered while others take over. Another signal ends the wait.
                 if stop.hands_over:
-                    await stop.unless(stop.at_once, broker.member.leave)
+                    await stop.unless(stop.immediate, broker.member.leave)
     finally:
         await broker.close()
     # Raised only after everything is closed and flushed.
@@ -216,7 +216,7 @@ def calls_of(broker: Broker) -> tuple[Calls, Calls]:
     )
 
 
-async def _open_when_told(broker: Broker, calls: Sequence[Calls]) -> None:
+async def _open_when_started(broker: Broker, calls: Sequence[Calls]) -> None:
     # Before that the broker knows no topics. Clients that hear so may give up what they have to send.
     await broker.member.until_started()
     for each in calls:
@@ -236,7 +236,7 @@ async def _stopped(broker: Broker, stop: Stop, on_ready: Callable[[Broker], None
     async with trio.open_nursery() as nursery:
 
         async def watch_stop() -> None:
-            await stop.asked.wait()
+            await stop.requested.wait()
             nursery.cancel_scope.cancel()
 
         async def watch_disks() -> None:

@@ -63,13 +63,13 @@ class ServingState:
 
 
 class Stop:
-    """A request to stop. `asked`: hand over and stop. `at_once`: stop without handing over; the logs are flushed all the same."""
+    """A request to stop. `requested`: hand over and stop. `immediate`: stop without handing over; the logs are flushed all the same."""
 
     def __init__(self) -> None:
-        self.asked = trio.Event()
-        self.at_once = trio.Event()
+        self.requested = trio.Event()
+        self.immediate = trio.Event()
         self.hands_over = True
-        """Whether somebody is left to hand over to: not if all brokers stop together."""
+        """True if somebody is left to hand over to: not if all brokers stop together."""
 
     async def unless(self, event: trio.Event, work: Callable[[], Awaitable[object]]) -> bool:
         """Do some work, cancelled when `event` happens; answers whether it was done."""

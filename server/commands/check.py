@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.server.commands.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, given_texts
-from ottla.server.streams import OutputUnread
+from ottla.server.standard_streams import OutputUnread
 
 if TYPE_CHECKING:
     from ottla.server.inspection.examination import Examined, Finding

@@ -33,7 +33,7 @@ from ottla.server.commands.command_line import (
     fail,
     misspelling,
 )
-from ottla.server.streams import OutputFailed, OutputUnread, give_up_output
+from ottla.server.standard_streams import OutputFailed, OutputUnread, give_up_output
 
 EXIT_INTERRUPTED = 130  # as shells have it
 

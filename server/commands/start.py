@@ -24,7 +24,7 @@ from ottla.server.commands.command_line import (
     fail,
     given_texts,
 )
-from ottla.server.streams import announce
+from ottla.server.standard_streams import announce
 
 if TYPE_CHECKING:
     from ottla.server.auth.scram_users import FirstUser

@@ -61,7 +61,7 @@ def readiness_of(broker: Broker, stop: Stop) -> Mapping[str, str]:
         "listeners": "ok" if is_open else "not open",
         "registration": "ok" if is_registered else "not registered, or fenced",
         "controller": "ok" if member.controller_id >= 0 else "unknown",
-        "stop": "asked for" if stop.asked.is_set() else "ok",
+        "stop": "asked for" if stop.requested.is_set() else "ok",
     }
 
 

@@ -46,7 +46,7 @@ from ottla.server.process.cluster_files import (
 from ottla.server.process.cluster_keys import Keyboard, keys, terminal
 from ottla.server.process.signals import ALL_STOP, STOPPING
 from ottla.server.settings.broker_config import ConfigError, default_data_directory, load_config
-from ottla.server.streams import announce
+from ottla.server.standard_streams import announce
 
 BROKERS: Final = 3
 HOST: Final = "127.0.0.1"

@@ -58,7 +58,7 @@ def _telling_service_manager(
         return on_ready
 
     async def tell_of_stop() -> None:
-        await stop.asked.wait()
+        await stop.requested.wait()
         manager.stopping()
 
     def tell(broker: Broker) -> None:

@@ -58,12 +58,12 @@ class StopSignals(Stop):
             name = signal.Signals(number).name
             if number == ALL_STOP:
                 await self._stop_with_all()
-            elif not self.asked.is_set():
+            elif not self.requested.is_set():
                 logger.info("stopping on %s", name)
-                self.asked.set()
-            elif not self.at_once.is_set():
+                self.requested.set()
+            elif not self.immediate.is_set():
                 logger.warning("stopping at once on a second signal, %s", name)
-                self.at_once.set()
+                self.immediate.set()
             else:
                 logger.critical("ending without flushing the logs on a third signal, %s", name)
                 self._end_process(EXIT_KILLED)
@@ -72,13 +72,13 @@ class StopSignals(Stop):
         for name in ABOUT_OTHERS:
             logging.getLogger(name).addFilter(_as_expected)
         if (
-            self.asked.is_set()
+            self.requested.is_set()
         ):  # a service manager may have sent SIGTERM to each process, and then this one hands over already
             return
         logger.info("stopping with all brokers of the cluster")
         self.hands_over = False
         await trio.sleep(TOGETHER_S)
-        self.asked.set()
+        self.requested.set()
 
 
 def _as_expected(record: logging.LogRecord) -> bool:

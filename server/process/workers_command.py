@@ -26,8 +26,8 @@ from ottla.server.process.worker import keep_tree, run_worker
 from ottla.server.serving import StartupError
 from ottla.server.settings.endpoint import host_and_port
 from ottla.server.settings.worker_places import Ports, tree_socket, wanted_ports, worker_config
+from ottla.server.standard_streams import announce
 from ottla.server.start.worker_folders import FolderLock, hold_folders, looks
-from ottla.server.streams import announce
 
 if TYPE_CHECKING:
     from ottla.server.process.running import ServiceManager

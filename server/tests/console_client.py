@@ -52,7 +52,7 @@ async def running(directory: Path, **more: str) -> AsyncIterator[Broker]:
         try:
             yield brokers[0]
         finally:
-            stop.asked.set()
+            stop.requested.set()
 
 
 async def ask(

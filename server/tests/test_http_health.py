@@ -42,7 +42,7 @@ async def running(config: Any, stop: Stop | None = None) -> AsyncIterator[Broker
         try:
             yield brokers[0]
         finally:
-            stop.asked.set()
+            stop.requested.set()
 
 
 async def get(broker: Broker, path: str, host: str = "localhost") -> tuple[int, str]:
@@ -90,7 +90,7 @@ async def test_a_broker_is_ready_only_between_its_start_and_its_end(tmp_path: Pa
         assert "registration: not registered" in (await get(broker, "/readyz"))[1]
         broker.member.election.controller_id = -1
         assert "controller: unknown" in (await get(broker, "/readyz"))[1]
-        stop.asked.set()
+        stop.requested.set()
         assert readiness_of(broker, stop)["stop"] == "asked for"
 
 

@@ -45,7 +45,7 @@ async def test_a_broker_lives_in_somebody_elses_program_and_leaves_the_process_a
             await stream.send_all(HEARTBEAT_V0)
             answer = await stream.receive_some(100)
         during.append(process_state())
-        stop.asked.set()
+        stop.requested.set()
     assert answer[4:8] == bytes.fromhex("0000000b")
     assert during == [before]
     assert process_state() == before
@@ -60,7 +60,7 @@ async def test_brokers_one_after_the_other_serve_alike_in_one_program(tmp_path: 
         def on_ready(broker: Broker, stop: Stop = stop) -> None:
             assert broker.readiness is not None
             inside.append(broker.readiness.is_inside_the_wait)
-            stop.asked.set()
+            stop.requested.set()
 
         await serve(config_for(tmp_path / directory), stop=stop, on_ready=on_ready)
     assert inside[0] == inside[1]
@@ -85,7 +85,7 @@ async def test_a_start_with_too_few_descriptors_says_how_many_it_needs(
 
 async def test_a_start_that_is_given_up_frees_its_listeners(tmp_path: Path) -> None:
     stop = Stop()
-    stop.asked.set()
+    stop.requested.set()
     with trio.fail_after(30):
         await serve(config_for(tmp_path), stop=stop, on_ready=lambda _: pytest.fail("it was to stop"))
 

@@ -81,7 +81,7 @@ async def broker_on(directory: Path) -> AsyncIterator[tuple[Broker, Client]]:
         await ready.wait()
         async with await trio.open_tcp_stream("127.0.0.1", brokers[0].listeners[0].port) as stream:
             yield brokers[0], Client(stream)
-        stop.asked.set()
+        stop.requested.set()
 
 
 async def initialize(broker: Broker, topic_id: bytes) -> None:

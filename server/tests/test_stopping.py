@@ -40,7 +40,7 @@ async def test_signals_ask_more_and_more(autojump_clock: MockClock, caplog: pyte
             states = []
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
                 await operator.send(number)
-                states.append((stop.asked.is_set(), stop.at_once.is_set(), operator.ended_with.copy()))
+                states.append((stop.requested.is_set(), stop.immediate.is_set(), operator.ended_with.copy()))
             nursery.cancel_scope.cancel()
     assert states == [(True, False, []), (True, True, []), (True, True, [EXIT_KILLED])]
     assert [record.message.split(",")[-1].split()[-1] for record in caplog.records] == ["SIGTERM", "SIGINT", "SIGTERM"]
@@ -56,13 +56,13 @@ async def test_brokers_that_stop_together_hand_nothing_over_and_expect_each_othe
             nursery.start_soon(operator.run)
             peers.warning("a broker is unavailable")
             await operator.send(ALL_STOP)
-            assert not operator.stop.asked.is_set()
+            assert not operator.stop.requested.is_set()
             peers.warning("a broker is unavailable")
             peers.error("a bug")
-            await operator.stop.asked.wait()
-            assert not operator.stop.hands_over and not operator.stop.at_once.is_set()
+            await operator.stop.requested.wait()
+            assert not operator.stop.hands_over and not operator.stop.immediate.is_set()
             await operator.send(signal.SIGTERM)
-            assert operator.stop.at_once.is_set() and not operator.ended_with
+            assert operator.stop.immediate.is_set() and not operator.ended_with
             nursery.cancel_scope.cancel()
     assert [each.levelname for each in caplog.records if each.name == "ottla.peers"] == ["WARNING", "INFO", "ERROR"]
     peers.warning("a broker is unavailable")
@@ -81,7 +81,7 @@ async def test_who_wants_warnings_alone_does_not_hear_of_others_that_stop_too(
             await operator.send(ALL_STOP)
             peers.warning("a broker is unavailable")
             peers.error("a bug")
-            await operator.stop.asked.wait()
+            await operator.stop.requested.wait()
             nursery.cancel_scope.cancel()
     assert [each.levelname for each in caplog.records if each.name == "ottla.peers"] == ["ERROR"]
 
@@ -95,7 +95,7 @@ async def test_a_broker_that_hands_over_already_goes_on_with_that(
         nursery.start_soon(operator.run)
         await operator.send(signal.SIGTERM)
         await operator.send(ALL_STOP)
-        assert operator.stop.asked.is_set() and operator.stop.hands_over and not operator.stop.at_once.is_set()
+        assert operator.stop.requested.is_set() and operator.stop.hands_over and not operator.stop.immediate.is_set()
         with caplog.at_level(logging.INFO, "ottla"):
             logging.getLogger("ottla.cluster").warning("nobody can be asked")
         nursery.cancel_scope.cancel()
@@ -112,11 +112,11 @@ async def test_work_is_done_unless_a_signal_comes(autojump_clock: MockClock) -> 
 
         async def interrupt() -> None:
             await trio.sleep(7)
-            stop.asked.set()
+            stop.requested.set()
 
         nursery.start_soon(interrupt)
-        assert await stop.unless(stop.asked, work)
-        assert not await stop.unless(stop.asked, work)
+        assert await stop.unless(stop.requested, work)
+        assert not await stop.unless(stop.requested, work)
         assert trio.current_time() == 7
 
 
@@ -127,5 +127,5 @@ async def test_an_error_of_the_work_is_not_lost(autojump_clock: MockClock) -> No
         raise OSError("no disk")
 
     with pytest.raises(BaseExceptionGroup) as raised:
-        await stop.unless(stop.asked, fail)
+        await stop.unless(stop.requested, fail)
     assert isinstance(raised.value.exceptions[0], OSError)

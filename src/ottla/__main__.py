@@ -20,7 +20,7 @@ def main() -> int:
         # Whoever runs in the background of a shell may not be meant by its Ctrl-C: such a setting is left alone.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _end)
-    from ottla.server.streams import set_up_streams
+    from ottla.server.standard_streams import set_up_streams
 
     set_up_streams()
     from ottla.server.commands.cli import main as run

@@ -62,7 +62,7 @@ def member(broker: Broker, stop: Stop, exposition: Exposition) -> Iterator[str]:
 
 
 def _state(broker: Broker, stop: Stop) -> int:
-    if stop.asked.is_set():
+    if stop.requested.is_set():
         return PENDING_CONTROLLED_SHUTDOWN
     if not broker.cluster.cluster_id:
         return STARTING
