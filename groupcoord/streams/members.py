@@ -139,7 +139,7 @@ class Member:
     def at_epoch(
         self, epoch: int, state: MemberState, assigned: AssignedTasks, pending_revocation: AssignedTasks
     ) -> Member:
-        """This member with a new epoch; the one it had becomes the previous one."""
+        """Copy with a new epoch; the current one becomes the previous one."""
         return replace(
             self,
             member_epoch=epoch,

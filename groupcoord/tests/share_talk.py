@@ -1,4 +1,4 @@
-"""What members of share groups, administrators and the share coordinator say to a shard."""
+"""Requests of share groups' members, administrators and the share coordinator to a shard."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ class ShareTalk(Conversation):
         return found
 
     def assigned(self) -> dict[str, dict[str, list[int]]]:
-        """What each member may read, as the description shows it."""
+        """Assignments by member, as the description shows them."""
         return {
             member.member_id: {each.topic_name: each.partitions for each in member.assignment.topic_partitions}
             for member in self.described().members
         }
 
     def phases(self) -> tuple[dict[bytes, list[int]], dict[bytes, list[int]], list[bytes]]:
-        """What is initializing, initialized and deleting."""
+        """Topics that are initializing, initialized and deleting."""
         known = self.group().share_partitions
         initializing = {each: sorted(topic.partitions) for each, topic in known.initializing.items()}
         initialized = {each: sorted(topic.partitions) for each, topic in known.initialized.items()}
@@ -157,7 +157,7 @@ class ShareTalk(Conversation):
         return {each.group_id: _kept(each) for each in self.shard._groups.values() if isinstance(each, ShareGroup)}
 
     def assert_replay_is_equal(self) -> None:
-        """What is loaded from the log is what is in force."""
+        """Check that the log loads the state in force."""
         again = ShareTalk()
         again.images, again.log = self.images, list(self.log)
         again.restart()

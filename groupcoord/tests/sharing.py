@@ -20,7 +20,7 @@ Span = tuple[int, int, int]
 
 
 class Stored:
-    """What a share coordinator keeps of one share partition: of two words about a record the one that knows more counts."""
+    """A share coordinator's state of one share partition: of two states of a record the later one counts."""
 
     def __init__(self) -> None:
         self.start_offset = -1

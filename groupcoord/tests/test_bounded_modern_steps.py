@@ -35,7 +35,7 @@ from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatReq
 
 ALL = range(PARTITIONS)
 SHARERS = 1_000
-"""As many as group.share.max.size may allow."""
+"""The largest value of group.share.max.size."""
 
 
 def check(measured: Measured, wanted: set[str]) -> None:

@@ -157,7 +157,7 @@ class Members(RuleBasedStateMachine):
 
     @rule()
     def change_leaders(self) -> None:
-        """What was not stored is forgotten; what was stored is what the new leader knows."""
+        """A new leader loads the stored state; all other state is lost."""
         stored = self.sharing.stored
         self.sharing.lead()
         self.held, self.changing = {}, set()

@@ -180,7 +180,7 @@ class RandomTransactions(RuleBasedStateMachine):
 
 
 def _without_memory(known: TransactionMetadata | None) -> TransactionMetadata | None:
-    """What a record can say of it."""
+    """The metadata that a record has."""
     return None if known is None else known._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
 
 

@@ -20,7 +20,7 @@ def counts(assigned: dict[str, Assignment]) -> list[int]:
 
 
 def shared(assigned: dict[str, Assignment]) -> Counter[tuple[bytes, int]]:
-    """How many members read each partition."""
+    """Number of members by partition."""
     return Counter((topic, index) for each in assigned.values() for topic, indexes in each.items() for index in indexes)
 
 

@@ -36,7 +36,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class ShareGroupsTalk(Coordination):
-    """What clients of share groups say."""
+    """Requests of share groups' clients."""
 
     def __init__(self) -> None:
         super().__init__(group_share_assignment_interval_ms=0)

@@ -52,7 +52,7 @@ class Asked(Caller):
 
 
 class Conversation:
-    """What leaders say to a shard and hear from it, with a log that commits at once and time that moves when told."""
+    """Requests of leaders to a shard and its answers, with a log that commits at once and a clock that tests move."""
 
     def __init__(self, updates_per_snapshot: int = 3) -> None:
         self.config = ShareCoordinatorConfig(

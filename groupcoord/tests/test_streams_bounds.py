@@ -1,4 +1,4 @@
-"""What members of streams groups cannot make the broker look at, or keep."""
+"""Limits on the requests of streams groups' members, and on the state that the broker keeps of them."""
 
 from collections.abc import Iterable
 from typing import Any

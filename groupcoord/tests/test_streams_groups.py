@@ -66,7 +66,7 @@ def tasks(answered: Iterable[TaskIds] | None) -> Tasks | None:
 
 
 class Streams(Conversation):
-    """What members of streams groups say. After every word the log has to make the same groups as the living ones."""
+    """Requests of streams groups' members. After each one the log has to make the same groups as those in memory."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**(NO_DELAY | config))

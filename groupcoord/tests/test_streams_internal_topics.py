@@ -1,4 +1,4 @@
-"""What a topology needs: counts of its internal topics, its tasks, and what is said when the topics do not fit."""
+"""Topologies checked against topics: partition counts of internal topics, tasks, and statuses of topics that do not fit."""
 
 from collections.abc import Mapping
 

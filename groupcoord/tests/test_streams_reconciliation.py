@@ -1,4 +1,4 @@
-"""How a member gets to its target assignment: the same steps as Kafka's, and the conversations that matter.
+"""Steps of members to their target assignments: those of Kafka, and the conversations that matter.
 
 `reconciliations_of_kafka.txt` was made by CurrentAssignmentBuilder of Kafka 4.4: a random member of process p with its
 target on every other line, and what Kafka makes of it below.

@@ -44,7 +44,7 @@ class Asked(Caller):
 
 
 class Transactions:
-    """What producers say to a shard and hear from it."""
+    """Requests of producers to a shard and its answers."""
 
     def __init__(self, *, transaction_version: int = 2, **config: Any) -> None:
         self.config = TransactionConfig(**config)
@@ -89,7 +89,7 @@ class Transactions:
         self.shard = self._new_shard()
 
     def commit(self) -> None:
-        """What was appended is committed."""
+        """Commit the appended records."""
         waiting, self.uncommitted = self.uncommitted, []
         for record, outcome in waiting:
             self._put_in_force(record)

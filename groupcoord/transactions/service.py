@@ -158,12 +158,12 @@ class TransactionCoordinator:
         self._runtime.start_in(nursery)
 
     def on_election(self, partition: int) -> None:
-        """This broker leads a partition of the transaction topic from now on."""
+        """Load a partition of the transaction topic, which this broker leads from now on."""
         self._markers.forget(partition)
         self._runtime.on_election(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """This broker no longer leads a partition of the transaction topic."""
+        """Unload a partition of the transaction topic, which this broker no longer leads."""
         self._markers.forget(partition)
         self._runtime.on_resignation(partition)
 

@@ -227,7 +227,7 @@ class TransactionShard:
         return False
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """There are no sessions: a transaction's age is measured by the wall clock."""
+        """Do nothing, as there are no sessions: a transaction's age is measured by the wall clock."""
         return iter(())
 
     def replay(self, record: TransactionRecord, record_offset: int = -1, producer_id: int = -1) -> None:

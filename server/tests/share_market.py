@@ -55,7 +55,7 @@ Said = tuple[int, int, int | Sequence[int]]
 
 
 class Stored:
-    """What the share coordinator keeps of one share partition."""
+    """The share coordinator's state of one share partition."""
 
     def __init__(self) -> None:
         self.start_offset = -1
@@ -150,7 +150,7 @@ class Coordinator:
 
 
 class Market:
-    """See the module's docstring. Groups begin with the earliest record."""
+    """A broker with share groups, which begin with the earliest record."""
 
     node_id = 1
     is_in_cluster = False

@@ -54,7 +54,7 @@ class AlterPartitionManager:
 
 
 class Leader:
-    """What the fetch handler needs of a broker: it leads topic t, whose replicas are 1, 2 and 3; 3 is not in sync."""
+    """A broker for the fetch handler: it leads topic t, whose replicas are 1, 2 and 3; 3 is not in sync."""
 
     node_id = 1
     authorizer = None

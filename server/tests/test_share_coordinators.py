@@ -52,7 +52,7 @@ class Brokers:
         self.leaders = [HERE, ELSEWHERE, ELSEWHERE]
         self.has_topic = True
         self.refusals = 0
-        """How often each coordinator says that it is not there yet."""
+        """Number of answers of each coordinator that it is not available yet."""
         self.asked: list[tuple[int, Any]] = []
         self.unavailable = 0
         self.moved = 0

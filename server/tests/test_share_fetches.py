@@ -340,7 +340,7 @@ async def test_a_deadline_that_passes_while_a_fetch_looks_at_many_partitions_end
 async def test_who_asks_for_fewer_records_than_none_waits_for_some_and_gets_none(
     autojump_clock: trio.abc.Clock, market: Market, number: int
 ) -> None:
-    """As with Kafka, which answers at once if none are asked for, and names no partition then."""
+    """A negative MaxRecords waits as in Kafka; 0 is answered at once, without partitions."""
     answer = waiting(Member(market).fetch(0, max_records=number, max_wait_ms=60_000))
     market.produce(3)
     first = await finished(answer)

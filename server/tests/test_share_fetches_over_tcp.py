@@ -85,7 +85,7 @@ async def broker_on(directory: Path) -> AsyncIterator[tuple[Broker, Client]]:
 
 
 async def initialize(broker: Broker, topic_id: bytes) -> None:
-    """What the group coordinator does when members have subscribed."""
+    """Initialize share partitions, as the group coordinator does when members have subscribed."""
     await broker.ensure_internal_topic("__share_group_state")
     partition = initializing.PartitionData(partition=0, state_epoch=0, start_offset=0)
     request = initializing.InitializeShareGroupStateRequest(

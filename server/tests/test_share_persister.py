@@ -81,7 +81,7 @@ class Town:
         self.elect(2)
 
     async def write(self) -> tuple[ErrorCode, bool]:
-        """How it ended, and whether that was known at once."""
+        """The error, and True if it was known at once."""
         persister = RoutedPersister(cast(Any, self), self.tasks.append)
         partition = writing.PartitionData(
             partition=0, state_epoch=0, leader_epoch=0, start_offset=0, delivery_complete_count=0, state_batches=[]

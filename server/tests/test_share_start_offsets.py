@@ -1,4 +1,4 @@
-"""Where a group begins, by share.auto.offset.reset; a group's settings by Kafka's names."""
+"""Start offsets of groups by share.auto.offset.reset; a group's settings by Kafka's names."""
 
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.share.partition.state import ShareGroupSettings

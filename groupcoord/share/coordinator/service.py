@@ -165,11 +165,11 @@ class ShareCoordinator:
         nursery.start_soon(self._prune_regularly)
 
     def on_election(self, partition: int) -> None:
-        """This broker leads a partition of the share state topic from now on."""
+        """Load a partition of the share state topic, which this broker leads from now on."""
         self._runtime.on_election(partition)
 
     def on_resignation(self, partition: int) -> None:
-        """This broker no longer leads a partition of the share state topic."""
+        """Unload a partition of the share state topic, which this broker no longer leads."""
         self._runtime.on_resignation(partition)
 
     def partition_for(self, key: SharePartitionKey) -> int:

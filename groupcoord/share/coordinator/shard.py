@@ -177,7 +177,7 @@ class ShareCoordinatorShard:
         return self._made(records)
 
     def start_sessions(self, now_ms: int) -> Iterator[None]:
-        """There are no sessions."""
+        """Do nothing, as there are no sessions."""
         return iter(())
 
     def replay(self, record: ShareRecord, record_offset: int = -1, producer_id: int = -1) -> None:
