@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.acknowledging import REJECT, RENEW, RUNS_MAX, AcknowledgementBatch
@@ -49,14 +49,6 @@ BATCHES_PER_STEP = 500
 Acknowledgements = fetching.AcknowledgementBatch | acknowledging.AcknowledgementBatch
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 Data = TypeVar("Data", fetching.PartitionData, acknowledging.PartitionData)
-
-
-class Port(BrokerParts, Protocol):
-    """The parts of a broker that ShareFetch and ShareAcknowledge use."""
-
-    @property
-    def share_groups(self) -> SharePartitionManager:
-        """Share partitions that this broker leads."""
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext[Guarded]) -> SessionKey:
@@ -251,7 +243,7 @@ def _checked(
 
 
 def fetch_response(
-    broker: Port,
+    broker: BrokerParts,
     listener_name: str,
     found: Mapping[TopicPartition, Found],
     results: Mapping[TopicPartition, Result],
@@ -283,7 +275,7 @@ def fetch_response(
     )
 
 
-def _found(broker: Port, partition: TopicPartition, found: Found) -> fetching.PartitionData:
+def _found(broker: BrokerParts, partition: TopicPartition, found: Found) -> fetching.PartitionData:
     data = _nothing(partition)
     data.error_code = found.error
     data.records = found.records  # type: ignore[assignment]  # a region goes out by sendfile
@@ -309,7 +301,7 @@ def _nothing(partition: TopicPartition) -> fetching.PartitionData:
 
 
 def acknowledge_response(
-    broker: Port, listener_name: str, results: Mapping[TopicPartition, Result], lock_ms: int
+    broker: BrokerParts, listener_name: str, results: Mapping[TopicPartition, Result], lock_ms: int
 ) -> ShareAcknowledgeResponse:
     """The response to a ShareAcknowledge."""
     answers: dict[TopicPartition, acknowledging.PartitionData] = {}
@@ -340,7 +332,7 @@ def _by_topic(answers: Iterable[tuple[TopicPartition, Data]]) -> Iterable[tuple[
     return topics.items()
 
 
-def _endpoints(broker: Port, leaders: Iterable[int], listener_name: str, kind: Any) -> list[Any]:
+def _endpoints(broker: BrokerParts, leaders: Iterable[int], listener_name: str, kind: Any) -> list[Any]:
     """Endpoints of the leaders that a response names (KIP-951)."""
     return [
         kind(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
