@@ -1,29 +1,91 @@
-"""The codec of a (class, version): generated when it is first asked for, kept for the life of the process.
+"""Codecs by (class, version): generated when first asked for, kept for the life of the process.
 
 Any thread may ask; two that ask for the same at once both get one, and one of these is kept.
 
 Generating needs construct and some milliseconds per codec, which a broker that was just started would notice. So the
-compiled code is kept beside Python's own compiled modules, one file per codec. A file is used only if it was written
-by this very Python and generator for this very declaration, which it spells out, and if its checksum is right.
-Otherwise, and where no file can be written, the codec is simply generated again: the files are never needed.
+compiled code is kept beside Python's own compiled modules, one file per codec. A file spells out its key: this very Python, generator
+and declaration. It is used only under the same key, and if its checksum is right. Otherwise, and where no file can be written, the
+codec is simply generated again: the files are never needed. Nothing is synced: after a power cut a file may hold zeros, which the
+checksum finds.
 """
 
 from __future__ import annotations
 
+import marshal
+import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire import runtime
+from ottla.wire.checksum import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.kept_files import read_cached, write_cached
 
 if TYPE_CHECKING:
     from ottla.wire.schema import Struct
+
+_LENGTH_BYTES = 4
+
+
+def read_cached(path: Path, key: bytes) -> Any:
+    """Read the value that `write_cached` has kept in `path`, if it is whole and was written under the same key; else None."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    # A view, because each copy of a megabyte would take as long as reading it.
+    body, checksum = memoryview(content)[_LENGTH_BYTES:], content[:_LENGTH_BYTES]
+    start = _LENGTH_BYTES + len(key)
+    if checksum != _checksum(body) or body[:start] != len(key).to_bytes(_LENGTH_BYTES, "big") + key:
+        return None
+    try:
+        return marshal.loads(body[start:])  # as trustworthy as the .pyc files beside it
+    except (EOFError, ValueError, TypeError):
+        return None
+
+
+def write_cached(path: Path, key: bytes, value: Any) -> None:
+    """Replace `path` at once, so that nobody reads half of it; do nothing where that is impossible.
+
+    The value is code, or what else Python keeps in compiled modules.
+    """
+    body = len(key).to_bytes(_LENGTH_BYTES, "big") + key + marshal.dumps(value)
+    _replace(path, [_checksum(body), body])
+
+
+def _replace(path: Path, content: Iterable[bytes]) -> None:
+    if sys.dont_write_bytecode:
+        return
+    # Two processes may write the same file, so each has a name of its own for the unfinished one.
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            unfinished.unlink()  # of a process that was killed
+        # What is in there will be run, so nobody else may write to it, whatever the umask: Python's own files are no different.
+        with open(unfinished, "xb", opener=_for_us_to_write) as file:
+            file.writelines(content)
+        unfinished.replace(path)
+    except BaseException as problem:  # Ctrl-C as well
+        with suppress(OSError):
+            unfinished.unlink()
+        if not isinstance(problem, OSError):
+            raise
+
+
+def _for_us_to_write(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
+
+
+def _checksum(body: bytes | memoryview) -> bytes:
+    # That of records, because a start looks at five megabytes: zlib's takes twenty times as long.
+    return crc32c(body).to_bytes(_LENGTH_BYTES, "big")
+
 
 Codec = Callable[..., Any]
 
@@ -33,7 +95,7 @@ _codecs: dict[tuple[type[Struct], int, str], Codec] = {}
 
 
 def codec(cls: type[Struct], version: int, kind: str) -> Codec:
-    """The function `kind` ("decode", "decode_prefix", "decode_bounded" or "encode") of `cls` at `version`."""
+    """Return the function `kind` ("decode", "decode_prefix", "decode_bounded" or "encode") of `cls` at `version`."""
     known = _codecs.get((cls, version, kind))
     if known is None:
         if version not in cls.versions:
@@ -75,7 +137,7 @@ def _generate(cls: type[Struct], version: int, kind: str) -> CodeType:
 
 
 def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
-    """Where the code of a class of this package is kept; other classes are not worth a file."""
+    """Path for the code of a class of this package; None for other classes, which are not worth a file."""
     compiled_module = __spec__.cached if __spec__ is not None else None
     # A class inside a function has "<locals>" in its name. Another function may have one of the same name.
     if compiled_module is None or not cls.__module__.startswith("ottla.") or "<" in cls.__qualname__:
@@ -87,7 +149,7 @@ def cache_path(cls: type[Struct], version: int, kind: str) -> Path | None:
 
 
 def cache_key(cls: type[Struct], version: int, kind: str) -> bytes:
-    """What the code depends on. OSError: the generator has no source files here."""
+    """Key of everything that the code depends on. Raises OSError if the generator has no source files here."""
     return f"{kind} v{version} {sys.version} {_generator_checksums()} {cls.declaration()}".encode()
 
 

@@ -10,7 +10,7 @@ from types import CodeType
 import pytest
 
 from ottla.wire import codecs
-from ottla.wire.kept_files import read_cached, write_cached
+from ottla.wire.codecs import read_cached, write_cached
 from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.schema import Struct
 
