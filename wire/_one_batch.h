@@ -2,7 +2,7 @@
  * A part of ottla.wire._native: the produce request of one batch, and the header of that batch.
  *
  * The twins in Python are decode_one_batch_python (wire/one_batch.py, which says what the request looks like) and
- * ordinary_fields_python and is_intact_python (replication/log/ordinary_batches.py). Change both or neither; tests hold them equal.
+ * ordinary_fields_python and is_intact_python (replication/log/batch_checks.py). Change both or neither; tests hold them equal.
  *
  * Safety: every byte is compared with the end before it is read. No length is added before it is bounded.
  */

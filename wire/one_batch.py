@@ -67,12 +67,6 @@ def decode_one_batch_python(buffer: Any, position: int, end: int, has_id: bool) 
 decode_one_batch: Callable[[Any, int, int, bool], OneBatch | None] = native("decode_one_batch", decode_one_batch_python)
 
 
-def decode_alike(head: bytes, buffer: Any, position: int, end: int) -> memoryview | None:
-    """The records of the request in `buffer[position:end]` if nothing else of it differs from one with this head."""
-    records_at = position + len(head)
-    return _last_records(buffer, records_at, end) if buffer[position:records_at] == head else None
-
-
 def _last_records(buffer: Any, position: int, end: int) -> memoryview | None:
     """The records whose size is at `position`, if the request in front of `end` has nothing behind them."""
     try:

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ottla.replication.config import DAY_MS, LogConfig
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
@@ -130,7 +130,7 @@ class Filler:
         batch = memoryview(
             bytearray(encode_batch(records, compression=codec, is_transactional=is_transactional, **options))
         )
-        checked = self.log.check_produced(batch, now_ms=self.now_ms)
+        checked = self.log.check_thoroughly(batch, now_ms=self.now_ms)
         self.log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms, checked=checked, guard=NOT_REQUIRED)
 
     def end(self, producer_id: int) -> None:

@@ -33,7 +33,7 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.partition.followers import Followers
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition.refused_sequences import RefusedSequences
+from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
@@ -243,7 +243,7 @@ class Flaw(Enum):
     ISR_PROPOSAL_WITHDRAWN_TOO_EARLY = AlterPartitionManager, "_ask", _withdraw_too_early
     ACKNOWLEDGES_AT_ONCE = Partition, "acknowledgement", _acknowledge_at_once
     SHOWS_WHAT_IS_NOT_REPLICATED = Partition, "read", _show_what_is_not_replicated
-    FORGETS_WHAT_IT_REFUSED = RefusedSequences, "missing", _forget_refusals
+    FORGETS_WHAT_IT_REFUSED = RetryWindow, "missing", _forget_refusals
     APPENDS_RETRIES = ProducerStateManager, "duplicate", _append_retries
     LOADS_OFFSETS_ONCE_THOUGH_FENCED = (
         Runtime, "_load_elected", _load_though_fenced, PartitionRuntime, "_load_later", _load_never_again

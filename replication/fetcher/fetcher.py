@@ -35,7 +35,7 @@ import trio
 
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.fetcher.replica_fetch import PartitionFetchState, ReplicaFetch
-from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 

@@ -1,4 +1,4 @@
-"""The small text files beside the logs, to the byte as Kafka writes them.
+"""Checkpoints and other small text files of a log directory, to the byte as Kafka writes them.
 
 Checkpoints are `version`, `count`, then one entry a line: leader epochs per partition, offsets per log directory. The
 functions here turn values into bytes and back; who writes them, when, and what an unreadable one means is for the caller.

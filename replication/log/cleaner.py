@@ -1,4 +1,4 @@
-"""Which log to compact next, and the steps of doing it.
+"""The log cleaner: choose the log to compact next, and compact it in threads.
 
 A compacted log is clean below `first_dirty_offset`, which the cleaner-offset-checkpoint keeps. It may be cleaned up to the
 segment that holds the last stable offset or the recovery point, up to the last segment, and up to the first segment that has
@@ -31,17 +31,17 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ottla.replication.log.cleaned_transactions import IndexOfSegment
+from ottla.replication.log.atomic_files import keeps_directory
 from ottla.replication.log.compaction import OPEN_FILES_MAX, Compaction, LastBatch, Limits, Source, Task
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.replacing import keeps_directory
-from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, Survey
+from ottla.replication.log.segment_files import CorruptSegment
+from ottla.replication.log.segment_snapshots import SURVEYED_AT_ONCE, Survey
 from ottla.replication.log.storage import FileCache
+from ottla.replication.log.transaction_index import IndexOfSegment
 from ottla.wire.errors import KafkaError
 from ottla.wire.threads import paced
 from ottla.wire.time_slice import TimeSlice
@@ -69,7 +69,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: PartitionLog, last_stable_offset: int, high_watermark: int, now_ms: int) -> Cleanable | None:
-    """What could be cleaned in a compacted log; None if that is not worth it yet."""
+    """Find the dirty part of a compacted log; None if cleaning it is not worth it yet."""
     first_dirty = log.first_dirty_offset
     # The checkpoint is missing or of another log, or retention has passed it: all that is left counts as dirty.
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
@@ -103,7 +103,7 @@ def _is_overdue(dirty: Iterable[Segment], lag_ms: int, now_ms: int) -> bool:
 
 
 class _Pause(NamedTuple):
-    """Why a log is not cleaned now. The log itself is kept, because a new one may get the same directory."""
+    """A log that is not cleaned for a while, and why. The log itself is kept, because a new one may get the same directory."""
 
     log: PartitionLog
     until_ms: float
@@ -111,12 +111,12 @@ class _Pause(NamedTuple):
 
 
 class _Aborted(Exception):
-    """The log is not what it was, or is not to be cleaned any more."""
+    """Raised if the log is not what it was, or is not to be cleaned any more."""
 
 
 @contextlib.contextmanager
 def _in_vain_unless(check: Callable[[], None]) -> Iterator[None]:
-    """What a thread misses, or takes for damage, because the log is another one by now is none: `check` says so."""
+    """Ignore file errors if the log was replaced meanwhile; `check` raises then."""
     try:
         yield
     except (FileNotFoundError, CorruptSegment, CorruptIndex, KafkaError):
@@ -129,7 +129,7 @@ async def _at_once(size: int) -> None:
 
 
 class LogCleaner:
-    """Compacts logs, several at a time if it is asked to. `pay` waits after so many bytes were read or written."""
+    """Compaction of logs, of several at a time if wanted. `pay` waits after so many bytes were read or written."""
 
     def __init__(
         self,
@@ -147,11 +147,11 @@ class LogCleaner:
 
     @property
     def paused_count(self) -> int:
-        """How many logs are not cleaned because that has failed; one that is due again counts until it is cleaned."""
+        """Number of logs whose last cleaning has failed; one that is due again counts until it is cleaned."""
         return len(self._pauses)
 
     def look_at(self, log: PartitionLog, last_stable_offset: int, high_watermark: int) -> Cleanable | None:
-        """What could be cleaned in a log; None for logs that are not compacted or cannot be read."""
+        """Find the dirty part of a log; None for logs that are not compacted or cannot be read."""
         if not log.config.is_compacted or not log.log_directory.is_online or self._is_paused(log):
             return None
         try:
@@ -290,7 +290,7 @@ class LogCleaner:
         files = FileCache(log.log_directory.storage, OPEN_FILES_MAX)
         # Also of segments that are not cleaned: they tell of transactions that began in those that are.
         indexes = [
-            IndexOfSegment(segment.base_offset, segment.txn_index.picture(files))
+            IndexOfSegment(segment.base_offset, segment.txn_index.snapshot(files))
             for segment in segments
             if segment.txn_index is not None
         ]

@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.cleaned_transactions import IndexOfSegment, TransactionFilter
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
 from ottla.replication.log.names import CLEANED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, path_in
-from ottla.replication.log.offset_map import OffsetMap
-from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.storage import FileCache, Storage, StorageFile
+from ottla.replication.log.transaction_index import IndexOfSegment, TransactionFilter
+from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import (
     LOG_OVERHEAD,
@@ -50,6 +50,53 @@ from ottla.wire.records import (
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
+
+BYTES_PER_KEY = 160  # of bookkeeping, beside the key itself
+
+
+class OffsetMap:
+    """The last offset of each key in the dirty part of a log up to `latest_offset`, within a limit of memory."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_left = bytes_max
+        self._offsets: dict[bytes, int] = {}
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, records: Iterable[Record], start_offset: int) -> bool:
+        """Note the records from `start_offset` on, in their order; False if the map is full before the last one."""
+        offsets, bytes_left = self._offsets, self._bytes_left
+        for record in records:
+            if record.key is None or record.offset < start_offset:
+                continue
+            key = _mapped(record.key)
+            if key not in offsets:
+                size = len(key) + BYTES_PER_KEY
+                # The first key is taken whatever its size, or the pass would never get beyond it.
+                if size > bytes_left and offsets:
+                    self._bytes_left = bytes_left
+                    return False
+                bytes_left -= size
+            offsets[key] = self.latest_offset = record.offset
+        self._bytes_left = bytes_left
+        return True
+
+    def is_last(self, key: bytes, offset: int) -> bool:
+        """Tell if no later record has this key."""
+        return offset >= self._offsets.get(_mapped(key), -1)
+
+
+def _mapped(key: bytes) -> bytes:
+    """The map's entry for a key. The map has a digest of a very long key, and any other key as it is."""
+    # A key of a large batch is a view, which would keep the whole batch in memory for as long as the map.
+    if len(key) <= COPIED_BYTES_MAX:
+        return bytes(key)
+    import hashlib  # here, because it loads OpenSSL, and hardly anybody has such keys
+
+    return hashlib.blake2b(key).digest()
+
 
 OPEN_FILES_MAX = 8
 GROUP_MAX = 64
@@ -68,7 +115,7 @@ class Source(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """The last thing a producer wrote: a batch, or (offset -1) a transaction marker with this epoch."""
+    """Last batch or, with offset -1, last transaction marker of a producer."""
 
     offset: int
     epoch: int
@@ -82,7 +129,7 @@ class Limits(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a pass has to know of its log, as it was when the pass began."""
+    """The log of a pass, as it was when the pass began."""
 
     directory: str
     config: LogConfig
@@ -263,7 +310,7 @@ class Compaction:
         return len(data)
 
     def discard(self, cleaned: Segment) -> None:
-        """Remove a new segment nobody wants."""
+        """Remove a new segment that is not wanted any more."""
         cleaned.release_files()
         for path in cleaned.paths():
             self._storage.remove(path)
@@ -327,7 +374,7 @@ class Compaction:
         return horizon_ms is None or self._now_ms < horizon_ms
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Whether a batch stays although none of its records does."""
+        """Tell if a batch stays although none of its records does."""
         last = self._task.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
         if last is not None:
             is_last = header.last_offset == last.offset

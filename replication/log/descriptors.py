@@ -1,4 +1,4 @@
-"""One budget for the process's descriptors: what of RLIMIT_NOFILE connections, cached log files and answers may have.
+"""The budget of file descriptors: the shares of connections, cached log files and answers in RLIMIT_NOFILE.
 
     limit = reserve + connections + files that the log keeps open + regions of files on their way to sockets
 
@@ -31,14 +31,14 @@ class FilesKeptOpen(Protocol):
     """Files that are only open because they may be needed again."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of open files."""
 
     def shrink(self) -> None:
         """Close those that are more than `Descriptors.files_max` allows."""
 
 
 class Descriptors:
-    """See the module's docstring. Only the event loop counts; threads read `files_max`."""
+    """The budget of descriptors. Only the event loop counts; threads read `files_max`."""
 
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
@@ -53,12 +53,12 @@ class Descriptors:
 
     @property
     def connections_max(self) -> int:
-        """How many connections there may be."""
+        """Limit of connections."""
         return self._shared
 
     @property
     def files_max(self) -> int:
-        """How many files one cache may keep open as things are."""
+        """Present limit of open files of one cache."""
         # What connections do not use is lent to the caches. `connection_opened` takes it back.
         left = max(0, self._shared - self.connections)
         # Each log directory has a cache, and each cache needs one file to work at all.
@@ -66,20 +66,20 @@ class Descriptors:
 
     @property
     def flushed_files_max(self) -> int:
-        """How many files may be open to be flushed at the same time, give or take those of one log."""
+        """Limit of files that are open to be flushed at the same time, give or take those of one log."""
         return max(FLUSHED_FILES_MIN, self.reserve // 2)
 
     @property
     def regions_left(self) -> int:
-        """How many more regions may be on their way."""
+        """Number of regions that may be sent beside those on their way."""
         return self.regions_max - len(self.regions)
 
     def register(self, cache: FilesKeptOpen) -> None:
-        """Let a cache have its part."""
+        """Give a cache its share."""
         self._caches.append(cache)
 
     def connection_opened(self) -> None:
-        """There is one connection more; files make room for it."""
+        """Count a new connection, and close files to make room for it."""
         self.connections += 1
         # Now, and not when a cache opens its next file: the descriptor of this connection is in use already.
         allowed = self.files_max
@@ -88,13 +88,13 @@ class Descriptors:
                 cache.shrink()
 
     def connection_closed(self) -> None:
-        """There is one connection less."""
+        """Count a connection that has ended."""
         # The caches take what is free by themselves, as they open files.
         self.connections -= 1
 
 
 def present_limit() -> int:
-    """How many descriptors this process may have as things are."""
+    """Present limit of descriptors of this process."""
     return _counted(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 

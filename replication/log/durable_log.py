@@ -1,4 +1,4 @@
-"""What of a log is on the disk: the recovery point, flushes that move it, and the file of leader epochs.
+"""Durability of a log: the recovery point, flushes that move it, and the file of leader epochs.
 
 Everything below `recovery_point` is on the disk for certain. A flush is split in three, so that a thread never touches the
 log itself:
@@ -17,21 +17,159 @@ import contextlib
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from ottla.replication.log.atomic_files import IsStill, Replacement, keeps_directory
 from ottla.replication.log.checkpoints import encode_epochs
-from ottla.replication.log.epochs import LeaderEpochs
-from ottla.replication.log.flush import EpochsJob, FlushJob
+from ottla.replication.log.faults import Fault, SyncFailed, classify
+from ottla.replication.log.leader_epochs import LeaderEpochs
 from ottla.replication.log.log_reader import LogReader, base_offset_of, guarded
 from ottla.replication.log.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, path_in
-from ottla.replication.log.replacing import keeps_directory
+from ottla.replication.log.producer_snapshots import PendingSnapshot, ProducerSnapshots
 from ottla.replication.log.segment import Segment
-from ottla.replication.log.snapshots import ProducerSnapshots
-from ottla.replication.log.storage import LogDirectory, StorageFile
+from ottla.replication.log.storage import LogDirectory, Storage, StorageFile
+
+
+class EpochsJob:
+    """Leader epochs of one log on their way to their file.
+
+    A flush and the checkpoint writer may both be at it. The lock keeps their temporary files apart, and the version keeps an
+    older snapshot from replacing a newer one. `is_still` keeps epochs of a log that was deleted or moved out of the directory that
+    has its name by then: with another log's epochs a follower would cut off records that it must keep.
+    """
+
+    __slots__ = ("_epochs", "_is_still", "_version", "data", "path")
+
+    def __init__(self, epochs: LeaderEpochs, path: str, data: bytes, is_still: IsStill) -> None:
+        self._epochs = epochs
+        self._version = epochs.version
+        self._is_still = is_still
+        self.path = path
+        self.data = data
+
+    def write(self, storage: Storage) -> None:
+        """Write them, unless newer ones have been written. Waits for the disk, and for another thread that writes them."""
+        with self._epochs.lock:
+            # The other thread may have had a newer snapshot. An older one must not take its place.
+            if self._version > self._epochs.written_version:
+                storage.replace(self.path, self.data, self._is_still)
+                self._epochs.written_version = self._version
+
+    @property
+    def replacement(self) -> Replacement:
+        """The new contents, to be written together with others."""
+        return Replacement(self.path, self.data, self._is_still)
+
+    def begin(self) -> bool:
+        """Take the lock, to write many files at once; False if another thread writes this one already, or has written newer ones."""
+        if not self._epochs.lock.acquire(blocking=False):
+            return False
+        if self._version > self._epochs.written_version:
+            return True
+        self._epochs.lock.release()
+        return False
+
+    def end(self, is_written: bool) -> None:
+        """Give the lock back."""
+        if is_written:
+            self._epochs.written_version = self._version
+        self._epochs.lock.release()
+
+
+def write_epochs(storage: Storage, jobs: Sequence[EpochsJob]) -> None:
+    """Write the leader epochs of many logs. OSError: all that are not written count as not written."""
+    # A file that another thread is writing is left to it, so that one slow log does not hold up all others.
+    begun = [job for job in jobs if job.begin()]
+    is_written = False
+    try:
+        storage.replace_all([job.replacement for job in begun])
+        is_written = True
+    finally:
+        for job in begun:
+            job.end(is_written)
+
+
+class FlushJob:
+    """Files to sync so that the log is durable up to `offset`.
+
+    `is_whole`: that is all there is to flush; else another job has to follow. `cuts` and `name_changes` are the number of
+    cuts of the log, and of changes of its files, when the job was made.
+    """
+
+    __slots__ = (
+        "_directories",
+        "_epochs",
+        "_files",
+        "_storage",
+        "cuts",
+        "is_whole",
+        "name_changes",
+        "offset",
+        "snapshot",
+    )
+
+    def __init__(
+        self,
+        storage: Storage,
+        offset: int,
+        files: list[StorageFile],
+        directories: Sequence[str],
+        epochs: EpochsJob | None,
+        snapshot: PendingSnapshot | None = None,
+        *,
+        cuts: int,
+        name_changes: int,
+        is_whole: bool,
+    ) -> None:
+        self._storage = storage
+        self.offset = offset
+        self._files = files
+        self._directories = directories
+        self._epochs = epochs
+        self.snapshot = snapshot
+        self.cuts = cuts
+        self.name_changes = name_changes
+        self.is_whole = is_whole
+
+    def __len__(self) -> int:
+        """Number of files that are open for the job."""
+        return len(self._files)
+
+    def run(self) -> None:
+        """Wait for the disk. OSError: nothing is certain; after a `SyncFailed` another try would prove nothing."""
+        # A directory that is gone was deleted with its topic meanwhile.
+        # All below has to be on the disk before the recovery point moves, because a start does not read what lies
+        # below it.
+        if self._epochs is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._epochs.write(self._storage)
+        if self.snapshot is not None:
+            self.snapshot.run()
+        for file in self._files:
+            try:
+                file.sync()
+            except OSError as error:
+                raise SyncFailed.because_of(error) from error
+        # After the contents: a name on the disk must not lead to a file that is empty there.
+        for directory in self._directories:
+            with contextlib.suppress(FileNotFoundError):
+                self._sync_directory(directory)
+
+    def _sync_directory(self, directory: str) -> None:
+        try:
+            self._storage.sync_directory(directory)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # A directory is opened to be synced. A shortage of descriptors there says nothing about what was written.
+            if classify(error) is Fault.TRANSIENT:
+                raise
+            raise SyncFailed.because_of(error) from error
+
 
 SEALED_PER_FLUSH = 3  # segments below the last one, each of which has up to four files
 
 
 class DurableLog(LogReader):
-    """See the module's docstring."""
+    """A log whose recovery point says what is on the disk for certain."""
 
     __slots__ = (
         "_cuts",
@@ -71,14 +209,14 @@ class DurableLog(LogReader):
 
     @property
     def cuts(self) -> int:
-        """How often records were taken back."""
+        """Number of times that records were taken back."""
         return self._cuts
 
     # --- flushing -----------------------------------------------------------------------------------------------------
 
     @guarded
     def prepare_flush(self, *, include_active: bool = True) -> FlushJob | None:
-        """What a thread has to sync for the log to be durable to its end, or to the start of the last segment.
+        """Collect the files to sync for the log to be durable to its end, or to the start of the last segment.
 
         A long log takes several jobs. None: nothing is left to sync.
         """
@@ -130,7 +268,7 @@ class DurableLog(LogReader):
         return self._segments[first:-1]
 
     def finish_flush(self, job: FlushJob) -> bool:
-        """`job` has run; returns whether the flush is over. It is not if there was too much for one job.
+        """Move the recovery point after `job` has run. False: there was too much for one job, and another has to follow.
 
         Nor is it if the log was truncated meanwhile: the job has synced records that are gone.
         """
@@ -158,11 +296,11 @@ class DurableLog(LogReader):
 
     @property
     def epochs_are_dirty(self) -> bool:
-        """Whether the leader-epoch-checkpoint is older than what is known."""
+        """True while the leader-epoch-checkpoint lacks an epoch."""
         return self._epochs.is_dirty
 
     def epochs_to_write(self) -> EpochsJob:
-        """The leader-epoch-checkpoint as it is to be written."""
+        """A job that writes the present leader epochs to their checkpoint."""
         path = path_in(self.directory, LEADER_EPOCH_CHECKPOINT)
         return EpochsJob(self._epochs, path, encode_epochs(self._epochs.entries), keeps_directory(self))
 

@@ -1,4 +1,4 @@
-"""What a failed system call means: the one place where errno is classified.
+"""Classification of failed system calls: the one place that looks at errno.
 
     TRANSIENT   the machine is short of something for a moment (descriptors, memory) or a signal came; the disk is well.
                 The operation fails, nothing else does, and the same call may work when it is made again.
@@ -21,7 +21,7 @@ from enum import Enum
 
 
 class Irreparable(OSError):
-    """A failure after which files and memory would not agree any more."""
+    """Failure after which files and memory would not agree any more."""
 
     def __init__(self, what: str, error: OSError) -> None:
         super().__init__(error.errno, f"{what}: {error}")
@@ -43,16 +43,16 @@ def insist(call: Callable[..., None], *arguments: object) -> None:
 
 
 class SyncFailed(Irreparable):
-    """Bytes that were written to an open file may never reach the disk."""
+    """Failed sync: bytes that were written to an open file may never reach the disk."""
 
     @classmethod
     def because_of(cls, error: OSError) -> SyncFailed:
-        """The same failure, known to be one of a sync."""
+        """Make a sync's failure of an error."""
         return cls("What was written may be lost", error)
 
 
 class Fault(Enum):
-    """What the failure of a system call says about the disk."""
+    """State of the disk after a failed system call."""
 
     TRANSIENT = "transient"
     FULL = "full"
@@ -66,7 +66,7 @@ _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMLINK, errno.
 
 
 def classify(error: OSError) -> Fault:
-    """What `error` means. An errno nobody knows counts as a broken disk."""
+    """Classify `error`. An errno nobody knows counts as a broken disk."""
     # First, because it carries the errno of its cause, which may be a passing one.
     if isinstance(error, Irreparable):
         return Fault.BROKEN

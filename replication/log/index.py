@@ -41,7 +41,7 @@ class CorruptIndex(Exception):
 
 
 class IndexCut(NamedTuple):
-    """How much of an index stays when its log is cut: the number of entries, and the last of them."""
+    """The part of an index that stays when its log is cut: the number of entries, and the last of them."""
 
     entries: int
     last_entry: tuple[int, int] | None
@@ -54,13 +54,13 @@ class SparseIndex(ABC):
     """
 
     ENTRY: ClassVar[Struct]
-    __slots__ = ("_file", "_is_picture", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
+    __slots__ = ("_file", "_is_snapshot", "_is_stale", "_last_page", "_saved", "_tail", "base_offset")
 
     def __init__(
         self, files: FileCache, path: str, base_offset: int, *, size_bytes: int = 0, is_stale: bool = False
     ) -> None:
         self._file = LazyFile(files, path)
-        self._is_picture = False
+        self._is_snapshot = False
         self._saved, rest = divmod(size_bytes, self.ENTRY.size)
         self._is_stale = is_stale
         self._tail = bytearray()
@@ -71,7 +71,7 @@ class SparseIndex(ABC):
 
     @property
     def path(self) -> str:
-        """Where the saved part is."""
+        """Path of the file."""
         return self._file.path
 
     @path.setter
@@ -80,16 +80,16 @@ class SparseIndex(ABC):
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return self._saved + len(self._tail) // self.ENTRY.size
 
-    def copied(self, files: FileCache, *, is_picture: bool = False) -> Self:
-        """The same index, which opens the file for itself; a picture never writes to it."""
+    def copied(self, files: FileCache, *, is_snapshot: bool = False) -> Self:
+        """Copy of this index that opens the file for itself; a snapshot never writes to it."""
         other = copy(self)
         other._file = LazyFile(files, self.path)
-        # A copy, because a thread may read the picture while the event loop appends.
+        # A copy, because a thread may read the snapshot while the event loop appends.
         other._tail = self._tail[:]
-        other._is_picture = is_picture
+        other._is_snapshot = is_snapshot
         return other
 
     def _append(self, first: int, second: int) -> None:
@@ -103,7 +103,7 @@ class SparseIndex(ABC):
     def save(self) -> None:
         """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
         tail = self._tail
-        if self._is_picture or (not tail and not self._is_stale):
+        if self._is_snapshot or (not tail and not self._is_stale):
             return
         file = self._file.open(create=True)
         saved_bytes = self._saved * self.ENTRY.size
@@ -118,8 +118,8 @@ class SparseIndex(ABC):
         self._tail = bytearray()
 
     def save_anew(self, storage: Storage) -> None:
-        """As `save`, but a file that has these entries already is left as it is."""
-        if self._is_picture:
+        """Write all entries, unless the file has them already."""
+        if self._is_snapshot:
             return
         # Often the file has the same entries already. Then nothing has to be written.
         if not self._saved and storage.exists(self.path) and storage.read(self.path) == self._tail:
@@ -207,7 +207,7 @@ class SparseIndex(ABC):
         return IndexCut(count, self.entry(count - 1) if count else None)
 
     def cut(self, cut: IndexCut) -> None:
-        """Drop entries. This is memory only, so that it cannot fail; the file follows with the next `save`."""
+        """Drop entries, in memory only, so that it cannot fail; the file follows with the next `save`."""
         if cut.entries < self._saved:
             # The file keeps the entries that went. It is stale, so no save passes it over.
             self._saved = cut.entries
@@ -240,7 +240,7 @@ class OffsetIndex(SparseIndex):
 
     def save(self) -> None:
         """Let the file hold all entries and nothing else. OSError: the rest stays in memory."""
-        if self.saved_first is not None and not self._is_picture:
+        if self.saved_first is not None and not self._is_snapshot:
             self.saved_first.save()
         super().save()
 
@@ -270,7 +270,7 @@ class OffsetIndex(SparseIndex):
         return self._floor_entry(1, position)[2]
 
     def cut_at(self, offset: int) -> IndexCut:
-        """What stays without the entries at or above `offset`."""
+        """Find the part below `offset`."""
         return self._cut_at(0, offset)
 
 
@@ -309,5 +309,5 @@ class TimeIndex(SparseIndex):
             raise CorruptIndex(f"{self.path} ends with timestamp {self.last_timestamp}")
 
     def cut_at(self, offset: int) -> IndexCut:
-        """What stays without the entries at or above `offset`."""
+        """Find the part below `offset`."""
         return self._cut_at(1, offset)

@@ -1,4 +1,4 @@
-"""Locks between processes: who uses a directory, told by a record lock on a file in it.
+"""Locks between processes: a record lock on a file in a directory says that a process uses the directory.
 
 The JVM takes POSIX record locks, so these are lockf and not flock, for a broker of either kind to be kept out. A record lock
 belongs to the process, and goes when any descriptor of the file is closed: the file may be opened nowhere else.
@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 
-from ottla.replication.log.replacing import PRIVATE_FILE
+from ottla.replication.log.atomic_files import PRIVATE_FILE
 
 
 class FileLock:
@@ -21,7 +21,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def take(self, kind: int) -> bool:
-        """Whether nobody has the file locked in a way that excludes `kind`; else it is released. OSError: it cannot be told."""
+        """Take a lock of this kind; False if another process holds one that excludes it. OSError: it cannot be told."""
         try:
             fcntl.lockf(self._descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -32,7 +32,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let others have it. May come twice."""
+        """Release the lock. May be called twice."""
         # Forgotten first: the number is free even if closing fails, and may be that of another file when this is called again.
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -43,7 +43,7 @@ class FileLock:
 
 
 def lock_file(path: str) -> FileLock | None:
-    """The lock that keeps everybody else out; the file is made if it is missing. None: another process has it. OSError.
+    """Take an exclusive lock; the file is made if it is missing. None: another process has it. OSError.
 
     Whoever can read the file can lock it, and keep a broker from starting. So it is its user's only, whoever may read the rest.
     """
@@ -66,7 +66,7 @@ def open_to_lock(path: str, flags: int = os.O_RDWR) -> int:
 
 
 def share_lock(path: str) -> FileLock | None:
-    """The lock that keeps those out who want it alone. It needs no right to write. None: another process has it alone.
+    """Take a shared lock, which needs no right to write. None: another process has an exclusive one.
 
     Where there is no such file, or it cannot be locked, nothing tells whether the directory is in use.
     """

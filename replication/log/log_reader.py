@@ -1,4 +1,4 @@
-"""What can be asked of a log without changing it: slices and aborted transactions. Timestamps: `time_search.py`.
+"""Reads of a log that do not change it: slices and aborted transactions. Timestamps: `time_search.py`.
 
 `LogReader` is the part of `PartitionLog` that only looks. It holds the segments and the offsets they cover. Over it are
 `DurableLog`, which flushes, `SegmentedLog`, which rolls, cuts and deletes, and `PartitionLog`, which appends.
@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.replication.log.aborted_transactions import AbortedInRange
 from ottla.replication.log.index import CorruptIndex
-from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.storage import FileRegion, LogDirectory
+from ottla.replication.log.transaction_index import AbortedInRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.settings import LONG_MAX
 
@@ -120,22 +120,22 @@ class LogReader:
         return self._segments
 
     def enter_service(self, on_damage: OnDamage) -> None:
-        """The event loop reads this log from now on, and repairs no large segment itself: `on_damage` sees to that."""
+        """Let the event loop read this log from now on; it repairs no large segment itself, but calls `on_damage`."""
         self.on_damage = on_damage
         for segment in self._segments:
             segment.defers_repair = True
 
     def give_up(self) -> None:
-        """Nobody is served from here any more. From now on a thread may rename and remove the files at any moment."""
+        """Serve nobody from now on; a thread may rename and remove the files at any moment."""
         self.is_given_up = True
         self.layout += 1  # nobody uses what a thread finds here, or fails to find
 
     def gone(self) -> KafkaError:
-        """The error of all that is asked of a log that was given up."""
+        """Error of every request to a log that was given up."""
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted")
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """What to raise for `error`; takes the directory offline if the disk is broken."""
+        """Answer to a request that met `error`; takes the directory offline if the disk is broken."""
         if self.is_given_up and isinstance(error, FileNotFoundError):
             return self.gone()
         return self.log_directory.judge(error, self.name)
@@ -198,5 +198,5 @@ class LogReader:
 
 
 def base_offset_of(segment: Segment) -> int:
-    """For bisecting segments."""
+    """Key for bisecting segments."""
     return segment.base_offset

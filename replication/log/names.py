@@ -63,7 +63,7 @@ _SEGMENT_FILE = re.compile(
 
 
 class PartitionDirectory(NamedTuple):
-    """What the name of a partition's directory says. `mark` is empty for one in use."""
+    """A parsed name of a partition's directory. `mark` is empty for one in use."""
 
     topic: str
     partition: int
@@ -71,7 +71,7 @@ class PartitionDirectory(NamedTuple):
 
 
 class SegmentFile(NamedTuple):
-    """What the name of a file in a partition's directory says."""
+    """A parsed name of a file in a partition's directory."""
 
     offset: int
     kind: str
@@ -102,7 +102,7 @@ def segment_path(directory: str, offset: int, kind: str, suffix: str = "") -> st
 
 
 def is_partition_name(topic: str, partition: int) -> bool:
-    """Whether there can be such a topic with such a partition: a directory has to be called after both."""
+    """Tell if there can be such a topic with such a partition: a directory has to be called after both."""
     # Characters are bytes here, because `_is_topic` lets only ASCII through.
     fits = len(topic) + len(f"-{partition}") <= DIRECTORY_NAME_LENGTH_MAX
     return fits and 0 <= partition <= PARTITION_MAX and _is_topic(topic)

@@ -1,4 +1,4 @@
-"""The log of one replica: segments in order, and what is known about the records in them.
+"""The log of one replica (Kafka's UnifiedLog): segments in order, and the state of epochs and producers that follows from them.
 
 Theory
     Offsets rise without end; the log holds [log_start_offset, log_end_offset) in segments of which only the last is
@@ -18,51 +18,51 @@ Who may call what, where
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.batch_checks import AppendOrigin, CheckedRecords, ValidationRules
 from ottla.replication.log.checkpoints import encode_partition_metadata
-from ottla.replication.log.creation import create_log_directory
-from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX
+from ottla.replication.log.leader_epochs import LeaderEpochs
 from ottla.replication.log.log_reader import guarded, translated
 from ottla.replication.log.names import (
+    DELETE_MARK,
+    LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
+    marked_directory_name,
     parse_partition_directory,
     partition_directory_name,
     partition_path,
     path_in,
 )
+from ottla.replication.log.producer_snapshots import ProducerSnapshots
 from ottla.replication.log.producers import BatchMetadata, MarkerVersion, ProducerEntry, ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, LoadOptions, load_log, marker_of
-from ottla.replication.log.replicated import EPOCH_MAX, check_replicated
-from ottla.replication.log.rolling import should_roll
-from ottla.replication.log.scan import CorruptSegment
-from ottla.replication.log.segment import DamagedIndexes
+from ottla.replication.log.segment import DamagedIndexes, Segment
+from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.log.segmented_log import SegmentedLog
-from ottla.replication.log.snapshots import ProducerSnapshots
 from ottla.replication.log.storage import LogDirectory
-from ottla.replication.log.validator import (
-    AppendOrigin,
-    CheckedRecords,
-    ValidatedBatches,
-    ValidationRules,
-    check_produced,
-)
+from ottla.replication.log.transaction_index import AbortedTransaction
+from ottla.replication.log.validator import check_thoroughly
+from ottla.replication.random_ids import random_uuid
+from ottla.wire.checksum import crc32c
+from ottla.wire.control_batches import EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.records import BatchHeader
+from ottla.wire.records import BatchHeader, crc_is_valid, iter_batches
 from ottla.wire.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
     from ottla.replication.log.verification import VerificationGuard
 
+EPOCH_MAX = 0x7FFFFFFF  # any leader's batches are taken
 new_tuple = tuple.__new__  # past NamedTuple's keyword handling
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append. `flush_due`: acknowledge only when the partition says it is on disk."""
+    """Result of an append. `flush_due`: acknowledge only when the partition says it is on disk."""
 
     first_offset: int
     last_offset: int
@@ -73,7 +73,7 @@ class AppendInfo(NamedTuple):
 
 
 class PartitionLog(SegmentedLog):
-    """One replica's log. The module docstring says what may be called where."""
+    """One replica's log. See the module for what may be called where."""
 
     __slots__ = (
         "_coordinator_rules",
@@ -177,56 +177,42 @@ class PartitionLog(SegmentedLog):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Check a batch, unless it is `checked` already, give it offsets and write it. KafkaError: nothing was appended."""
+        """Append a batch, which is checked before unless it is `checked` already. KafkaError: nothing was appended.
+
+        After an error the batch stands in its buffer as the client sent it, and may be appended again.
+        """
         # Looked at directly and not by `guarded`, which costs a call more for each append.
         if self.log_directory.failure is not None:
             raise self.log_directory.error()
         if checked is None:
-            checked = self.check_produced(records, now_ms=now_ms, origin=origin, at_once=True)
+            checked = self.check_thoroughly(records, now_ms=now_ms, origin=origin, at_once=True)
         # The offset is taken here and used up in `write`, without a wait in between. So no other append can get the
         # same one.
-        validated = checked.assign(self.log_end_offset, leader_epoch)
-        # Taken apart at once: the names of a tuple are looked up more slowly than other attributes.
-        buffer, batches, first, last, max_timestamp, _, append_time_ms = validated
-        # Without a producer id, which is field 9, there is no sequence to check and no transaction to note.
-        if batches[0][9] < 0 and len(batches) == 1:
-            self.write(buffer, batches, max_timestamp, now_ms)
-        else:
-            appended = self._append_with_producers(validated, origin, transaction_version, guard, now_ms)
-            if appended is not None:
-                # A duplicate is answered as its original was. It may not be on the disk yet, so `flush_due` is the same
-                # as well.
-                first, last, start = appended.first_offset, appended.last_offset, self.log_start_offset
-                return AppendInfo(first, last, appended.timestamp, start, True, self.is_flush_required)
-        epochs = self._epochs
-        # The leader notes its epoch when it is elected, so this rarely finds news.
-        if leader_epoch != epochs.latest_epoch:
-            epochs.assign(leader_epoch, first)
-        info = first, last, append_time_ms, self.log_start_offset, False, self.is_flush_required
-        return new_tuple(AppendInfo, info)
-
-    def append_ordinary(self, checked: CheckedRecords, leader_epoch: int, now_ms: int) -> int | None:
-        """Append a batch that is neither transactional nor to be refused; returns its offset. None: `append_as_leader` has to."""
-        if self.log_directory.failure is not None or leader_epoch != self._epochs.latest_epoch:
-            return None
-        header = checked[1]
-        producers = self.producer_state() if header[9] >= 0 else None
-        entry = None if producers is None else producers.in_order([header])
-        if producers is not None and entry is None:
-            return None
-        buffer, batches, first_offset, _, max_timestamp, _, _ = checked.assign(self.log_end_offset, leader_epoch)
+        batch = checked.assign(self.log_end_offset, leader_epoch)
+        duplicate = None
         try:
-            self.write(buffer, batches, max_timestamp, now_ms)
+            # Without a producer id, which is field 9, there is no sequence to check and no transaction to note.
+            if batch[9] < 0:
+                self.write(checked[0], (batch,), checked[2], now_ms)
+            else:
+                duplicate = self._append_with_producers(checked, batch, origin, transaction_version, guard, now_ms)
         except KafkaError:
             checked.take_back()
-            return None
-        if producers is not None and entry is not None:
-            entry.add(batches[0])
-            producers.map_end_offset = self.log_end_offset
-        return first_offset
+            raise
+        start, flush_due = self.log_start_offset, self.is_flush_required
+        # A duplicate is answered as its original was, which may not be on the disk yet.
+        if duplicate is not None:
+            return AppendInfo(
+                duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, start, True, flush_due
+            )
+        first = batch[0]
+        # The leader notes its epoch when it is elected, so this rarely finds news.
+        if leader_epoch != self._epochs.latest_epoch:
+            self._epochs.assign(leader_epoch, first)
+        return new_tuple(AppendInfo, (first, first + batch[6], checked[3], start, False, flush_due))
 
     def validation_rules(self, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
-        """What batches are checked against."""
+        """Rules for batches of this origin, by the topic's present settings."""
         if origin is AppendOrigin.CLIENT:
             rules = self.client_rules
             if rules is None:
@@ -237,43 +223,41 @@ class PartitionLog(SegmentedLog):
             rules = self._coordinator_rules = ValidationRules.from_config(self._config, AppendOrigin.COORDINATOR)
         return rules
 
-    def check_produced(
+    def check_thoroughly(
         self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, at_once: bool = False
     ) -> CheckedRecords:
-        """Everything about a batch that needs no offsets. It touches nothing, so a thread may do it."""
+        """Check all of a batch that needs no offsets. This does not touch the log, so a thread may do it."""
         rules = self.validation_rules(origin)
-        return check_produced(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
+        return check_thoroughly(records, rules, now_ms=now_ms, topic_partition=self.name, at_once=at_once)
 
     def _append_with_producers(
         self,
-        validated: ValidatedBatches,
+        checked: CheckedRecords,
+        batch: BatchHeader,
         origin: AppendOrigin,
         transaction_version: int,
         guard: VerificationGuard | None,
         now_ms: int,
     ) -> BatchMetadata | None:
-        """None; or the batch as it was appended before, if this is a duplicate."""
-        batches = validated.batches
+        """Append a batch of a producer with an id; returns its original instead if it is a duplicate."""
         producers = self.producer_state()
         is_client = origin is AppendOrigin.CLIENT
         # The producer's next batch, as nearly always: nothing can be refused, so no update has to be kept aside.
-        if is_client and (entry := producers.in_order(batches)) is not None:
-            self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
-            entry.add(batches[0])
+        if is_client and (entry := producers.in_order(batch)) is not None:
+            self.write(checked.buffer, (batch,), checked.max_timestamp, now_ms)
+            entry.add(batch)
             producers.map_end_offset = self.log_end_offset
             return None
         # Before the check of sequences: a batch that comes again would be out of order.
-        if is_client and (duplicate := producers.duplicate(batches)) is not None:
+        if is_client and (duplicate := producers.duplicate(batch)) is not None:
             return duplicate
-        first = batches[0]
         # Everything that can be refused is found out before the write; after it there are only changes in memory.
-        marker = marker_of(first, validated.buffer) if first.is_control else None
+        marker = marker_of(batch, checked.buffer) if batch.is_control else None
         if marker is not None:
-            assert len(batches) == 1, "a marker comes alone"
-            update = producers.check_marker(first, marker, MarkerVersion.of(transaction_version))
+            update = producers.check_marker(batch, marker, MarkerVersion.of(transaction_version))
         else:
-            update = producers.check(batches, is_client=is_client, guard=guard)
-        self.write(validated.buffer, batches, validated.max_timestamp, now_ms)
+            update = producers.check(batch, is_client=is_client, guard=guard)
+        self.write(checked.buffer, (batch,), checked.max_timestamp, now_ms)
         self._note_aborted(producers.apply(update))
         producers.map_end_offset = self.log_end_offset
         return None
@@ -307,11 +291,10 @@ class PartitionLog(SegmentedLog):
         batches: Sequence[BatchHeader],
         max_timestamp: int,
         now_ms: int,
-        more: Sequence[memoryview | bytearray] = (),
     ) -> None:
-        """Write to the last segment, or to a new one. The last batches may be in `more` buffers."""
+        """Write batches to the last segment, or to a new one."""
         config = self._config
-        size_bytes = len(buffer) + sum(map(len, more)) if more else len(buffer)
+        size_bytes = len(buffer)
         # A batch is never split, so it would fit into no segment.
         if size_bytes > config.segment_bytes:
             raise KafkaError(
@@ -326,7 +309,7 @@ class PartitionLog(SegmentedLog):
             if should_roll(segment, config, size_bytes, max_timestamp, last_offset, now_ms):
                 self._roll(now_ms, self._next_base_offset(batches[0].base_offset, last_offset))
                 segment = self._segments[-1]
-            segment.append(buffer, batches, config, more)
+            segment.append(buffer, batches, config)
         # A thread makes the indexes anew; until then the producer hears of a storage error and tries again.
         except DamagedIndexes as damage:
             self.on_damage(self, damage.segment)
@@ -342,7 +325,7 @@ class PartitionLog(SegmentedLog):
         return end if last_offset - end <= RELATIVE_OFFSET_MAX else first_offset
 
     def producer_state(self) -> ProducerStateManager:
-        """What is known of producers, to be looked at and asked only."""
+        """State of the producers, for others to read only."""
         producers = self._producers
         if producers is None:
             producers = self._producers = ProducerStateManager()
@@ -364,11 +347,11 @@ class PartitionLog(SegmentedLog):
         return self._epochs.epoch_for_offset(offset)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch begins to write at `start_offset`."""
+        """Note that a leader of this epoch begins to write at `start_offset`."""
         self._epochs.assign(epoch, start_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Everything below `high_watermark` is on all in-sync replicas."""
+        """Note that everything below `high_watermark` is on all in-sync replicas."""
         if self._producers is not None:
             self._producers.on_high_watermark(high_watermark)
 
@@ -385,7 +368,7 @@ class PartitionLog(SegmentedLog):
 
     @guarded
     def close(self) -> None:
-        """Leave the directory as an orderly shutdown does. Call `flush` first; the log stays readable."""
+        """Complete the files for an orderly shutdown. Call `flush` first; the log stays readable."""
         for segment in self._segments:
             segment.close()
         # A log that never had a producer needs no snapshot. One that has old snapshots does, or a restart would begin
@@ -424,3 +407,119 @@ class PartitionLog(SegmentedLog):
         self.log_directory.storage.write(path, encode_partition_metadata(topic_id))
         self.topic_id = topic_id
         self._name_changes += 1  # the next flush syncs it, also if one is under way
+
+
+def create_log_directory(
+    log_directory: LogDirectory,
+    name: str,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: bytes | None,
+    log_start_offset: int,
+    now_ms: int,
+) -> Segment:
+    """Make the directory `name` of an empty log; returns its segment. OSError: there is none of that name.
+
+    The directory gets its name when it is complete, so half a log is never found under a name that counts. Until then it
+    has the name of a deleted partition's directory, one that no other attempt has: threads make several logs at a time,
+    and long names of topics are cut. What a failed attempt leaves is removed like any deleted partition, at the next
+    start at the latest.
+    """
+    storage = log_directory.storage
+    directory = partition_path(log_directory.path, name)
+    # A rename onto an empty directory succeeds, so the name has to be free before.
+    if storage.exists(directory):
+        raise FileExistsError(errno.EEXIST, "The log exists", directory)
+    # Phase 1: everything under a name that no start takes for a log.
+    unfinished = partition_path(
+        log_directory.path, marked_directory_name(topic, partition, random_uuid().hex(), DELETE_MARK)
+    )
+    storage.make_directory(unfinished)
+    try:
+        segment = Segment.create(log_directory.files, unfinished, log_start_offset, created_ms=now_ms)
+        storage.write(path_in(unfinished, LEADER_EPOCH_CHECKPOINT), b"")
+        if topic_id is not None:
+            storage.write(path_in(unfinished, PARTITION_METADATA), encode_partition_metadata(topic_id))
+        # Phase 2: one atomic step from no log to a whole one.
+        storage.rename(unfinished, directory)
+    except OSError:
+        try:
+            storage.remove_tree(unfinished)
+        except OSError:
+            # What cannot be removed now is tried again soon, and at the next start because of its name.
+            log_directory.remove_later(unfinished, now_ms)
+        raise
+    # The segment knows its files by the old name; whoever opens them again needs the new one.
+    segment.move_to(directory)
+    return segment
+
+
+class ReplicatedBatches(NamedTuple):
+    """Whole batches at the beginning of a fetched piece of log; `markers` go with `batches`."""
+
+    size: int
+    batches: list[BatchHeader]
+    markers: list[EndTxnMarker | None]
+
+
+def check_replicated(records: memoryview, next_offset: int, leader_epoch: int, name: str) -> ReplicatedBatches:
+    """Check what a follower's leader sent: checksums, and offsets from `next_offset` on in order.
+
+    A batch that is cut off at the end is left out.
+
+    So is what begins with a batch of a later epoch than that of the fetch: a leader that was deposed while it answered
+    may send what its successor has already put in place of its own records (KAFKA-18723).
+    """
+    found = ReplicatedBatches(0, [], [])
+    size = 0
+    for header, start, end in iter_batches(records):
+        if header.partition_leader_epoch > leader_epoch:
+            break
+        if not crc_is_valid(records, start, end):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Batch at offset {header.base_offset} fails its checksum")
+        if header.base_offset < next_offset or header.last_offset < header.base_offset:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"Unexpected offset in append to {name}: {header.base_offset} is below {next_offset}",
+            )
+        next_offset = header.next_offset
+        size = end
+        found.batches.append(header)
+        found.markers.append(marker_of(header, records[start:end]) if header.is_control else None)
+    return found._replace(size=size)
+
+
+def should_roll(
+    segment: Segment, config: LogConfig, size_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+) -> bool:
+    """Tell if an append of this size, time and offset begins a new segment. This may read the first batch."""
+    if (
+        segment.size > config.segment_bytes - size_bytes
+        # segment.index.bytes bounds the indexes, as in Kafka. They store offsets relative to the segment, in 31 bits.
+        or segment.indexes_are_full
+        or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+    ):
+        return True
+    # An empty segment cannot be too old: rolling it would only make another empty one.
+    if not segment.size:
+        return False
+    # Measured in the records' own time where they have one, so that replicas roll alike.
+    first = segment.known_first_timestamp
+    if first is None:
+        first = segment.first_batch_timestamp()
+    waited_ms = max_timestamp - first if first >= 0 else now_ms - segment.created_ms
+    # Every append asks. Only here and there is it near enough to the limit that the limit has to be known exactly.
+    may_be = waited_ms > config.segment_ms or waited_ms > config.max_compaction_lag_ms or config.segment_jitter_ms > 0
+    return may_be and waited_ms > _age_max_ms(segment, config)
+
+
+def _age_max_ms(segment: Segment, config: LogConfig) -> int:
+    age_ms = config.segment_ms
+    if config.is_compacted:  # nothing is compacted before its segment is rolled
+        age_ms = min(age_ms, config.max_compaction_lag_ms)
+    # Taken from the path and not from a random number: it is the same after a restart, and spreads the rolls of many
+    # partitions.
+    if config.segment_jitter_ms:
+        age_ms -= crc32c(segment.log_file.path.encode()) % min(config.segment_jitter_ms, config.segment_ms)
+    return age_ms

@@ -1,4 +1,4 @@
-"""What one partition knows of its producers: duplicate detection, sequence checks and open transactions.
+"""Producer state of one partition: duplicate detection, sequence checks and open transactions.
 
 Theory
     A producer id writes with an epoch and numbers its records per partition. For each id the partition keeps the epoch and
@@ -16,8 +16,8 @@ Theory
     | lower              | any                                   | INVALID_PRODUCER_EPOCH                       |
     | id unknown         | any                                   | appended                                     |
 
-    The first batch of a transaction has to be verified before (`verification.py` has the rules). A transactional batch opens a transaction unless one is open; a batch that is not transactional while one is open is
-    INVALID_TXN_STATE. A marker closes it: it may raise the epoch (then sequences begin at 0 again) and remembers the
+    The first batch of a transaction has to be verified before (`verification.py` has the rules). A transactional batch
+    opens a transaction unless one is open; a batch that is not transactional while one is open is INVALID_TXN_STATE. A marker closes it: it may raise the epoch (then sequences begin at 0 again) and remembers the
     coordinator's epoch, below which later markers are fenced. An aborted transaction goes to the segment's .txnindex.
 
     Transactions stay *unreplicated* between their marker's append and the high watermark passing it, because the last
@@ -45,7 +45,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
+from ottla.replication.log.transaction_index import AbortedTransaction
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard, Verifications
 from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import ControlType, EndTxnMarker
@@ -75,7 +75,7 @@ class CorruptSnapshot(Exception):
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of a batch in the window."""
+    """A batch in the window."""
 
     last_sequence: int
     last_offset: int
@@ -94,7 +94,7 @@ class BatchMetadata(NamedTuple):
 
 
 class MarkerVersion(IntEnum):
-    """How strictly a marker's epoch is checked: from transaction version 2 on it must have been raised."""
+    """Rule for a marker's epoch: from transaction version 2 on it must have been raised."""
 
     TV_0 = 0
     TV_2 = 2
@@ -177,7 +177,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerUpdate:
-    """What an append will change, kept aside until it has happened."""
+    """Changes of an append, kept aside until it has happened."""
 
     __slots__ = ("completed", "entries", "started", "transactional")
 
@@ -214,7 +214,7 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known."""
+        """True if no producer is known."""
         return not self.producers and not self._unreplicated
 
     @property
@@ -227,12 +227,11 @@ class ProducerStateManager:
         first = self._unreplicated_firsts[0]
         return first if ongoing is None else min(ongoing, first)
 
-    def in_order(self, batches: Sequence[BatchHeader]) -> ProducerEntry | None:
-        """The producer's entry, if a client's append is the one expected next and neither begins nor ends a transaction.
+    def in_order(self, batch: BatchHeader) -> ProducerEntry | None:
+        """The producer's entry, if a client's batch is the one expected next and neither begins nor ends a transaction.
 
         This is nearly every append of an idempotent producer, so it makes no `ProducerUpdate`.
         """
-        batch = batches[0]
         entry = self.producers.get(batch.producer_id)
         if (
             # What these conditions leave out takes the long way: a new id or epoch, a gap, a duplicate, the first batch of
@@ -246,7 +245,6 @@ class ProducerStateManager:
                 if entry.current_txn_first_offset < 0
                 else self._goes_on(batch)
             )
-            and len(batches) == 1
         ):
             # A thread writes the entry into a snapshot. It keeps the old one, and changes go to a copy.
             if self._holds:
@@ -255,22 +253,17 @@ class ProducerStateManager:
         return None
 
     def _goes_on(self, batch: BatchHeader) -> bool:
-        """Whether a batch belongs to the open transaction of its producer, and none of the next epoch is waiting."""
+        """Tell if a batch belongs to the open transaction of its producer, and none of the next epoch is waiting."""
         is_data = batch.attributes & _TRANSACTION_FLAGS == TRANSACTIONAL_FLAG
         return is_data and batch.producer_id not in self.verifications.by_producer
 
-    def duplicate(self, batches: Iterable[BatchHeader]) -> BatchMetadata | None:
-        """What was answered before, if a client sends one of `batches` again."""
-        for batch in batches:
-            entry = self.producers.get(batch.producer_id)
-            if entry is not None:
-                known = entry.duplicate_of(batch)
-                if known is not None:
-                    return known
-        return None
+    def duplicate(self, batch: BatchHeader) -> BatchMetadata | None:
+        """The original of a batch that a client sends again."""
+        entry = self.producers.get(batch.producer_id)
+        return None if entry is None else entry.duplicate_of(batch)
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has a transaction open; one of another epoch may be over without its marker having come."""
+        """Tell if a producer has a transaction open; one of another epoch may be over without its marker having come."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
 
@@ -285,23 +278,19 @@ class ProducerStateManager:
             producer_id, sequence, epoch, supports_epoch_bump=supports_epoch_bump, now_ms=now_ms
         )
 
-    def check(
-        self, batches: Iterable[BatchHeader], *, is_client: bool, guard: VerificationGuard | None = None
-    ) -> ProducerUpdate:
-        """Check data batches, in order; raises KafkaError. Control batches are left out by the caller."""
+    def check(self, batch: BatchHeader, *, is_client: bool, guard: VerificationGuard | None = None) -> ProducerUpdate:
+        """Check a batch of data that has a producer id; raises KafkaError."""
         update = ProducerUpdate()
-        for batch in batches:
-            if batch.producer_id >= 0:
-                entry = self._staged(update, batch.producer_id)
-                _check_epoch(entry, batch.producer_epoch)
-                if batch.is_transactional:
-                    self._check_verified(batch, guard)
-                if is_client:
-                    verification = self.verifications.by_producer.get(batch.producer_id)
-                    if verification is not None:
-                        verification.check_sequence(batch, is_known=bool(entry.batches))
-                    _check_sequence(entry, batch)
-                self._note_data(update, entry, batch)
+        entry = self._staged(update, batch.producer_id)
+        _check_epoch(entry, batch.producer_epoch)
+        if batch.is_transactional:
+            self._check_verified(batch, guard)
+        if is_client:
+            verification = self.verifications.by_producer.get(batch.producer_id)
+            if verification is not None:
+                verification.check_sequence(batch, is_known=bool(entry.batches))
+            _check_sequence(entry, batch)
+        self._note_data(update, entry, batch)
         return update
 
     def _check_verified(self, batch: BatchHeader, guard: VerificationGuard | None) -> None:
@@ -335,7 +324,7 @@ class ProducerStateManager:
         return update
 
     def note(self, batch: BatchHeader, marker: EndTxnMarker | None = None) -> ProducerUpdate:
-        """A batch from the leader or from the log itself, checked when it was first written."""
+        """Prepare the state after a batch from the leader or from the log itself, which was checked when it was first written."""
         update = ProducerUpdate()
         if batch.producer_id >= 0:
             entry = self._staged(update, batch.producer_id)
@@ -395,7 +384,7 @@ class ProducerStateManager:
             update.started.append((batch.base_offset, entry.producer_id))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark are stable now."""
+        """Count transactions whose marker is below the high watermark as stable."""
         unreplicated, firsts = self._unreplicated, self._unreplicated_firsts
         while unreplicated and next(iter(unreplicated.values())) < high_watermark:
             unreplicated.popitem(last=False)
@@ -404,7 +393,7 @@ class ProducerStateManager:
             heappop(firsts)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """The log begins at `log_start_offset` now."""
+        """Note that the log begins at `log_start_offset` now."""
         # What is below the start holds no reader back any more.
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
@@ -470,7 +459,7 @@ class ProducerStateManager:
         return self.producers.copy()
 
     def release(self) -> None:
-        """The thread is done."""
+        """Let entries change again, after a thread is done."""
         self._holds -= 1
 
 

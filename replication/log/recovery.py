@@ -1,4 +1,4 @@
-"""Bringing a log back from its directory, after an orderly shutdown or after anything else.
+"""Recovery: load a log from its directory, after an orderly shutdown or after anything else.
 
 What a crash can leave, and what is done about it, in this order:
 
@@ -39,14 +39,13 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
     decode_partition_metadata,
 )
-from ottla.replication.log.epochs import LeaderEpochs
 from ottla.replication.log.index import RELATIVE_OFFSET_MAX, CorruptIndex
+from ottla.replication.log.leader_epochs import LeaderEpochs
 from ottla.replication.log.log_reader import base_offset_of
 from ottla.replication.log.names import (
     CLEANED_SUFFIX,
@@ -62,11 +61,12 @@ from ottla.replication.log.names import (
     parse_segment_file,
     path_in,
 )
+from ottla.replication.log.producer_snapshots import ProducerSnapshots
 from ottla.replication.log.producers import WINDOW, ProducerStateManager
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.snapshots import ProducerSnapshots
+from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import Buffer, LogDirectory, StorageFile
+from ottla.replication.log.transaction_index import AbortedTransaction
 from ottla.wire.control_batches import EndTxnMarker, end_txn_marker_in
 from ottla.wire.errors import KafkaError
 from ottla.wire.records import (
@@ -101,7 +101,7 @@ class LoadedLog(NamedTuple):
 
 
 class LoadOptions(NamedTuple):
-    """What the checkpoints and the shutdown mark say about a log, and the time.
+    """Contents of the checkpoints and the shutdown mark about a log, and the time.
 
     The log is compacted below `first_dirty_offset`; -1: it was never compacted, or nobody knows. `topic_id` is what
     `partition.metadata` says, if that was read already.
@@ -250,8 +250,8 @@ class _Loader:
         # From the end, because segments are taken out on the way.
         for index in range(len(self._segments) - 1, 0, -1):
             segment, before = self._segments[index], self._segments[index - 1]
-            # A picture, so that this look does not repair indexes that are made anew later.
-            if not segment.size and _end_of(before.picture(self._files)) > segment.base_offset:
+            # A snapshot, so that this look does not repair indexes that are made anew later.
+            if not segment.size and _end_of(before.snapshot(self._files)) > segment.base_offset:
                 logger.warning("%r was never used", segment)
                 self._give_up([segment])
                 del self._segments[index]
@@ -313,7 +313,7 @@ class _Loader:
     def _recover_segment(
         self, segment: Segment, producers: ProducerStateManager, *, gives_up_later_ones: bool = False
     ) -> bool:
-        """Believe nothing but the batches themselves; returns whether all of it was good."""
+        """Make all files of a segment anew from its batches; returns whether all of it was good."""
         file = segment.log_file.open()
         size = file.size()
         segment.size = size
@@ -441,7 +441,7 @@ def _end_of(segment: Segment) -> int:
 
 
 def _has_gaps(segment: Segment) -> bool:
-    """Whether offsets are missing between the batches of a file, as far as it can be read."""
+    """Tell if offsets are missing between the batches of a file, as far as it can be read."""
     next_offset = segment.base_offset
     with contextlib.suppress(CorruptSegment):
         for header, _ in scan_batches(segment.log_file.open(), 0, segment.size, LARGE_SCAN_BYTES):
@@ -585,7 +585,7 @@ def _fill_windows(producers: ProducerStateManager, segments: Sequence[Segment], 
 
 
 def _start_of_tail(segment: Segment, end: int, size: int) -> int:
-    """Where the last bytes of a segment begin, no more than `size`; its end if that is not to be had cheaply."""
+    """Position of the last bytes of a segment, no more than `size`; its end if that is not to be had cheaply."""
     if segment.size <= size:
         return 0
     # Batches cannot be read backwards. So a place is tried that is many offsets before the end, then nearer ones.

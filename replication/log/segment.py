@@ -23,10 +23,16 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.log.faults import Irreparable, insist
 from ottla.replication.log.index import INDEX_INTERVAL_MAX, CorruptIndex, OffsetIndex, TimeIndex
-from ottla.replication.log.index_checks import check_indexes
 from ottla.replication.log.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
-from ottla.replication.log.segment_files import SegmentCut, SegmentFiles, remove_unfinished
+from ottla.replication.log.segment_files import (
+    LARGE_SCAN_BYTES,
+    CorruptSegment,
+    SegmentCut,
+    SegmentFiles,
+    check_indexes,
+    remove_unfinished,
+    scan_batches,
+)
 from ottla.replication.log.storage import Buffer, FileCache, FileRegion, LazyFile, StorageFile
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import LOG_OVERHEAD, BatchHeader
@@ -44,7 +50,7 @@ REPAIR_AT_ONCE_BYTES = 256 * 1024
 
 
 class DamagedIndexes(KafkaError):
-    """A thread has to read a large segment first, to make its indexes anew or to find its largest timestamp."""
+    """Raised if a thread has to read a large segment first, to make its indexes anew or to find its largest timestamp."""
 
     def __init__(self, segment: Segment, error: Exception) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{segment!r} has to be read through: {error}")
@@ -56,7 +62,7 @@ class Segment(SegmentFiles):
 
     __slots__ = (
         "_cursors",
-        "_is_picture",
+        "_is_snapshot",
         "_max_timestamp",
         "_recent_last_offsets",
         "_recent_positions",
@@ -79,7 +85,7 @@ class Segment(SegmentFiles):
         self.bytes_since_last_index_entry = 0
         self.indexes_are_full = False
         self.defers_repair = False  # because the event loop reads it
-        self._is_picture = False
+        self._is_snapshot = False
         self._was_rebuilt = False
         self._forget_contents()
 
@@ -157,10 +163,10 @@ class Segment(SegmentFiles):
         return self.rebuild_indexes()
 
     def _set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> tuple[OffsetIndex, TimeIndex]:
-        # A thread has this picture. It must not write to the files of the segment.
-        if self._is_picture:
-            offset_index = offset_index.copied(self._files, is_picture=True)
-            time_index = time_index.copied(self._files, is_picture=True)
+        # A thread has this snapshot. It must not write to the files of the segment.
+        if self._is_snapshot:
+            offset_index = offset_index.copied(self._files, is_snapshot=True)
+            time_index = time_index.copied(self._files, is_snapshot=True)
         # Look-ups by time rely on it that the time index on the disk is never behind the offset index.
         offset_index.saved_first = time_index
         self._offset_index, self._time_index = offset_index, time_index
@@ -185,7 +191,7 @@ class Segment(SegmentFiles):
         made = Segment(
             self._files, self._directory, self.base_offset, size=self.size, created_ms=0, suffix=self._suffix
         )
-        made._is_picture = self._is_picture
+        made._is_snapshot = self._is_snapshot
         made.reset_indexes()
         self._offset_index = self._time_index = None  # the files change under them
         self._forget_contents()
@@ -236,13 +242,8 @@ class Segment(SegmentFiles):
             self.known_first_timestamp = header[0].max_timestamp
         return self.known_first_timestamp
 
-    def append(
-        self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig, more: Sequence[Buffer] = ()
-    ) -> None:
-        """Write batches, the last of which may be in `more` buffers.
-
-        OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`.
-        """
+    def append(self, buffer: Buffer, batches: Sequence[BatchHeader], config: LogConfig) -> None:
+        """Write batches. OSError, CorruptSegment: nothing was appended, unless it is `Irreparable`."""
         if self._max_timestamp is None:
             # Plan: after the write nothing may be read any more, as a failure then could not be undone.
             self._make_ready(batches[0].base_offset)
@@ -256,20 +257,17 @@ class Segment(SegmentFiles):
         # it.
         position = self.size
         try:
-            if more:
-                file.append_all([buffer, *more])
-            else:
-                file.append(buffer)
+            file.append(buffer)
         except OSError:
             # A part of the batches may be in the file. The next append would go behind it, where `size` does not expect
             # it.
             self._undo_append(file)
             raise
-        self.size = position + (len(buffer) + sum(map(len, more)) if more else len(buffer))
+        self.size = position + len(buffer)
         # The records are there, so nothing from here on may fail.
         for batch in batches:
             if self.index_batch(batch, position, config.index_interval_bytes):
-                self.indexes_are_full = not self.has_index_room(0, config)
+                self.indexes_are_full = not self._has_index_room(config)
             # Not `last_offset` and `size_in_bytes`: these are properties, and every append asks for both.
             self._note_recent(batch[0] + batch[6], position)
             position += batch[1] + LOG_OVERHEAD
@@ -293,12 +291,11 @@ class Segment(SegmentFiles):
                 f"What a failed append left at the end of {self._log.path} cannot be cut off", error
             ) from error
 
-    def has_index_room(self, count: int, config: LogConfig) -> bool:
-        """Whether so many entries more leave room for another one in both indexes."""
+    def _has_index_room(self, config: LogConfig) -> bool:
         size = config.segment_index_bytes
         # One entry of times less, because sealing may add a last one.
         offsets, times = size // OffsetIndex.ENTRY.size, size // TimeIndex.ENTRY.size - 1
-        return self.offset_index.entries + count < offsets and self.time_index.entries + count < times
+        return self.offset_index.entries < offsets and self.time_index.entries < times
 
     def index_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> bool:
         """Note a batch, which becomes an index entry now and then; returns whether it did."""
@@ -457,7 +454,7 @@ class Segment(SegmentFiles):
 
     @property
     def knows_its_times(self) -> bool:
-        """Whether nothing has to be read to tell `max_timestamp`."""
+        """True if `max_timestamp` needs no read."""
         return self._max_timestamp is not None or not self.size
 
     def end_of_known_times(self) -> int:
@@ -467,44 +464,44 @@ class Segment(SegmentFiles):
         return self.offset_index.last_entry()[1] if self.time_index.entries else 0
 
     def largest_timestamp(self) -> int:
-        """What retention goes by: the largest timestamp, or when the file was last written if records have none."""
+        """The largest timestamp, or when the file was last written if records have none; retention goes by it."""
         timestamp = self.max_timestamp
         return timestamp if timestamp >= 0 else self._files.storage.modified_ms(self._log.path)
 
-    # --- pictures -----------------------------------------------------------------------------------------------------
+    # --- snapshots -----------------------------------------------------------------------------------------------------
 
-    def picture(self, files: FileCache) -> Segment:
-        """This segment as it is now, for a thread to read. It opens files of its own and never writes to one."""
-        picture = Segment(
+    def snapshot(self, files: FileCache) -> Segment:
+        """Copy of this segment as it is now, for a thread to read. It opens files of its own and never writes to one."""
+        snapshot = Segment(
             files, self._directory, self.base_offset, size=self.size, created_ms=self.created_ms, suffix=self._suffix
         )
         if self._offset_index is not None and self._time_index is not None:
             # Copies, because the event loop adds entries to its own while the thread reads.
-            picture._offset_index = self._offset_index.copied(files, is_picture=True)
-            picture._time_index = self._time_index.copied(files, is_picture=True)
-        picture._is_picture = True
-        picture._max_timestamp = self._max_timestamp
-        picture.offset_of_max_timestamp = self.offset_of_max_timestamp
-        picture.known_first_timestamp = self.known_first_timestamp
-        return picture
+            snapshot._offset_index = self._offset_index.copied(files, is_snapshot=True)
+            snapshot._time_index = self._time_index.copied(files, is_snapshot=True)
+        snapshot._is_snapshot = True
+        snapshot._max_timestamp = self._max_timestamp
+        snapshot.offset_of_max_timestamp = self.offset_of_max_timestamp
+        snapshot.known_first_timestamp = self.known_first_timestamp
+        return snapshot
 
-    def learn(self, picture: Segment) -> None:
-        """Take over from a picture what a thread found out. Nothing was cut off since; there may be more batches."""
-        if picture._was_rebuilt:
-            self._learn_indexes(picture)
-        elif self._offset_index is None and picture._offset_index is not None and picture._time_index is not None:
-            self._set_indexes(picture._offset_index.copied(self._files), picture._time_index.copied(self._files))
+    def learn(self, snapshot: Segment) -> None:
+        """Take over from a snapshot what a thread found out. Nothing was cut off since; there may be more batches."""
+        if snapshot._was_rebuilt:
+            self._learn_indexes(snapshot)
+        elif self._offset_index is None and snapshot._offset_index is not None and snapshot._time_index is not None:
+            self._set_indexes(snapshot._offset_index.copied(self._files), snapshot._time_index.copied(self._files))
         if self._max_timestamp is None:
-            self._max_timestamp = picture._max_timestamp
-            self.offset_of_max_timestamp = picture.offset_of_max_timestamp
+            self._max_timestamp = snapshot._max_timestamp
+            self.offset_of_max_timestamp = snapshot.offset_of_max_timestamp
         if self.known_first_timestamp is None:
-            self.known_first_timestamp = picture.known_first_timestamp
+            self.known_first_timestamp = snapshot.known_first_timestamp
 
-    def _learn_indexes(self, picture: Segment) -> None:
+    def _learn_indexes(self, snapshot: Segment) -> None:
         # What was appended while the thread worked is added here: that is little.
-        for header, position in scan_batches(self._log.open(), picture.size, self.size, LARGE_SCAN_BYTES):
-            picture.index_batch(header, position, REPAIR_INTERVAL_BYTES)
-        self._adopt(picture)
+        for header, position in scan_batches(self._log.open(), snapshot.size, self.size, LARGE_SCAN_BYTES):
+            snapshot.index_batch(header, position, REPAIR_INTERVAL_BYTES)
+        self._adopt(snapshot)
 
     # --- cutting, closing ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How the segments of a log come and go: new ones, old ones that retention deletes, cuts at the end, compacted ones in between.
+"""Changes of a log's segments: new ones, old ones that retention deletes, cuts at the end, compacted ones in between.
 
 Every change plans, then writes. It first reads and opens whatever it needs, and what fails there has changed nothing. Then
 follow the calls that decide, in an order in which files and memory agree after each. What is known of the records that
@@ -19,11 +19,10 @@ from ottla.replication.log.log_reader import base_offset_of, guarded
 from ottla.replication.log.names import FRESH_SUFFIX, SWAP_SUFFIX
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadedLog, producers_at
-from ottla.replication.log.retention import expired_count
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.segment_files import remove_files, remove_unfinished
+from ottla.replication.log.segment_snapshots import DAY_MS, Truncation
 from ottla.replication.log.storage import LogDirectory
-from ottla.replication.log.truncation import DAY_MS, Truncation
 
 if TYPE_CHECKING:
     from ottla.replication.config import LogConfig
@@ -33,7 +32,7 @@ SEGMENTS_MAX = 2**31
 
 
 class SegmentedLog(DurableLog):
-    """Segments that change, with what is known of the records in them; `PartitionLog` appends."""
+    """A log whose segments change, with the state of epochs and producers; `PartitionLog` appends."""
 
     __slots__ = ("_config", "_producers", "first_dirty_offset", "has_rolled")
 
@@ -55,7 +54,7 @@ class SegmentedLog(DurableLog):
         self._producers = parts.producers
         self.first_dirty_offset = -1  # below it the log is compacted; -1: nobody knows
         self.has_rolled = False
-        """Whether a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
+        """True if a segment was finished whose flush nobody has asked for. Kept here, because the append may fail after that."""
 
     # --- a new one ----------------------------------------------------------------------------------------------------
 
@@ -86,7 +85,7 @@ class SegmentedLog(DurableLog):
     # --- at the beginning ---------------------------------------------------------------------------------------------
 
     def increase_log_start_offset(self, offset: int) -> bool:
-        """Records below `offset` are not to be read any more; returns whether that is news."""
+        """Let the log begin at `offset`; returns whether that is news."""
         if offset <= self.log_start_offset:
             return False
         assert offset <= self.log_end_offset, f"log start offset {offset} beyond {self.log_end_offset}"
@@ -135,7 +134,7 @@ class SegmentedLog(DurableLog):
     # --- at the end ---------------------------------------------------------------------------------------------------
 
     def prepare_truncation(self, offset: int, *, now_ms: int) -> Truncation | None:
-        """What a thread has to read before `truncate_to`; None if that is little."""
+        """Prepare a cut for a thread to read; None if there is little to read."""
         # Without producers nothing has to be read; outside of the segments there is nothing to read.
         if self._producers is None or not self._segments[0].base_offset <= offset < self.log_end_offset:
             return None
@@ -294,3 +293,49 @@ class SegmentedLog(DurableLog):
         snapshot = None if keep_snapshot else self._snapshots.mark_deleted(segment.base_offset)
         for path in paths if snapshot is None else (*paths, snapshot):
             self.log_directory.remove_later(path, due_ms)
+
+
+def expired_count(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    limit: int,
+) -> int:
+    """Count the oldest segments that are below the log's start, beyond its size or older than its age, up to `limit`.
+
+    Segments go from the oldest on, whole, and never above the high watermark. The last one may go too, unless it is empty;
+    the log then goes on in a new one.
+
+    A log may have very many segments, so only the sum of their sizes, where it is needed, looks at all of them.
+    """
+    others = len(segments) - 1  # than the last one
+    # Step 1: how far retention may go. Only what is committed goes: the followers may not have the rest yet.
+    if log_end_offset <= high_watermark and segments[-1].size:
+        eligible = len(segments)
+    else:
+        eligible = min(others, max(0, bisect_right(segments, high_watermark, key=base_offset_of) - 1))
+    eligible = min(eligible, limit)
+    # Step 2: segments below the start of the log go whatever the policy is.
+    # The last one has none after it, whose beginning would tell where it ends.
+    count = 0
+    while count < min(eligible, others) and segments[count + 1].base_offset <= log_start_offset:
+        count += 1
+    # A topic that is only compacted keeps its records however old and many they are.
+    if not config.is_deleting:
+        return count
+    # Step 3: by size. As in Kafka, a segment goes only if what is left is not less than the limit.
+    if config.retention_bytes >= 0:
+        excess = sum(segment.size for segment in segments[count:]) - config.retention_bytes
+        while count < eligible and excess >= segments[count].size:
+            excess -= segments[count].size
+            count += 1
+    # Step 4: by age, last of all: it reads the times of segments, and step 3 may have settled the oldest ones.
+    if config.retention_ms >= 0:
+        oldest_ms = now_ms - config.retention_ms
+        while count < eligible and segments[count].largest_timestamp() < oldest_ms:
+            count += 1
+    return count

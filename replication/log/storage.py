@@ -1,4 +1,4 @@
-"""The port for files: what a log needs of a file system, and the adapter for the real one.
+"""The port for files, as far as a log needs a file system, and the adapter for the real one.
 
 Everything under `replication/log` reaches the disk through a `Storage`, so that the same code runs on `OsStorage` (real
 files) and on `MemoryStorage` of server/testing (a twin that tears writes, fails syncs and loses power on demand). A storage
@@ -32,10 +32,7 @@ from heapq import heappop, heappush
 from threading import Lock, local
 from typing import Final, NamedTuple, Protocol
 
-from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
-from ottla.replication.log.faults import Fault, classify
-from ottla.replication.log.locks import FileLock, lock_file
-from ottla.replication.log.replacing import (
+from ottla.replication.log.atomic_files import (
     PRIVATE_FILE,
     IsStill,
     Replacement,
@@ -44,6 +41,9 @@ from ottla.replication.log.replacing import (
     replace_files,
     write_file,
 )
+from ottla.replication.log.descriptors import CACHED_FILES_MAX, Descriptors
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.log.locks import FileLock, lock_file
 from ottla.replication.system import O_DIRECTORY, RWF_NOWAIT, data_sync, full_sync
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -66,9 +66,6 @@ class StorageFile(Protocol):
     def append(self, buffer: Buffer) -> None:
         """Write the whole buffer at the end, or raise OSError with any part of it written."""
 
-    def append_all(self, buffers: Sequence[Buffer]) -> None:
-        """Append a few buffers, one behind the other, in one call of the system."""
-
     def read_at(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
 
@@ -83,7 +80,7 @@ class DirectoryLock(Protocol):
     """An exclusive lock between processes; dropping it without `release` releases it too."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
 
 
 class Storage(Protocol):
@@ -96,10 +93,10 @@ class Storage(Protocol):
         """Names in a directory, in no particular order."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether `path` is an existing directory."""
+        """Tell if `path` is an existing directory."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this name."""
+        """Tell if anything has this name."""
 
     def size(self, path: str) -> int:
         """Length of a file."""
@@ -148,7 +145,7 @@ class Storage(Protocol):
 
 
 class NotCached(Exception):
-    """A read that would have to wait for the disk."""
+    """Raised if a read would have to wait for the disk."""
 
     def __init__(self, file: StorageFile, position: int, length: int) -> None:
         super().__init__(f"{length} bytes at {position} are not in memory")
@@ -163,7 +160,7 @@ class NotCached(Exception):
 
 
 class _Blocks(local):
-    """How many blocks of `only_cached` this thread is in."""
+    """Number of blocks of `only_cached` that this thread is in."""
 
     depth = 0
 
@@ -183,7 +180,7 @@ only_cached = _OnlyCached()
 
 
 def may_wait() -> bool:
-    """Whether this thread's reads may wait for the disk."""
+    """Tell if this thread's reads may wait for the disk."""
     return not _blocks.depth
 
 
@@ -217,14 +214,6 @@ class OsFile:
         written = os.write(self._fd, buffer)
         if written != len(buffer):
             self._append_rest(memoryview(buffer), written)
-
-    def append_all(self, buffers: Sequence[Buffer]) -> None:
-        written = os.writev(self._fd, buffers)
-        if written != sum(map(len, buffers)):
-            # Each by itself: memory for all of them together may be what there is not, and no part may be left behind.
-            for buffer in buffers:
-                self._append_rest(memoryview(buffer), max(0, written))
-                written -= len(buffer)
 
     def _append_rest(self, buffer: memoryview, written: int) -> None:
         # A short write to a regular file means a full disk or a write above 2 GiB; asking again tells which.
@@ -515,7 +504,7 @@ class LogDirectory:
         self.files.on_read_failure = lambda error: self.judge(error, path)
         self.failure: OSError | None = None
         self.is_cordoned = False
-        """Whether it gets no new logs (KIP-1066)."""
+        """True if it gets no new logs (KIP-1066)."""
         self.on_failure: Callable[[LogDirectory, OSError], None] | None = None
         self.on_cut: Callable[[], None] | None = (
             None  # a recovery point, or the end of what is compacted, has gone down
@@ -546,7 +535,7 @@ class LogDirectory:
         return self.take_offline(error)
 
     def error(self) -> KafkaError:
-        """What a request to a log in an offline directory is answered."""
+        """Answer to a request to a log in an offline directory."""
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {self.path} is offline")
 
     def check_online(self) -> None:
@@ -566,7 +555,7 @@ class LogDirectory:
         return due
 
     def apart(self) -> LogDirectory:
-        """This directory for a log that a thread works on: its failures and removals are noted apart."""
+        """Copy of this directory for a log that a thread works on: its failures and removals are noted apart."""
         # The thread must not call `on_failure`, nor change the heap of removals, which belong to the event loop.
         apart = LogDirectory(self.path, self.storage)
         apart.files = self.files

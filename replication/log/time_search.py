@@ -9,7 +9,7 @@ Theory
     * batches that are compressed or large, and long stretches without an index entry.
 
         search.advance()     on the loop: True when it is over (`found`), else there is something for a thread to do
-        search.run()         in a thread: reads pictures of segments, and nothing else
+        search.run()         in a thread: reads snapshots of segments, and nothing else
         search.advance()     on the loop: goes on, or begins anew if the log was cut meanwhile
 
     As in Kafka nobody finds a record of a compressed batch that is longer than max.decompressed.message.bytes, or behind such
@@ -24,12 +24,21 @@ from typing import NamedTuple
 
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.log_reader import LogReader, translated
-from ottla.replication.log.record_sizes import check_sizes_until
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_pictures import SURVEYED_AT_ONCE, PictureJob, Survey
+from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment_snapshots import SURVEYED_AT_ONCE, SnapshotJob, Survey
 from ottla.replication.log.storage import NotCached, only_cached
-from ottla.wire.records import BatchHeader, first_record
+from ottla.wire.record_walk import Buffer, read_varint
+from ottla.wire.records import (
+    MAGIC_V2,
+    BatchHeader,
+    decode_records,
+    first_record,
+    invalid,
+    iter_records,
+    read_header,
+    records_area,
+)
 from ottla.wire.settings import INT_MAX
 
 MAX_TIMESTAMP = -3
@@ -48,7 +57,7 @@ class TimestampedOffset(NamedTuple):
 
 
 class TooLarge(Exception):
-    """More has to be read than the event loop has time for."""
+    """Raised if more has to be read than the event loop has time for."""
 
 
 class TimestampSearch:
@@ -61,7 +70,7 @@ class TimestampSearch:
         self._timestamp = timestamp
         self._passed: set[int] = set()  # base offsets of segments in which nothing was found
         self._layout = log.layout
-        self._job: PictureJob | None = None
+        self._job: SnapshotJob | None = None
 
     def advance(self) -> bool:
         """Go on as far as that is little work; returns whether it is over. Else a thread has to `run` before the next call."""
@@ -97,7 +106,7 @@ class TimestampSearch:
         self.found = found
         self._passed.add(segment.base_offset)
 
-    def _next_job(self) -> PictureJob | None:
+    def _next_job(self) -> SnapshotJob | None:
         while self.found is None:
             try:
                 with only_cached:
@@ -106,7 +115,7 @@ class TimestampSearch:
                 return Survey(self.log, [damaged.segment])
             except NotCached:  # raised by the first segment, in order, whose times nobody knows
                 return Survey(self.log, [next(each for each in self.log.segments if not each.knows_its_times)])
-            if segment is None or isinstance(segment, PictureJob):
+            if segment is None or isinstance(segment, SnapshotJob):
                 return segment
             try:
                 with only_cached:
@@ -119,8 +128,8 @@ class TimestampSearch:
                 return _Find(self.log, segment, self._timestamp, self._record_bytes_max)
         return None
 
-    def _next_segment(self) -> Segment | PictureJob | None:
-        """Where to look next; None: nowhere; or what has to be found out before that can be said."""
+    def _next_segment(self) -> Segment | SnapshotJob | None:
+        """Choose the segment to search next; None: there is none; or a job that has to find out first."""
         segments = [segment for segment in self.log.segments if segment.size]
         strange = [segment for segment in segments if not segment.knows_its_times]
         has_to_survey = len(strange) > SURVEYED_AT_ONCE
@@ -141,8 +150,8 @@ class TimestampSearch:
         return None
 
 
-class _Find(PictureJob):
-    """Looks for the record in one segment."""
+class _Find(SnapshotJob):
+    """A job that looks for the record in one segment."""
 
     def __init__(self, log: LogReader, segment: Segment, timestamp: int, record_bytes_max: int) -> None:
         super().__init__(log, [segment])
@@ -152,8 +161,8 @@ class _Find(PictureJob):
         self._timestamp = timestamp
         self._start_offset = log.log_start_offset
 
-    def work(self, picture: Segment) -> None:
-        self.found = find_in(picture, self._timestamp, self._start_offset, self._record_bytes_max)
+    def work(self, snapshot: Segment) -> None:
+        self.found = find_in(snapshot, self._timestamp, self._start_offset, self._record_bytes_max)
 
 
 def _max_timestamp_of(segment: Segment) -> int:
@@ -197,7 +206,7 @@ def _find_not_older(
 
 
 class _Wanted(NamedTuple):
-    """What is looked for. `promised`: the offset of a batch that the time index says is late enough."""
+    """Target of a search. `promised`: the offset of a batch that the time index says is late enough."""
 
     timestamp: int
     start_offset: int
@@ -236,3 +245,31 @@ class _Wanted(NamedTuple):
 def _is_large(header: BatchHeader) -> bool:
     is_small = header.size_in_bytes <= SMALL_BATCH_BYTES and header.records_count <= SMALL_BATCH_RECORDS
     return header.is_compressed or not is_small
+
+
+_MESSAGE_FRONTS = (14, 22)  # bytes of a message of magic 0 and 1 behind its size, without key and value
+
+
+def check_sizes_until(batch: Buffer, offset: int, limit: int) -> None:
+    """Raise INVALID_RECORD if a record up to this offset is longer than `limit`, in a good batch that is compressed."""
+    header = read_header(batch)
+    if not header.is_compressed:
+        return
+    if header.magic != MAGIC_V2:
+        # Kafka looks at all messages of a wrapper before it looks at one.
+        front = _MESSAGE_FRONTS[header.magic]
+        for record in decode_records(batch):
+            _check_size(front + len(record.key or b"") + len(record.value or b""), limit)
+        return
+    area, position = records_area(batch, header), 0
+    for record in iter_records(area, header, headers_max=0):
+        length, position = read_varint(area, position)
+        _check_size(length, limit)
+        if record.offset >= offset:
+            return
+        position += length
+
+
+def _check_size(length: int, limit: int) -> None:
+    if length > limit:
+        raise invalid(f"A record of {length} bytes exceeds the maximum of {limit}")

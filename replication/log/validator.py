@@ -1,4 +1,4 @@
-"""What a leader checks before it appends: the record part of Kafka's UnifiedLog.append, and its LogValidator.
+"""The thorough half of the verdict about a produced batch: the checks of Kafka's UnifiedLog.append and LogValidator.
 
 In Kafka's order, with Kafka's codes (each was asked of a real broker):
 
@@ -13,8 +13,8 @@ In Kafka's order, with Kafka's codes (each was asked of a real broker):
    batch, which must fit max.message.bytes as well.
 
 The records of a compressed batch that stays as it is are walked while they are decompressed; whatever that finds is decompressed
-as a whole, to say what it is. All of this is `check_produced`. It may take long, needs no lock and knows no offsets: it can run in a
-thread where `is_expensive` says so. `ordinary_batches.py` and `ordinary_compressed.py` have shorter ways for nearly all batches.
+as a whole, to say what it is. All of this is `check_thoroughly`. It may take long, needs no lock and knows no offsets: it can run in
+a thread where `is_expensive` says so. `batch_checks.py` has the quick half, which finds nearly all batches good.
 `CheckedRecords.assign` then gives offsets and a leader epoch, in a microsecond, to the buffer that the client sent or to the one
 made from it.
 
@@ -29,23 +29,27 @@ Message sets of magic 0 and 1 (Produce v0-2) become one batch with the codec the
 
 from __future__ import annotations
 
-import struct
-from enum import Enum
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-from ottla.replication.log.record_errors import RecordErrors
+from ottla.replication.log.batch_checks import (
+    FAR,
+    INLINE_DECOMPRESSED_BYTES_MAX,
+    INLINE_GZIP_BYTES_MAX,
+    INLINE_WALKED_BYTES_MAX,
+    LONG_MAX,
+    AppendOrigin,
+    CheckedRecords,
+    TooManyForTheLoop,
+    ValidationRules,
+)
 from ottla.wire.checksum import crc32c
 from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression
-from ottla.wire.decompression import TooLargeDecompressed, decompressed_bound, told_gzip_size, unstored_gzip_bytes
+from ottla.wire.decompression import TooLargeDecompressed, decompressed_bound
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.record_walk import IS_NATIVE, Buffer, read_varint, read_varlong
+from ottla.wire.record_walk import Buffer, read_varint, read_varlong
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
     CONTROL_FLAG,
-    DECOMPRESSED_BYTES_MAX,
     DELETE_HORIZON_FLAG,
     LOG_APPEND_TIME_FLAG,
     MAGIC_OFFSET,
@@ -58,7 +62,6 @@ from ottla.wire.records import (
     BatchHeader,
     Record,
     RecordsSummary,
-    TimestampType,
     assign_timestamps,
     batch_size,
     build_batch,
@@ -72,197 +75,23 @@ from ottla.wire.records import (
     lent_records_area,
     read_header,
     walkable,
+    wrap_int64,
 )
 
-if TYPE_CHECKING:
-    from ottla.replication.config import LogConfig
-
-INT_MAX = (1 << 31) - 1
-LONG_MAX = (1 << 63) - 1
-FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
-
-# What may be done on the event loop: some milliseconds' worth.
-_INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
-# A record may have a header in each two of its bytes, over which Python walks a hundred times slower than C.
-_INLINE_WALKED_BYTES_MAX = _INLINE_DECOMPRESSED_BYTES_MAX if IS_NATIVE else 64 * 1024
-_INLINE_GZIP_BYTES_MAX = min(1024 * 1024, _INLINE_WALKED_BYTES_MAX)
-# Gzip takes 4 ms for each MiB of input, whatever becomes of it, and lets others run meanwhile. A thread costs 0.1 ms. Where all
-# blocks are empty it is 80 ms by libdeflate, and 500 ms piece by piece.
-_INLINE_GZIP_INPUT_BYTES_MAX = 96 * 1024
-_INLINE_GZIP_PIECES_BYTES_MAX = 16 * 1024
-SAVED_BY_COUNTING_ANEW = (
-    17  # bytes of a record at most: its length, timestamp and offset may have taken more than they need
-)
-_INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
-_INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
-INLINE_BYTES_MAX = 16 * 1024 * 1024 if IS_NATIVE else _INLINE_WALKED_BYTES_MAX
-ONE_BY_ONE_INLINE_MAX = 1_000
-INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
-
-_COUNT = struct.Struct(">i")
-_FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
 # All but the timestamp type, which the topic decides, and the bits that mean nothing.
 _KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+# Bytes of a record at most: its length, timestamp and offset may have taken more than they need.
+SAVED_BY_COUNTING_ANEW = 17
+ONE_BY_ONE_INLINE_MAX = 1_000
+_INLINE_GZIP_PIECES_BYTES_MAX = 16 * 1024
+RECORD_ERRORS_MAX = 1_000  # listed for one batch; twenty thousand would make an answer of megabytes
 _new_tuple = tuple.__new__
 
 
-class AppendOrigin(Enum):
-    """Who appends, which decides how far the batch is trusted."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-
-
-class TooManyForTheLoop(Exception):
-    """So many records have to be looked at one by one that a thread has to do it; nothing has happened yet."""
-
-
-class ValidationRules(NamedTuple):
-    """What a topic's configuration asks of produced batches."""
-
-    max_message_bytes: int = 1_048_588
-    compacted: bool = False
-    compression: Compression | None = None  # None: as the producer chose
-    compression_level: int | None = None
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = LONG_MAX
-    timestamp_after_max_ms: int = 3_600_000
-    origin: AppendOrigin = AppendOrigin.CLIENT
-    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
-    record_bytes_max: int = INT_MAX - 8  # of a compressed batch
-
-    @classmethod
-    @lru_cache(maxsize=256)
-    def from_config(cls, config: LogConfig, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
-        """One object for all the logs that share a configuration."""
-        name = config.compression_type
-        codec = {"producer": None, "uncompressed": Compression.NONE}.get(
-            name, Compression.__members__.get(name.upper())
-        )
-        levels = {
-            Compression.GZIP: config.compression_gzip_level,
-            Compression.LZ4: config.compression_lz4_level,
-            Compression.ZSTD: config.compression_zstd_level,
-        }
-        is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        return cls(
-            max_message_bytes=config.max_message_bytes,
-            compacted="compact" in config.cleanup_policy,
-            compression=codec,
-            compression_level=None if codec is None else levels.get(codec),
-            timestamp_type=TimestampType.LOG_APPEND_TIME if is_log_append_time else TimestampType.CREATE_TIME,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            origin=origin,
-            # A topic with larger messages may expand further. Ten times is still a bound.
-            decompressed_bytes_max=max(DECOMPRESSED_BYTES_MAX, 10 * config.max_message_bytes),
-            record_bytes_max=config.max_decompressed_message_bytes,
-        )
-
-
-class ValidatedBatches(NamedTuple):
-    """Ready to be written: buffer holds exactly the batches, whose headers are as they stand in it."""
-
-    buffer: memoryview | bytes | bytearray
-    batches: list[BatchHeader]
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    offset_of_max_timestamp: int  # the batch's last offset, as Kafka's time index has it
-    log_append_time_ms: int  # -1 unless the topic's timestamps are of that type
-
-
-class CheckedRecords(NamedTuple):
-    """One good batch that still needs its offsets."""
-
-    buffer: memoryview | bytearray
-    header: BatchHeader
-    max_timestamp: int
-    log_append_time_ms: int
-
-    def assign(self, next_offset: int, leader_epoch: int) -> ValidatedBatches:
-        buffer, header, max_timestamp, log_append_time_ms = self
-        _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
-        # Put together by hand: `_replace` would cost every batch more.
-        header = _new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
-        last_offset = next_offset + header[6]
-        return _new_tuple(
-            ValidatedBatches,
-            (buffer, [header], next_offset, last_offset, max_timestamp, last_offset, log_append_time_ms),
-        )
-
-    def take_back(self) -> None:
-        """After `assign`: the batch is not appended, and stands in its buffer as it came."""
-        _FRONT.pack_into(self.buffer, 0, *self.header[:3])
-
-
-def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
-    """What a Produce request of this version may hold per partition, before its partition is asked."""
-    # Older requests carry message sets, of which there may be many.
-    if api_version < 3:
-        return
-    size = batch_size(records, 0, len(records)) if records is not None else 0
-    if records is None or not size:
-        raise invalid(f"Produce requests with version {api_version} must have at least one record batch per partition")
-    if records[MAGIC_OFFSET] != MAGIC_V2:
-        raise invalid(
-            f"Produce requests with version {api_version} are only allowed to contain record batches with magic version 2"
-        )
-    # zstd came with v7 (KIP-110). Kafka refuses it in older requests.
-    if api_version < 7 and records[22] & 7 == Compression.ZSTD:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {api_version} are not allowed to use ZStandard compression",
-        )
-    if size != len(records) and batch_size(records, size, len(records)):
-        raise invalid(
-            f"Produce requests with version {api_version} are only allowed to contain exactly one record batch per partition"
-        )
-
-
-def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
-    """Whether to check these records in a thread, because the event loop would feel it. Never raises."""
-    size = len(records)
-    # Refused at once in any case, and too short for the reads below.
-    if size < RECORDS_OFFSET:
-        return False
-    # Message sets are taken apart into single messages in Python, and a wrapper hides how many there are.
-    if records[MAGIC_OFFSET] != MAGIC_V2:
-        return size > _INLINE_MESSAGE_SET_BYTES_MAX or records[17] & 7 != 0
-    codec = records[22] & 7
-    target = None if rules is None else rules.compression
-    if codec == Compression.GZIP and target in (None, codec):
-        area = memoryview(records)[RECORDS_OFFSET:]
-        if is_long_gzip(area):
-            return True
-        bound = told_gzip_size(area)
-    elif codec:
-        bound = decompressed_bound(Compression(codec), memoryview(records)[RECORDS_OFFSET:]) if codec <= 4 else 0
-        if bound > _INLINE_DECOMPRESSED_BYTES_MAX:
-            return True
-    else:
-        bound = size
-        if size > INLINE_BYTES_MAX:
-            return True
-    # To compress takes far longer than to check, so much less of it is done at once.
-    if target and target != codec:
-        return bound > _INLINE_RECOMPRESSED_BYTES_MAX
-    # The count is the client's word, and that is enough: a batch with another count is refused when the walk ends.
-    return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
-
-
-def is_long_gzip(area: memoryview) -> bool:
-    """A guess by what the data say of themselves: `check_produced` gives up at once if it is wrong."""
-    # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
-    if told_gzip_size(area) > _INLINE_GZIP_BYTES_MAX or len(area) > _INLINE_GZIP_BYTES_MAX * 9 // 8:
-        return True
-    return len(area) > _INLINE_GZIP_INPUT_BYTES_MAX and unstored_gzip_bytes(area) > _INLINE_GZIP_INPUT_BYTES_MAX
-
-
-def check_produced(
+def check_thoroughly(
     records: memoryview, rules: ValidationRules, *, now_ms: int, topic_partition: str = "", at_once: bool = False
 ) -> CheckedRecords:
-    """Everything but the offsets. A writable buffer is changed in place; a read-only one is copied.
+    """Check all but the offsets; KafkaError says what is wrong. A writable buffer is changed in place, a read-only one is copied.
 
     `TooManyForTheLoop` if it should be done `at_once`, and very many records have to be looked at one by one.
     """
@@ -292,12 +121,12 @@ def _checked_while_decompressed(
     """
     codec, area = Compression(header.attributes & COMPRESSION_MASK), records[RECORDS_OFFSET:size]
     limit = rules.decompressed_bytes_max
-    inline_bytes_max = _INLINE_GZIP_BYTES_MAX if codec is Compression.GZIP else _INLINE_WALKED_BYTES_MAX
+    inline_bytes_max = INLINE_GZIP_BYTES_MAX if codec is Compression.GZIP else INLINE_WALKED_BYTES_MAX
     # Good gzip needs no pieces where libdeflate is installed.
     is_long_in_pieces = codec is Compression.GZIP and len(area) > _INLINE_GZIP_PIECES_BYTES_MAX
     is_guess = (
         at_once
-        and inline_bytes_max < _INLINE_DECOMPRESSED_BYTES_MAX  # `is_expensive` knows the others
+        and inline_bytes_max < INLINE_DECOMPRESSED_BYTES_MAX  # `is_expensive` knows the others
         and rules.origin is AppendOrigin.CLIENT
         and (is_long_in_pieces or min(limit, decompressed_bound(codec, area)) > inline_bytes_max)
     )
@@ -415,7 +244,7 @@ def _check_size(size: int, rules: ValidationRules) -> None:
 
 
 def _check_record_sizes(area: Buffer, rules: ValidationRules) -> None:
-    """Of good records."""
+    """Refuse a good record that is longer than the topic takes."""
     limit, position = rules.record_bytes_max, 0
     # Nearly never: by default the limit is beyond what is decompressed at all.
     while position + limit < len(area):
@@ -546,7 +375,7 @@ def _first_timestamp_delta(area: Buffer) -> int:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """What Kafka's builder, and only it, insists on."""
+    """Check what Kafka's builder of batches insists on."""
     if header.producer_id == NO_PRODUCER_ID:
         if header.is_transactional:
             raise _unexpected("Cannot write transactional messages without a valid producer ID")
@@ -567,7 +396,7 @@ def _checked(batch: bytes, rules: ValidationRules, max_timestamp: int) -> Checke
 def _check_message_set(
     records: memoryview, rules: ValidationRules, now_ms: int, topic_partition: str
 ) -> CheckedRecords:
-    """The same for magic 0 and 1: one batch of all the messages."""
+    """Check messages of magic 0 and 1, and make one batch of them."""
     found = list(iter_batches(records))
     # First what Kafka checks of all entries, then the messages in them.
     source = 0
@@ -635,3 +464,88 @@ def _check_messages(
             errors.check(index, message.as_record(), header.is_log_append_time)
     errors.raise_if_any()
     return [message.as_record() for message in messages]
+
+
+# --- refusals of single records ---------------------------------------------------------------------------------------
+
+
+class InvalidRecords(KafkaError):
+    """Refused for single records: the message and the (batch_index, message) pairs go to the client (Produce v8+)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+class RecordErrors:
+    """Collects what is wrong, in Kafka's words, since clients show them.
+
+    It lists `RECORD_ERRORS_MAX` of them, and counts all. A client takes the general message for those not listed.
+    """
+
+    def __init__(self, rules: ValidationRules, now_ms: int, topic_partition: str) -> None:
+        self._rules = rules
+        self._now_ms = now_ms
+        self._topic_partition = topic_partition
+        self._errors: list[tuple[int, str]] = []
+        self._count = 0
+        self._code = ErrorCode.INVALID_RECORD
+
+    def check(self, index: int, record: Record, is_log_append_time: bool, is_partial: bool = False) -> None:
+        if self._rules.compacted and record.key is None:
+            # A record without a key gets this error alone, whatever its time is.
+            self.add(
+                index, f"Compacted topic cannot accept message without key in topic partition {self._topic_partition}"
+            )
+            return
+        reason = self._timestamp_error(record, is_log_append_time, is_partial)
+        if reason is not None:
+            self.add(index, reason)
+            self._code = ErrorCode.INVALID_TIMESTAMP
+
+    def add(self, index: int, reason: str) -> None:
+        self._count += 1
+        if self._count <= RECORD_ERRORS_MAX:
+            self._errors.append((index, reason))
+
+    def _timestamp_error(self, record: Record, is_log_append_time: bool, is_partial: bool) -> str | None:
+        before, after = self._rules.timestamp_before_max_ms, self._rules.timestamp_after_max_ms
+        if not self._rules.timestamp_type and record.timestamp != NO_TIMESTAMP:
+            # As a Java long: without the wrap, times at the ends of the range would be judged otherwise than by Kafka.
+            age_ms = wrap_int64(self._now_ms - record.timestamp)
+            if age_ms <= before and wrap_int64(-age_ms) <= after:
+                return None
+            earliest, latest = wrap_int64(self._now_ms - before), wrap_int64(self._now_ms + after)
+            return (
+                f"Timestamp {record.timestamp} of message with offset {record.offset} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
+            )
+        if is_log_append_time:
+            text = _java_text(record, is_partial)
+            return f"Invalid timestamp type in message {text}. Producer should not set timestamp type to LogAppendTime."
+        return None
+
+    def raise_if_any(self) -> None:
+        if not self._errors:
+            return
+        if self._code == ErrorCode.INVALID_TIMESTAMP:
+            message = "One or more records have been rejected due to invalid timestamp"
+        else:
+            shown = ", ".join(
+                f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in self._errors[:3]
+            )
+            message = (
+                f"One or more records have been rejected due to {self._count} record errors in total, "
+                f"and only showing the first three errors at most: [{shown}]"
+            )
+        raise InvalidRecords(self._code, message, self._errors)
+
+
+def _java_text(record: Record, is_partial: bool) -> str:
+    # Kafka reads the records of a compressed batch without their keys and values, and clients see the difference in
+    # this text.
+    name, null_size = ("PartialDefaultRecord", -1) if is_partial else ("DefaultRecord", 0)
+    key_size, value_size = (null_size if data is None else len(data) for data in (record.key, record.value))
+    return (
+        f"{name}(offset={record.offset}, timestamp={record.timestamp}, key={key_size} bytes, value={value_size} bytes)"
+    )

@@ -1,4 +1,4 @@
-"""Which transactions of a partition their coordinator is asked about, before anything is written in them (KIP-890).
+"""Verification of transactions by their coordinator, before anything is written in them (KIP-890).
 
 Theory
     A transaction may only be written in a partition that its coordinator knows to take part. Otherwise no marker would ever
@@ -42,7 +42,7 @@ VERIFICATIONS_MAX = 10_000
 
 
 class VerificationGuard:
-    """Stands for one question to a coordinator. Only itself is equal to it."""
+    """Token for one question to a coordinator. Only itself is equal to it."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ NOT_REQUIRED = VerificationGuard()
 
 
 class Verification:
-    """What is known of a producer's batches that wait for the coordinator's word."""
+    """State of a producer's batches that wait for the coordinator's answer."""
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
 
@@ -64,7 +64,7 @@ class Verification:
         self.timestamp = timestamp
 
     def note(self, sequence: int, epoch: int, *, supports_epoch_bump: bool) -> None:
-        """Another batch waits."""
+        """Note that another batch waits."""
         # The present producer may speak an older protocol than one that was asked about in vain, or than before a level was lowered.
         # In Kafka the first one counts, so that a marker of the present transaction leaves the guard, and a batch could follow it.
         if epoch > self.epoch:
@@ -91,12 +91,12 @@ class Verification:
             )
 
     def outlives(self, batch: BatchHeader) -> bool:
-        """Whether it stays after this batch was written."""
+        """Tell if it stays after this batch was written."""
         return self.supports_epoch_bump and batch.is_control and batch.producer_epoch == self.epoch
 
 
 class Verifications:
-    """Those of one partition, by producer id."""
+    """Verifications of one partition, by producer id."""
 
     __slots__ = ("by_producer",)
 
@@ -118,12 +118,12 @@ class Verifications:
         return known.guard
 
     def accept(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Whether this is the guard of the question about a producer that was asked last."""
+        """Tell if this is the guard of the last question about a producer."""
         known = self.by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
     def end(self, written: Sequence[BatchHeader]) -> None:
-        """These batches and markers were written in transactions."""
+        """End the verification of transactions in which these batches and markers were written."""
         for batch in written:
             known = self.by_producer.get(batch.producer_id)
             if known is not None and not known.outlives(batch):

@@ -141,14 +141,14 @@ class FetchSession:
         return len(self._awake) < len(self.targets)
 
     def awake(self) -> list[FetchTarget]:
-        """What a fetch has to read, in order."""
+        """Targets that a fetch has to read, in order."""
         # Partitions wake up in any order. While none is idle, the dict has them in order already.
         return sorted(self._awake, key=_by_place) if self.has_idle else list(self.targets.values())
 
     def let_idle(
         self, target: FetchTarget, partition: Partition, role: tuple[object, ...], follower: Follower | None
     ) -> None:
-        """Do not read it until it changes."""
+        """Leave a partition idle: do not read it until it changes."""
         del self._awake[target]
         target.idle = IdleTarget(target, partition, role, follower, self._on_change)
         target.idle.begin(self.last_fetch)
@@ -159,7 +159,7 @@ class FetchSession:
             self.on_wake(idle)
 
     def wake(self, target: FetchTarget) -> None:
-        """Read it again with the next fetch."""
+        """Wake an idle partition: read it again with the next fetch."""
         idle, target.idle = target.idle, None
         if idle is not None:
             idle.end(self.last_fetch)
@@ -171,7 +171,7 @@ class FetchSession:
                 self.wake(target)
 
     def close(self) -> None:
-        """Nobody can use it any more, but for the answer to its last fetch."""
+        """Close the session to all but the answer to its last fetch."""
         self.is_closed = True
         self.on_wake = None
         # Else the watchers of idle partitions would keep a session that nobody can use.
@@ -214,14 +214,14 @@ class FetchContext:
         return self.goes_on()
 
     def goes_on(self) -> bool:
-        """Whether this is still the session's latest request. If it is not, its answer gets an error."""
+        """Tell if this is still the session's latest request. If it is not, its answer gets an error."""
         if self.session is not None and self.session.epoch != self._epoch:
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return False
         return True
 
     def select(self, answers: list[tuple[FetchTarget, PartitionData]]) -> list[tuple[FetchTarget, PartitionData]]:
-        """What of `answers` goes into the response; remembers in the session what the client now knows. After `begin`."""
+        """Choose the answers that go into the response, and remember what the client then knows. After `begin`."""
         if self._begin is not None:
             # A full fetch is told everything. `has_news` is called only because it remembers what is told.
             for target, data in answers:
@@ -240,18 +240,18 @@ class FetchContext:
 
     @property
     def has_idle(self) -> bool:
-        """Whether there is more in the session than `targets`."""
+        """True if there is more in the session than `targets`."""
         return self.session is not None and self.session.has_idle
 
     @property
     def may_look_at_idle(self) -> bool:
-        """Whether idle partitions are so few that all may be read at once."""
+        """True if idle partitions are so few that all may be read at once."""
         session = self.session
         return session is not None and self.may_let_idle and session.has_idle and len(session.targets) <= IDLE_READ_MAX
 
     @property
     def may_let_idle(self) -> bool:
-        """Whether this request's answer is the session's last, and the session large."""
+        """True if this request's answer is the session's last, and the session large."""
         session = self.session
         return (
             session is not None
@@ -281,13 +281,13 @@ class FetchContext:
         follower: Follower | None,
         circumstances: object,
     ) -> None:
-        """There is nothing to tell of `target` until it changes; only where `may_let_idle` says so, after `select`."""
+        """Let `target` idle until it changes; only where `may_let_idle` says so, after `select`."""
         assert self.session is not None
         self.session.circumstances = circumstances
         self.session.let_idle(target, partition, role, follower)
 
     def on_wake(self, listener: Callable[[IdleTarget], None] | None) -> None:
-        """Whom to tell of idle partitions that change from now on."""
+        """Set the function to call for idle partitions that change from now on."""
         # An older request that still waits must not take the listener of a newer one away.
         if self.session is not None and self.session.epoch == self._epoch and not self.session.is_closed:
             self.session.on_wake = listener
@@ -394,7 +394,7 @@ class FetchSessionCache:
         return FetchContext(targets, session=session)
 
     def _has_room(self, size: int, more: int) -> bool:
-        """Whether there may be a session of this size, and so many partitions more than there are now."""
+        """Tell if there may be a session of this size, and so many partitions more than there are now."""
         # Counted anew each time, because sessions begin and grow seldom.
         held = sum([len(session.targets) for session in self._sessions.values()])
         return size <= self._session_partitions_max and held + more <= self._partitions_max
@@ -447,7 +447,7 @@ def _topic_name(cluster: MetadataCache, topic_id: bytes) -> str | None:
 
 
 def _targets(request: FetchRequest, version: int, cluster: MetadataCache) -> list[FetchTarget]:
-    """What the request names, each once: with the place of its first mention and the wishes of its last."""
+    """Targets of the request, each once: with the place of its first mention and the wishes of its last."""
     targets: dict[Key, FetchTarget] = {}
     for topic in request.topics:
         _add_targets(targets, topic, topic.partitions, version, cluster)
@@ -478,7 +478,7 @@ def _keys(topic: ForgottenTopic, partitions: Iterable[int], version: int) -> lis
 
 
 class NamedPartitions:
-    """What a very long request names, read a little for each step."""
+    """Partitions of a very long request, read a little for each step."""
 
     def __init__(self, request: FetchRequest, version: int, cluster: MetadataCache) -> None:
         self._request = request
@@ -489,7 +489,7 @@ class NamedPartitions:
 
     @property
     def targets(self) -> list[FetchTarget]:
-        """What is asked for, as far as it is read."""
+        """Targets that were read so far."""
         return list(self._targets.values())
 
     def steps(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""How far a leader's followers have come, and which replicas are in sync. Sans-IO; owned by a leading `Partition`.
+"""Progress of a leader's followers, and the replicas in sync. Sans-IO; owned by a leading `Partition`.
 
 Theory
     The offset at which a follower fetches is the end of its log. A follower is *caught up* while it holds the leader's
@@ -45,7 +45,7 @@ class Holder(NamedTuple):
 
 
 class LastFetch:
-    """When a fetch session was last used, for the followers that rest on it; see `fetch_targets.py`."""
+    """Time of the last use of a fetch session, for the followers that rest on it; see `fetch_targets.py`."""
 
     __slots__ = ("at_ms",)
 
@@ -54,7 +54,7 @@ class LastFetch:
 
 
 class Follower:
-    """What a leader knows of one follower."""
+    """A leader's view of one follower (Kafka's Replica)."""
 
     __slots__ = (
         "_caught_up_ms",
@@ -79,7 +79,7 @@ class Follower:
 
     @property
     def caught_up_ms(self) -> int:
-        """When it last had the leader's whole log."""
+        """Time at which it last had the leader's whole log."""
         last_fetch = self._rests_on
         return self._caught_up_ms if last_fetch is None else max(self._caught_up_ms, last_fetch.at_ms)
 
@@ -136,7 +136,7 @@ class Follower:
 
 
 class Followers:
-    """The followers of a partition that this broker leads, and the in-sync replicas; see the module's docstring.
+    """The followers of a partition that this broker leads, and the in-sync replicas.
 
     `is_eligible(broker, broker_epoch)` says whether that incarnation of a broker lives and may be in sync.
     """
@@ -285,11 +285,11 @@ class Followers:
         self.proposed = isr
 
     def settle(self, isr: tuple[int, ...]) -> None:
-        """The controller has agreed to this ISR."""
+        """Take over an ISR to which the controller has agreed."""
         self.isr, self.proposed = isr, None
 
     def withdraw(self, *, are_ineligible: bool = False) -> None:
-        """The controller has refused the proposal, and no other controller can have applied it.
+        """Withdraw a proposal that the controller has refused and no other controller can have applied.
 
         Who is not eligible holds nothing back and is not proposed again for a while: the controller may know, before
         anybody else does, that a broker is going.

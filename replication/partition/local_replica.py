@@ -1,4 +1,4 @@
-"""This broker's replica of a partition: its log and high watermark, how it follows, and who hears of changes. Sans-IO.
+"""The replica of a partition on this broker: its log and high watermark, how it follows, and its watchers. Sans-IO.
 
 A replica follows, whoever leads. It writes what the leader sends, believes it what is committed, and drops what the leader never
 had. `Partition` adds the role: it is a replica that may lead.
@@ -16,21 +16,54 @@ Waiting
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from ottla.replication.log.partition_log import AppendInfo, PartitionLog
+from ottla.replication.log.segment_snapshots import Truncation
 from ottla.replication.log.segmented_log import SEGMENTS_MAX
-from ottla.replication.log.truncation import Truncation
-from ottla.replication.partition.divergence import divergence_from_leader
+from ottla.replication.partition.reading import divergence_from_leader
 from ottla.replication.partition.traffic import TopicTraffic
-from ottla.replication.partition.watchers import Watchers
 from ottla.wire.records import iter_batches
 from ottla.wire.settings import LONG_MAX
 
+Watcher = Callable[[], None]
+
+
+class Watchers:
+    """A set of functions that remembers their order; they may leave and join while they are called.
+
+    A call may lead to another round of calls before this one is over: a watcher makes an answer ready, and the connection
+    goes on to a request that changes the same partition. Who leaves in the inner round is not called in the outer one.
+    """
+
+    __slots__ = ("_functions",)
+
+    def __init__(self) -> None:
+        self._functions: dict[Watcher, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __iter__(self) -> Iterator[Watcher]:
+        return iter(tuple(self._functions))
+
+    def call(self) -> None:
+        """Call all functions, but those that were removed in the meantime."""
+        functions = self._functions
+        for function in tuple(functions):
+            if function in functions:
+                function()
+
+    def add(self, watcher: Watcher) -> None:
+        self._functions[watcher] = None
+
+    def discard(self, watcher: Watcher) -> None:
+        self._functions.pop(watcher, None)
+
 
 class LocalReplica:
-    """A log and its high watermark; see the module's docstring."""
+    """A log and its high watermark."""
 
     __slots__ = (
         "_request_flush",
@@ -105,7 +138,7 @@ class LocalReplica:
         return min(log.recovery_point, self.durability_limit) if log.is_flush_required else log.log_end_offset
 
     def _check_offsets(self) -> None:
-        """The invariant, before the role changes and after the end of the log has gone back."""
+        """Assert the invariant, before the role changes and after the end of the log has gone back."""
         start = self.log.log_start_offset
         assert start <= self.high_watermark <= max(start, self.log.log_end_offset), self
 
@@ -119,7 +152,7 @@ class LocalReplica:
         return self._watchers
 
     def notify_watchers(self) -> None:
-        """Something has changed; also for changes only others know of, such as a failed disk."""
+        """Call the watchers after a change, also one that only others know of, such as a failed disk."""
         if self._watchers:
             self._watchers.call()
 
@@ -145,7 +178,7 @@ class LocalReplica:
         return info
 
     def take_over(self, leader_high_watermark: int, leader_log_start_offset: int) -> None:
-        """What the leader says is committed and deleted, as far as this replica's log goes."""
+        """Take over the leader's high watermark and log start, as far as this replica's log goes."""
         log = self.log
         # This replica may be far behind, and a watermark beyond its end would count records that it does not have.
         high_watermark = min(leader_high_watermark, log.log_end_offset)
@@ -167,7 +200,7 @@ class LocalReplica:
             log.truncate_fully_and_start_at(first[0].base_offset, log_start_offset=start, now_ms=now_ms)
 
     def divergence(self, epoch: int, end_offset: int) -> int:
-        """Where this replica's log leaves the leader's, which ends at `end_offset` in `epoch`.
+        """Find the offset at which this log leaves the leader's, which ends at `end_offset` in `epoch`.
 
         That is the largest epoch the leader knows that is not above ours. What is beyond has to be dropped, never by the
         high watermark, and then to be fetched from there (KIP-595).
@@ -194,7 +227,7 @@ class LocalReplica:
     # --- on the disk --------------------------------------------------------------------------------------------------
 
     def _flush_finished(self) -> None:
-        """A segment that was finished for an append has to get to the disk, even if the append itself has failed."""
+        """Flush a segment that was finished for an append, even if the append itself has failed."""
         if self.log.has_rolled:
             self._flush()
 
@@ -204,7 +237,7 @@ class LocalReplica:
             self._request_flush(self)
 
     def replace_log(self, log: PartitionLog) -> None:
-        """The same records are kept in another directory from now on."""
+        """Go on with a log that has these records in another directory."""
         self.log = log
         if log.has_rolled or (log.is_flush_required and log.recovery_point < log.log_end_offset):
             self._flush()

@@ -28,16 +28,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from ottla.replication.log.batch_checks import AppendOrigin, CheckedRecords
 from ottla.replication.log.log_reader import EMPTY
 from ottla.replication.log.partition_log import AppendInfo, PartitionLog
 from ottla.replication.log.time_search import TimestampedOffset, TimestampSearch
-from ottla.replication.log.validator import AppendOrigin, CheckedRecords
-from ottla.replication.partition.committed_reads import ABORTED_MAX, with_aborted
-from ottla.replication.partition.divergence import diverging_epoch_of
 from ottla.replication.partition.followers import Followers, Holder, IsEligible
 from ottla.replication.partition.local_replica import LocalReplica
-from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP, look_up
-from ottla.replication.partition.read_info import ReadInfo
+from ottla.replication.partition.reading import (
+    ABORTED_MAX,
+    LATEST_TIMESTAMP,
+    ReadInfo,
+    diverging_epoch_of,
+    look_up,
+    with_aborted,
+)
 from ottla.replication.partition.traffic import TopicTraffic
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -50,14 +54,14 @@ new_tuple = tuple.__new__  # past NamedTuple's keyword handling: each record is 
 NO_LEADER = -1
 LAG_TIME_MAX_MS = 30_000
 UNKNOWN_PATIENCE_MS = 10_000
-"""How long a leader that is new doubts a producer that it does not know and that does not begin at 0: as long as a client
+"""Time for which a new leader doubts a producer that it does not know and that does not begin at 0: as long as a client
 waits at a leader that does not answer, and no longer than whose state has expired can wait."""
 
 NO_LEADER_EPOCH = -1  # in a request that does not fence
 
 
 class Partition(LocalReplica):
-    """A partition this broker has a replica of; see the module's docstring."""
+    """A partition of which this broker has a replica."""
 
     __slots__ = (
         "_is_eligible",
@@ -112,12 +116,12 @@ class Partition(LocalReplica):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this broker leads."""
+        """True if this broker leads."""
         return self.leader_id == self._local_id and not self.is_deleted
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether too few replicas are in sync."""
+        """True if too few replicas are in sync."""
         return len(self.isr) < self.min_isr
 
     # --- roles --------------------------------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ class Partition(LocalReplica):
     def make_follower(
         self, *, leader_id: int, leader_epoch: int, partition_epoch: int, replicas: tuple[int, ...]
     ) -> bool:
-        """Another broker leads from now on; returns whether its epoch is new here."""
+        """Follow another broker from now on; returns whether its epoch is new here."""
         self._check_offsets()
         if partition_epoch < self.partition_epoch:
             return False
@@ -192,14 +196,14 @@ class Partition(LocalReplica):
         self.followers.assign(self.replicas, self.isr)
 
     def mark_deleted(self) -> None:
-        """The topic is gone; whoever still holds the partition gets errors."""
+        """Mark the partition as deleted; all requests to it get errors."""
         self.is_deleted = True
         # Appends compare only the leader's id, so this also lets none in any more.
         self.leader_id = NO_LEADER
         self.notify_watchers()
 
     def set_config(self, config: LogConfig) -> None:
-        """The topic's settings have changed."""
+        """Take over changed settings of the topic."""
         # First, because min.insync.replicas is read from there.
         self.log.config = config
         self._set_replicas(self.replicas, self.isr)
@@ -254,7 +258,7 @@ class Partition(LocalReplica):
         transaction_version: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append batches. KafkaError: nothing was appended. Whether they count is `acknowledgement`'s to say."""
+        """Append a batch. KafkaError: nothing was appended. `acknowledgement` says whether it is committed."""
         # This covers a deleted partition, too; see `mark_deleted`.
         if self.leader_id != self._local_id:
             raise self._not_leader()
@@ -298,32 +302,8 @@ class Partition(LocalReplica):
                 self.notify_watchers()
         return info
 
-    def append_ordinary(self, checked: CheckedRecords, required_acks: int, now_ms: int) -> int | None:
-        """Append an ordinary batch, where there are neither followers nor forced flushes. Returns its offset.
-
-        None: nothing was done, and `append_as_leader` says what becomes of it. It does all that this does, for any batch.
-        """
-        if self.leader_id != self._local_id or (required_acks == -1 and len(self.isr) < self.min_isr):
-            return None
-        log = self.log
-        try:
-            first_offset = log.append_ordinary(checked, self.leader_epoch, now_ms)
-        finally:  # of a failed append, too, if a segment was finished for it
-            if log.has_rolled:
-                self._flush()
-        if first_offset is None:
-            return None
-        traffic = self.traffic
-        traffic.produce_requests += 1
-        traffic.messages_in += log.log_end_offset - first_offset
-        traffic.bytes_in += len(checked[0])
-        self._advance_high_watermark()
-        if self._watchers:
-            self.notify_watchers()
-        return first_offset
-
     def on_flushed(self) -> None:
-        """More of the log is on the disk than before."""
+        """Advance the high watermark after more of the log has reached the disk."""
         if not self.is_leader or self._advance_high_watermark():
             self.notify_watchers()
 
@@ -361,7 +341,7 @@ class Partition(LocalReplica):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if len(in_sync) < self.min_isr else ErrorCode.NONE
 
     def is_held_in_sync(self, next_offset: int) -> bool:
-        """Whether all replicas in sync hold everything below an offset, however few they are. KafkaError: this one does not lead.
+        """Tell if all replicas in sync hold everything below an offset, however few they are. KafkaError: this one does not lead.
 
         No leader that is elected among them cuts it off.
         """
@@ -378,7 +358,7 @@ class Partition(LocalReplica):
     def on_follower_fetch(
         self, broker: int, fetch_offset: int, log_start_offset: int, *, broker_epoch: int = -1, now_ms: int
     ) -> None:
-        """A follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
+        """Note that a follower has everything below `fetch_offset`. KafkaError: it does not follow here."""
         log = self.leading_log()
         if self.followers is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"Nobody follows {self.topic}-{self.index}")
@@ -403,7 +383,7 @@ class Partition(LocalReplica):
         return self.followers.without_laggards(self.log.log_end_offset, now_ms)
 
     def settle_isr(self, isr: tuple[int, ...], *, leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller has agreed; returns whether that still concerns this leader."""
+        """Take over an ISR to which the controller has agreed; returns whether that still concerns this leader."""
         # A late answer: LeaderAndIsr has told of a newer state since the question was sent.
         if self.followers is None or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
@@ -417,7 +397,7 @@ class Partition(LocalReplica):
         return True
 
     def reconsider(self) -> None:
-        """Who may be waited for has changed: maybe more is committed now."""
+        """Advance the high watermark after a change of the replicas that may be waited for."""
         if self.is_leader and self._advance_high_watermark():
             self.notify_watchers()
 
@@ -465,7 +445,7 @@ class Partition(LocalReplica):
         return new_tuple(ReadInfo, found)
 
     def is_followed_by(self, broker: int) -> bool:
-        """Whether a broker may fetch here as a follower, as long as this broker leads."""
+        """Tell if a broker may fetch here as a follower, as long as this broker leads."""
         return self.followers is not None and broker in self.followers.by_id
 
     def refuse_follower(self, current_leader_epoch: int) -> NoReturn:
@@ -501,7 +481,7 @@ class Partition(LocalReplica):
         return [] if self.followers is None or not self.is_leader else self.followers.holders(offset)
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
-        """Where the log begins on all live replicas. KafkaError: this broker does not lead."""
+        """First offset of the log on all live replicas. KafkaError: this broker does not lead."""
         log = self.leading_log()
         log.log_directory.check_online()
         start = log.log_start_offset

@@ -1,4 +1,4 @@
-"""How much went through the partitions of each topic, in plain integers that only grow (Kafka's class BrokerTopicMetrics).
+"""Counts of records, bytes and requests of each topic, in plain integers that only grow (Kafka's BrokerTopicMetrics).
 
 All partitions of a topic on this broker count into one object, so the hot path pays for an addition and no look-up. A topic that
 leaves this broker leaves its counts in `gone`: what is told of all topics together never falls.
@@ -20,7 +20,7 @@ COUNTS = (
 
 
 class TopicTraffic:
-    """What partitions of one topic have counted since the topic came to this broker. Requests are counted by partition."""
+    """Counts of one topic's partitions since the topic came to this broker. Requests are counted by partition."""
 
     __slots__ = COUNTS
 
@@ -39,33 +39,33 @@ class TopicTraffic:
             setattr(self, name, 0)
 
     def add(self, other: TopicTraffic) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another one."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Traffic:
-    """That of all topics that have partitions here."""
+    """Counts of all topics that have partitions here."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicTraffic] = {}
         self.gone = TopicTraffic()
 
     def of(self, topic: str) -> TopicTraffic:
-        """What the partitions of a topic count into."""
+        """The counts of a topic, made if there are none."""
         found = self.by_topic.get(topic)
         if found is None:
             found = self.by_topic[topic] = TopicTraffic()
         return found
 
     def forget(self, topic: str) -> None:
-        """The topic has no partition here any more."""
+        """Move the counts of a topic that has no partition here any more to `gone`."""
         left = self.by_topic.pop(topic, None)
         if left is not None:
             self.gone.add(left)
 
     def total(self) -> TopicTraffic:
-        """Of all topics together, those that are gone too."""
+        """Sum over all topics, those that are gone too."""
         total = TopicTraffic()
         for each in (self.gone, *self.by_topic.values()):
             total.add(each)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from ottla.replication.log.flush import EpochsJob, FlushJob, write_epochs
+from ottla.replication.log.durable_log import EpochsJob, FlushJob, write_epochs
 from ottla.replication.log.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

@@ -34,7 +34,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.replication.log.epochs import UNDEFINED_EPOCH
+from ottla.replication.log.leader_epochs import UNDEFINED_EPOCH
 from ottla.replication.log.log_reader import LogRead
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory

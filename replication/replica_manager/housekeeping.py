@@ -21,9 +21,9 @@ from ottla.replication.log.names import (
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from ottla.replication.log.scan import CorruptSegment
 from ottla.replication.log.segment import DamagedIndexes, Segment
-from ottla.replication.log.segment_pictures import Survey
+from ottla.replication.log.segment_files import CorruptSegment
+from ottla.replication.log.segment_snapshots import Survey
 from ottla.replication.partition.partition import Partition
 from ottla.wire.errors import KafkaError
 from ottla.wire.settings import DOUBLE_MAX

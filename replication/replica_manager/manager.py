@@ -41,10 +41,10 @@ from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.names import partition_directory_name
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.storage import LogDirectory, OsStorage, Storage
-from ottla.replication.partition.commit_waits import CommitWaits
+from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.followers import IsEligible
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition.refused_sequences import RefusedSequences
+from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.partition.traffic import Traffic
 from ottla.replication.random_ids import random_uuid
 from ottla.replication.replica_manager.directories import HeldDirectory, OffsetCheckpoints
@@ -83,8 +83,8 @@ class ReplicaManager:
         self.node_id = node_id
         self.cluster_id: str | None = None
         self.all_directories_failed = trio.Event()
-        self.commit_waits = CommitWaits()
-        self.refused_sequences = RefusedSequences()
+        self.produce_purgatory = ProducePurgatory()
+        self.retry_window = RetryWindow()
         self.is_eligible: IsEligible = lambda broker, broker_epoch: True
         storage = OsStorage() if storage is None else storage
         descriptors = descriptors or Descriptors()
@@ -421,7 +421,7 @@ class ReplicaManager:
             outcomes.append(code)
             decided.set()
 
-        wait = self.commit_waits.add(partition, next_offset, required_acks, settle)
+        wait = self.produce_purgatory.add(partition, next_offset, required_acks, settle)
         try:
             with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
                 await decided.wait()

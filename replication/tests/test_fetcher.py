@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.config import LogConfig, ReplicationConfig
 from ottla.replication.fetcher.fetcher import ReplicaFetcherManager, pieces
-from ottla.replication.log import truncation
+from ottla.replication.log import segment_snapshots
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, contents, idempotent, log_directory
 from ottla.replication.partition.partition import Partition
@@ -395,11 +395,11 @@ def _with_producers(partition, *epochs):
 async def test_what_a_cut_needs_is_read_in_a_thread_and_not_believed_of_another_log(
     autojump_clock, nursery, monkeypatch, meanwhile
 ):
-    monkeypatch.setattr(truncation, "READ_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(segment_snapshots, "READ_AT_ONCE_BYTES", 0)
     leading = lead(_with_producers(new_partition(LEADER), 1, 1, 1), 7)
     following = follow(_with_producers(new_partition(FOLLOWER), *[1] * 3, *[2] * 80), LEADER, 7)
     leader = Leader(LEADER, [leading])
-    original, runs = truncation.Truncation.run, []  # one for each piece
+    original, runs = segment_snapshots.Truncation.run, []  # one for each piece
 
     def run(self):
         runs.append(self.offset)
@@ -414,7 +414,7 @@ async def test_what_a_cut_needs_is_read_in_a_thread_and_not_believed_of_another_
             elif meanwhile == "another leader":
                 follow(following, LEADER, 8)
 
-    monkeypatch.setattr(truncation.Truncation, "run", run)
+    monkeypatch.setattr(segment_snapshots.Truncation, "run", run)
     monkeypatch.setattr(trio.to_thread, "run_sync", run_in_thread)
     follower = await Follower(nursery, leader).start()
     follower.fetchers.follow(following)

@@ -14,9 +14,9 @@ from trio.testing import MockClock
 
 from ottla.replication.config import LogConfig
 from ottla.replication.fetcher.throttle import Limit, ReplicationThrottle
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.failing_calls import some
 from ottla.replication.log.tests.logs import batch, idempotent, marker, offsets, read_batches
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager import future_replica

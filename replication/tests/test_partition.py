@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.log_reader import LogRead
 from ottla.replication.log.producers import MarkerVersion
 from ottla.replication.log.tests.logs import (
@@ -21,10 +22,9 @@ from ottla.replication.log.tests.logs import (
     new_log,
     offsets,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
-from ottla.replication.partition.offset_lookup import NOT_FOUND
 from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.reading import NOT_FOUND
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -17,7 +17,7 @@ Fencing: a broker must not serve what it leads when it may have been replaced wi
 session may have ended (`session_sure_until`), and after a new registration until a controller has spoken to it under the
 new epoch. What it led before it serves only after LeaderAndIsr has named it again (`ControllerRequests.begin_anew`). A fenced
 broker answers NOT_LEADER_OR_FOLLOWER for every partition, so that clients look for the leader elsewhere. It may lead again a
-moment later; `replication/partition/refused_sequences.py` keeps the order of what producers send meanwhile.
+moment later; `replication/partition/retry_window.py` keeps the order of what producers send meanwhile.
 """
 
 from __future__ import annotations

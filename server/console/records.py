@@ -29,7 +29,7 @@ from ottla.wire.threads import paced
 
 if TYPE_CHECKING:
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.partition.read_info import ReadInfo
+    from ottla.replication.partition.reading import ReadInfo
     from ottla.server.broker import Broker
     from ottla.server.console.avro.registry import Framed, Registry
     from ottla.wire.records import BatchHeader

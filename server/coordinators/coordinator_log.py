@@ -13,8 +13,7 @@ from ottla.replication.cluster.metadata_cache import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from ottla.replication.log.ordinary_batches import check_own
-from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.batch_checks import AppendOrigin, check_own
 from ottla.replication.partition.partition import Partition
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError

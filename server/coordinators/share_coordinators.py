@@ -19,7 +19,7 @@ from ottla.groupcoord.share.offset_service import EndOffset, TopicPartition
 from ottla.replication.cluster.metadata_cache import NO_LEADER, SHARE_GROUP_STATE_TOPIC
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
-from ottla.replication.partition.offset_lookup import LATEST_TIMESTAMP
+from ottla.replication.partition.reading import LATEST_TIMESTAMP
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_share_group_state import (

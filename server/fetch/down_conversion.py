@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ottla.replication.log.log_reader import translated
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import FileRegion, NotCached, only_cached
 from ottla.server.fetch.partition_answers import failed_read
 from ottla.server.fetch.responses import response_in_slices, response_to

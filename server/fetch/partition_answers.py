@@ -24,7 +24,7 @@ from ottla.wire.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.replication.log.aborted_transactions import AbortedTransaction as StoredTransaction
+    from ottla.replication.log.transaction_index import AbortedTransaction as StoredTransaction
     from ottla.replication.partition.fetch_targets import FetchTarget
     from ottla.replication.partition.partition import Partition
 

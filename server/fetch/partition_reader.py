@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.log.storage import FileRegion, NotCached
-from ottla.replication.partition.committed_reads import ABORTED_MAX
 from ottla.replication.partition.fetch_session import INITIAL_EPOCH
 from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
-from ottla.replication.partition.replica_selector import in_same_rack
+from ottla.replication.partition.reading import ABORTED_MAX, in_same_rack
 from ottla.server.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
 from ottla.server.gate.access import CLUSTER_NAME, may, may_on_cluster
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
     from ottla.replication.partition.fetch_targets import FetchTarget
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.partition.read_info import ReadInfo
+    from ottla.replication.partition.reading import ReadInfo
     from ottla.server.gate.access import Authorizer, Guarded
     from ottla.server.gate.context import RequestContext
 
@@ -144,9 +143,6 @@ class _Copy:
 
     def read_at(self, position: int, length: int) -> bytes:
         return self._data[position : position + length]
-
-    def append_all(self, buffers: object) -> None:
-        self.append(buffers)
 
     def append(self, buffer: object) -> None:
         raise OSError("a copy in memory is not written to")

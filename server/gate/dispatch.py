@@ -19,9 +19,9 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.gate.apis import APIS, Api
 from ottla.server.gate.request_times import count, no_times
@@ -37,22 +37,11 @@ Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
 
 
-class AtOnce(Protocol):
-    """Fast path of an API: answers ordinary requests from the bytes of their bodies. Where it says None nothing was done, and the
-    request is to be decoded and handled. Bodies of answers come in pieces."""
+FastPath = Callable[[Any, int, int, "RequestContext[Any]"], "list[Any] | None"]
+"""Answers ordinary requests of an API: (buffer, start and end of the request's body, context) -> pieces of the answer's body.
 
-    def prepare(self, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
-        """Parse the request in `buffer[position:end]`."""
-
-    def follow(self, before: Any, buffer: Any, position: int, end: int, context: RequestContext[Any], /) -> Any:
-        """Parse a request that came behind another and differs little; None also where it has to wait for that one's answer."""
-
-    def carry_out(self, prepared: Any, context: RequestContext[Any], /) -> list[Any] | None:
-        """The body of the answer."""
-
-    def carry_out_all(self, prepared: Sequence[Any], context: RequestContext[Any], /) -> list[list[Any]] | None:
-        """The bodies of the answers to several, each of which follows the one before."""
-
+None: nothing was done, and the request is to be decoded and handled.
+"""
 
 HANDLERS = "ottla.server.handlers"
 
@@ -71,7 +60,7 @@ class Code(NamedTuple):
     request_class: type[Message]
     response_class: type[Message]
     handler: Handler
-    at_once: Mapping[int, AtOnce] = MappingProxyType({})
+    fast_path: Mapping[int, FastPath] = MappingProxyType({})
     """By the version of the request, for the few APIs that are asked all the time."""
 
 
@@ -124,14 +113,6 @@ class Route(Api):
         if self.request_count >= ALL_TIMED:
             self.sparing = STANDS_FOR - 1
 
-    def count_together(self, seconds: float, number: int) -> None:
-        """Count requests that together took so long, after they were added to `request_count`."""
-        step = 1 + self.sparing
-        if counted := self.request_count // step - (self.request_count - number) // step:
-            count(self.times, seconds / number, counted * step)
-            if self.request_count >= ALL_TIMED:
-                self.sparing = STANDS_FOR - 1
-
 
 CODE = "__code_of_handler__"
 """Name under which the module of a handler has its `Code`."""
@@ -147,13 +128,13 @@ def response_class_of(request_class: type[Message]) -> type[Message]:
 def handles(
     request_class: type[Message],
     *,
-    at_once: Mapping[int, AtOnce] = MappingProxyType({}),
+    fast_path: Mapping[int, FastPath] = MappingProxyType({}),
     feature: str | None = None,
     turned_off: Handler | None = None,
 ) -> Callable[[HandlerT], HandlerT]:
     """Register the decorated function for `request_class`; `apis.py` says how it is served.
 
-    at_once      what is asked first, by version: see `AtOnce`
+    fast_path    asked first, by version: see `FastPath`
     feature      answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
     turned_off   the handler while that feature is not served, where the answer says so elsewhere
     """
@@ -163,7 +144,7 @@ def handles(
         namespace = vars(sys.modules[handler.__module__])
         assert CODE not in namespace, f"two handlers in {handler.__module__}"
         served: Handler = handler if feature is None else _with_level(handler, feature, turned_off)
-        namespace[CODE] = Code(request_class, response_class_of(request_class), served, at_once)
+        namespace[CODE] = Code(request_class, response_class_of(request_class), served, fast_path)
         return handler
 
     return register
@@ -246,4 +227,4 @@ def _refusing(route: Route) -> Route:
 
     # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
     api = Api(route.name, route.api_key, route.versions)
-    return Route(api, lambda: route.code._replace(handler=refuse, at_once={}))
+    return Route(api, lambda: route.code._replace(handler=refuse, fast_path={}))

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import trio
 
 from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
-from ottla.replication.partition.offset_lookup import (
+from ottla.replication.partition.reading import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,

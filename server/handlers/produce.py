@@ -10,7 +10,7 @@ Behaviour
   topics; then the partition's own checks.
 * A request before v3 may hold no batch for a partition: nothing is appended, and the answer is NONE without an offset.
 * Once a batch of an idempotent producer was refused with an error after which clients try again, those behind it get the
-  same error until it has come again (`replication/partition/refused_sequences.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
+  same error until it has come again (`replication/partition/retry_window.py`). Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER if
   the reason of the refusal is gone by then, and librdkafka then sends everything that has no answer under a new epoch.
   For the same reason a gap that a new leader meets is NOT_LEADER_OR_FOLLOWER at first: the leader before may have refused
   what is missing.
@@ -24,7 +24,7 @@ Behaviour
   added it (`server/produce/verification.py`). A request with transactions of two producers is
   INVALID_PRODUCER_ID_MAPPING for all partitions.
 
-Nearly all requests are answered by `server/produce/at_once.py`, in the same way. Those that it leaves alone come here.
+Nearly all requests are answered by `server/produce/fast_path.py`, in the same way. Those that it leaves alone come here.
 
 Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
 request of several megabytes or many partitions gives way between partitions, as does one whose small batches take long together.
@@ -38,7 +38,7 @@ from ottla.server.broker import Broker
 from ottla.server.gate.context import RequestContext
 from ottla.server.gate.dispatch import handles
 from ottla.server.produce.appending import Appending
-from ottla.server.produce.at_once import AT_ONCE
+from ottla.server.produce.fast_path import FAST_PATH
 from ottla.server.produce.requests import has_a_buffer
 from ottla.wire.answers import Answer
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -47,7 +47,7 @@ from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 PARTITIONS_AT_ONCE = 500
 
 
-@handles(ProduceRequest, at_once=AT_ONCE)
+@handles(ProduceRequest, fast_path=FAST_PATH)
 def produce(request: ProduceRequest, context: RequestContext[Broker]) -> Answer[ProduceResponse]:
     appending = Appending(request, context)
     # A list, because a generator costs more than these few steps. Nearly every request takes this way.

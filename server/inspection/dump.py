@@ -28,7 +28,7 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, ProducerEntry, decode_snapshot
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.server.inspection.rows import Decoder, OptionalLong, Row, text_of
 from ottla.wire.checksum import crc32c
 from ottla.wire.control_batches import ControlType, decode_end_txn_marker

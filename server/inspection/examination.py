@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX
 from ottla.replication.log.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -36,8 +37,7 @@ from ottla.replication.log.names import (
     parse_segment_file,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
-from ottla.replication.log.replacing import TEMPORARY_SUFFIX
-from ottla.replication.log.scan import CorruptSegment
+from ottla.replication.log.segment_files import CorruptSegment
 from ottla.replication.replica_manager.directories import CHECKPOINTS, NOT_OURS
 from ottla.server.coordination.journal import JOURNAL_NAME
 from ottla.server.inspection.dump import (

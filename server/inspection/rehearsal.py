@@ -21,7 +21,7 @@ from typing import NamedTuple
 import trio
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.replication.log.replacing import IsStill, Replacement, always, another_directory
+from ottla.replication.log.atomic_files import IsStill, Replacement, always, another_directory
 from ottla.replication.log.storage import Buffer, Storage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
@@ -154,9 +154,6 @@ class OverlayFile:
     def append(self, buffer: Buffer) -> None:
         with self._lock:
             self._content.append(buffer)
-
-    def append_all(self, buffers: Sequence[Buffer]) -> None:
-        self.append(b"".join(buffers))
 
     def read_at(self, position: int, length: int) -> bytes:
         with self._lock:

@@ -24,11 +24,11 @@ class Call:
     """Decoder, handler and encoder of one (api key, version), resolved once for the whole process."""
 
     __slots__ = (
-        "at_once",
         "decode",
         "encode",
         "envelope",
         "envelope_bytes",
+        "fast_path",
         "flexible",
         "handler",
         "is_plain",
@@ -46,7 +46,7 @@ class Call:
         self.route = route
         self.version = version
         self.handler = route.handler
-        self.at_once = route.code.at_once.get(version)
+        self.fast_path = route.code.fast_path.get(version)
         self.response_class = route.response_class
         self.decode = route.request_class.decoder(version)
         self.encode = route.response_class.encoder(version)

@@ -70,14 +70,12 @@ from ottla.server.net.protocol_detection import HTTP, HTTP_ANSWER, WrongProtocol
 from ottla.server.net.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.net.sliced_work import QueuedWork, free_in_slices, is_short
 from ottla.server.net.throttling import Throttling, Timed
-from ottla.server.net.together import SIZE_BYTES, answers_of, take_following
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
 from ottla.wire.schema import Struct
 
 if TYPE_CHECKING:
-    from ottla.server.gate.dispatch import AtOnce
     from ottla.server.net.authentication import Authentication, ExpiringCalls
     from ottla.server.net.calls import Call, Calls
     from ottla.server.net.listener_context import ListenerContext
@@ -114,9 +112,7 @@ class Connection:
         "_ready",
         "_route",
         "_socket",
-        "_takes_together",
         "_throttling",
-        "_together",
         "_transport",
         "_turn_end",
         "cancel_scope",
@@ -144,8 +140,6 @@ class Connection:
         self._inbox = Inbox(listener.buffers, listener.frame_bytes_max)
         self._outbox = Outbox()
         self._pending = PendingAnswers(self._outbox, self._throttling)
-        self._together = 0  # how many requests were answered in one go just now, if more than one
-        self._takes_together = True  # unless one was refused since the last read
         # Two ways to send an answer that became ready: the event if the task waits for it, else a poke of the step.
         self._ready: trio.Event | None = None  # set while the task waits for the first of the pending
         self.cancel_scope = trio.CancelScope()
@@ -295,7 +289,6 @@ class Connection:
         # All frames of one read came at the same time, so they share these times.
         self.last_active = now = time.monotonic()
         self._turn_end = self._readiness.turn_end(now)
-        self._takes_together = True
         self._context.now_ms = time.time_ns() // 1_000_000
 
     def _answer_frames(self) -> Waiting | None:
@@ -312,10 +305,7 @@ class Connection:
             now = time.monotonic()
             (route := self._route).seconds += (elapsed := now - since)
             # What is pending is counted when it goes out. Of many requests some stand for all: see `Route.count_time`.
-            if self._together:
-                route.count_together(elapsed, self._together)
-                self._together = 0
-            elif not route.request_count & route.sparing and not self._pending:
+            if not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
             since = now
             # Nearly always one frame was all that came.
@@ -377,32 +367,12 @@ class Connection:
         # One context serves the whole connection: to make one for every request would cost more than to refresh it.
         context.api_version = version
         # The few requests of which there are very many: their answer is there as bytes, or nothing was done.
-        if (at_once := call.at_once) and not self._pending:
-            prepared = at_once.prepare(buffer, position, end, context)
-            if prepared is None:
-                pass
-            elif self._inbox.start != self._inbox.end and self._takes_together:
-                if self._carry_out_together(call, at_once, start, position, prepared):
-                    return None
-            elif parts := at_once.carry_out(prepared, context):
+        if (fast_path := call.fast_path) and not self._pending:
+            parts = fast_path(buffer, position, end, context)
+            if parts is not None:
                 self._outbox.add(call, correlation_id, parts)
                 return None
         return self._handle(call, correlation_id, call.decode(buffer, position, end))
-
-    def _carry_out_together(self, call: Call, at_once: AtOnce, start: int, body: int, prepared: Any) -> bool:
-        """Answer the request at `start`, and with it those behind it that follow. False: it is to be decoded and handled."""
-        inbox, first_end = self._inbox, self._inbox.start
-        taken = take_following(inbox, at_once, self._context, start, body, prepared, self._turn_end)
-        answers = answers_of(taken, inbox, at_once, self._context)
-        for correlation_id, parts in answers:
-            self._outbox.add(call, correlation_id, parts)
-        # What is refused as a rule is refused again: each would be looked at with all behind it in vain.
-        self._takes_together = len(answers) == len(taken)
-        if len(answers) > 1:
-            self._together = len(answers)
-            call.route.request_count += len(answers) - 1
-            call.route.request_bytes += inbox.start - first_end - (len(answers) - 1) * SIZE_BYTES
-        return len(answers) > 0
 
     def _handle(self, call: Call, correlation_id: int, request: Any) -> Waiting | None:
         try:

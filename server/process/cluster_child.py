@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from ottla.replication.log.replacing import PRIVATE_FILE
+from ottla.replication.log.atomic_files import PRIVATE_FILE
 from ottla.replication.system import dying_with_this_process, pidfd_open
 
 SERVING: Final = b"listening on "

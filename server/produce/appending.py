@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
-from ottla.replication.log.ordinary_batches import check_ordinary, ordinary_header
-from ottla.replication.log.ordinary_compressed import check_ordinary_compressed
-from ottla.replication.log.record_errors import InvalidRecords
-from ottla.replication.log.validator import (
+from ottla.replication.log.batch_checks import (
     TooManyForTheLoop,
     check_produce_request_records,
+    check_quickly,
     is_expensive,
+    ordinary_header,
 )
+from ottla.replication.log.validator import InvalidRecords
 from ottla.server.gate.access import may, require
 from ottla.server.gate.authorized_operations import AclOperation, ResourceType
 from ottla.server.gate.dispatch import CloseConnection
@@ -34,13 +34,13 @@ from ottla.server.ports import BrokerParts
 from ottla.server.produce.leader_hints import current_leader, endpoints
 from ottla.server.produce.requests import (
     TOPIC_IDS_SINCE,
+    checked_in_thread,
     has_a_buffer,
     holds_transactional,
     named_topic,
     numbered_batch,
     without_repetitions,
 )
-from ottla.server.produce.thread_checks import checked_in_thread
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.buffers import copied
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -55,14 +55,14 @@ from ottla.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.wire.records import BatchHeader, batch_size
+from ottla.wire.records import COMPRESSION_MASK, BatchHeader, batch_size
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla.replication.log.partition_log import AppendInfo
-    from ottla.replication.log.validator import CheckedRecords
+    from ottla.replication.log.batch_checks import CheckedRecords
+    from ottla.replication.log.verification import VerificationGuard
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.partition.refused_sequences import Place
+    from ottla.replication.partition.retry_window import Place
     from ottla.server.gate.context import RequestContext
     from ottla.server.produce.verification import Verification
 
@@ -93,15 +93,16 @@ class _Uncommitted(NamedTuple):
     """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
 
     partition: Partition
+    place: Place
     answer: PartitionProduceResponse
     next_offset: int
     leader_epoch: int
     header: BatchHeader | None
-    """Of a batch whose producer numbers its records."""
+    """Header of a batch whose producer numbers its records."""
 
     @property
     def is_held(self) -> bool:
-        """Whether the log has them still: this broker may have followed another one, and lead again."""
+        """Tell if the log has them still: this broker may have followed another one, and lead again."""
         epoch, partition = self.leader_epoch, self.partition
         # A broker loses records only as a follower, and it leads again only under another epoch. So the same epoch
         # means that nothing was cut off.
@@ -117,10 +118,11 @@ class _Deferred(NamedTuple):
     """A batch that is to be appended later."""
 
     partition: Partition
+    place: Place
     answer: PartitionProduceResponse
     records: memoryview
     is_long: bool
-    """Whether it has to be checked in a thread. Others only come when the request has used up its time."""
+    """True if it has to be checked in a thread. Others only come when the request has used up its time."""
 
 
 class Appending(PendingAnswer[ProduceResponse]):
@@ -132,7 +134,6 @@ class Appending(PendingAnswer[ProduceResponse]):
         "_deadline",
         "_deferred",
         "_has_moved",
-        "_places",
         "_refused",
         "_request",
         "_topics",
@@ -149,20 +150,18 @@ class Appending(PendingAnswer[ProduceResponse]):
         self._request = request
         self._context = context
         self._broker = context.broker
-        self._refused = context.broker.replicas.refused_sequences
+        self._refused = context.broker.replicas.retry_window
         self._version = context.api_version
         self._has_moved = False  # a partition of the request is led by another broker
         self._turn_end = time.monotonic() + TURN_S
         self._topics: list[TopicProduceResponse] = []
         self._verification: Verification | None = None  # of a request that is to write in transactions
-        # Made only when an error has to be noted; see `_place_of`.
-        self._places: dict[int, Place] | None = None
         self._deferred: list[_Deferred] = []
         self._uncommitted: list[_Uncommitted] = []
 
     @property
     def has_deferred(self) -> bool:
-        """Whether some of the records are to be appended later."""
+        """True if some of the records are to be appended later."""
         return bool(self._deferred)
 
     def release_records(self) -> None:
@@ -188,7 +187,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         return self._verification.begin()
 
     def _is_transactional(self) -> bool:
-        """Whether the request has to be verified. One that is refused as a whole has not."""
+        """Tell if the request has to be verified. One that is refused as a whole has not."""
         transactional_id = self._request.transactional_id
         try:
             return (
@@ -282,67 +281,89 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+        place = topic.name, topic.topic_id, data.index
         records = data.records
-        # Phase 1: the request and its partition. An ordinary header proves that there is one whole batch of magic 2
-        # without flags, so the checks of `_partition` that ask for that are skipped.
+        # Phase 1: the request and its partition. An ordinary header proves that there is one whole batch of magic 2, so
+        # the checks of `_partition` that ask for that are skipped, unless the codec may be too new for the request.
         header = ordinary_header(records) if records is not None else None
+        is_plain = header is not None and not header.attributes & COMPRESSION_MASK
         checked = partition = None
         try:
-            partition = self._partition(topic, data, is_ordinary=header is not None)
-            guard = None if self._verification is None else self._verification.guard(partition)
+            partition = self._partition(topic, data, is_plain=is_plain)
+            self._guard(partition)  # before its batch is checked, as in Kafka
             # Old clients may send no batch. Kafka answers NONE to that, without an offset.
             if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
                 return answer
-            now_ms = self._context.now_ms
-            # Phase 2: the batch. Nothing is written before all checks are through.
-            rules = partition.log.validation_rules()
-            if header is not None:
-                checked = check_ordinary(records, header, rules, now_ms=now_ms)
-            elif time.monotonic() <= self._turn_end:
-                # Of a batch that came alone, for a partition without followers, `at_once.py` has asked the library already, in vain.
-                is_alone = len(self._request.topic_data) == len(topic.partition_data) == 1
-                if partition.followers is not None or not is_alone:
-                    checked = check_ordinary_compressed(records, rules, now_ms=now_ms)
-            # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
-            # has used up its turn: many small batches would hold the event loop together.
-            if checked is None and ((is_long := is_expensive(records, rules)) or time.monotonic() > self._turn_end):
-                self._defer(partition, answer, records, is_long=is_long)
-                return answer
-            # This comes last, right before the append: for a deferred batch the answer may be another one after the
-            # thread. The dict is empty nearly always, which keeps this check off the usual way.
+        except KafkaError as error:
+            self._refuse_batch(place, answer, error, partition, header or numbered_batch(records))
+            return answer
+        # Phase 2: the batch. Nothing is written before all checks are through.
+        rules = partition.log.validation_rules()
+        # What is compressed takes so long that the time of the request may be over.
+        if header is not None and (is_plain or time.monotonic() <= self._turn_end):
+            checked = check_quickly(records, header, rules, now_ms=self._context.now_ms)
+        # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
+        # has used up its turn: many small batches would hold the event loop together.
+        is_long = checked is None and is_expensive(records, rules)
+        if is_long or (checked is None and time.monotonic() > self._turn_end):
+            self._defer(partition, place, answer, records, is_long=is_long)
+        elif not self._append_to(partition, place, answer, records, header, checked):
+            self._defer(partition, place, answer, records, is_long=True)
+        return answer
+
+    def _guard(self, partition: Partition) -> VerificationGuard | None:
+        return None if self._verification is None else self._verification.guard(partition)
+
+    def _append_to(
+        self,
+        partition: Partition,
+        place: Place,
+        answer: PartitionProduceResponse,
+        records: memoryview,
+        header: BatchHeader | None,
+        checked: CheckedRecords | None,
+    ) -> bool:
+        """Append a batch and note what becomes of it. False: nothing was done, because a thread has to check it first."""
+        header = header or numbered_batch(records)
+        now_ms, acks = self._context.now_ms, self._request.acks
+        try:
+            # Right before the append: for a deferred batch the answer may have become another one. The dict is empty
+            # nearly always, which keeps this check off the usual way.
             if partition.doubts_unknown_until_ms > now_ms:
-                self._check_it_is_known(partition, records, header)
+                self._check_it_is_known(partition, header)
             if self._refused.by_producer:
-                self._check_none_is_missing((topic.name, topic.topic_id, data.index), partition, records, header)
-            # Phase 3: the append.
-            acks = self._request.acks
+                self._check_none_is_missing(place, partition, header)
+            guard = self._guard(partition)
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked, guard=guard)
         # The log found out, before it wrote anything, that the records need a look one by one.
         except TooManyForTheLoop:
-            assert partition is not None and records is not None
-            self._defer(partition, answer, records, is_long=True)
-            return answer
+            return False
         except KafkaError as error:
-            batch = header or numbered_batch(records)
-            self._refuse_batch((topic.name, topic.topic_id, data.index), answer, error, partition, batch)
-            return answer
-        header = header or numbered_batch(records)
-        # Phase 4: the acknowledgement. The place is handed on, because the answer is not among `_topics` yet.
-        if code := self._accept(answer, partition, info, header):
-            self._refuse_late(answer, header, code, (topic.name, topic.topic_id, data.index))
-        return answer
+            self._refuse_batch(place, answer, error, partition, header)
+            return True
+        # The offsets are set even if the acknowledgement fails: Kafka tells them in that case, too.
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        self._acknowledge(_Uncommitted(partition, place, answer, info.last_offset + 1, partition.leader_epoch, header))
+        return True
 
     def _defer(
-        self, partition: Partition, answer: PartitionProduceResponse, records: memoryview, *, is_long: bool
+        self,
+        partition: Partition,
+        place: Place,
+        answer: PartitionProduceResponse,
+        records: memoryview,
+        *,
+        is_long: bool,
     ) -> None:
         # The shared receive buffer is filled again before this goes on. A buffer of one frame is not, and copying
         # its megabytes would hold the event loop.
         kept = records if belongs_to_one_frame(records.obj) else copied(records)
-        self._deferred.append(_Deferred(partition, answer, kept, is_long))
+        self._deferred.append(_Deferred(partition, place, answer, kept, is_long))
 
-    def _check_it_is_known(self, partition: Partition, records: memoryview, header: BatchHeader | None) -> None:
+    def _check_it_is_known(self, partition: Partition, batch: BatchHeader | None) -> None:
         """KafkaError if a producer's first batches may be on their way from the leader before this one."""
-        batch = header or numbered_batch(records)
         if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
             return
         entry = partition.log.producers.get(batch.producer_id)
@@ -351,11 +372,8 @@ class Appending(PendingAnswer[ProduceResponse]):
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one"
             )
 
-    def _check_none_is_missing(
-        self, place: Place, partition: Partition, records: memoryview, header: BatchHeader | None
-    ) -> None:
+    def _check_none_is_missing(self, place: Place, partition: Partition, batch: BatchHeader | None) -> None:
         """KafkaError if an earlier batch of the producer was refused and has to come again first."""
-        batch = header or numbered_batch(records)
         if batch is not None and batch.producer_id in self._refused.by_producer:
             code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
             if code is not None:
@@ -371,7 +389,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         partition: Partition | None,
         batch: BatchHeader | None,
     ) -> None:
-        """Nothing was appended; what follows the batch has to wait for it if it will come again."""
+        """Answer a refused batch; what follows it has to wait for it if it will come again."""
         # Only producers that number their batches can leave a gap.
         if batch is None or batch.producer_id < 0:
             self._fail(answer, error, partition)
@@ -388,14 +406,14 @@ class Appending(PendingAnswer[ProduceResponse]):
             self._refused.note(place, batch, error.code)
 
     def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
-        """Whether a gap may be one of `RefusedSequences.may_come_yet`; a broker that is alone had no leader before it."""
+        """Tell if a gap may be one of `RetryWindow.may_come_yet`; a broker that is alone had no leader before it."""
         if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
             return False
         entry = partition.log.producers.get(batch.producer_id)
         epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
         return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
 
-    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_ordinary: bool) -> Partition:
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_plain: bool) -> Partition:
         """The partition to append to, after all checks that come before its own."""
         broker, request = self._broker, self._request
         # The order of these checks is Kafka's: it decides which error a client sees where two apply.
@@ -405,8 +423,8 @@ class Appending(PendingAnswer[ProduceResponse]):
             require(self._context, AclOperation.WRITE, ResourceType.TOPIC, name)
         if broker.cluster.partition(name, data.index) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        # An ordinary batch has passed this by its header.
-        if not is_ordinary:
+        # An ordinary batch that is not compressed has passed this by its header.
+        if not is_plain:
             check_produce_request_records(data.records, self._version)
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -415,29 +433,18 @@ class Appending(PendingAnswer[ProduceResponse]):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         return broker.partition(name, data.index)
 
-    def _accept(
-        self, answer: PartitionProduceResponse, partition: Partition, info: AppendInfo, header: BatchHeader | None
-    ) -> ErrorCode:
-        # The offsets are set even if the acknowledgement fails: Kafka tells them in that case, too.
-        answer.base_offset = info.first_offset
-        answer.log_append_time_ms = info.log_append_time_ms
-        answer.log_start_offset = info.log_start_offset
-        return self._acknowledged(partition, answer, info.last_offset + 1, header)
-
-    def _acknowledged(
-        self, partition: Partition, answer: PartitionProduceResponse, next_offset: int, header: BatchHeader | None
-    ) -> ErrorCode:
-        """Why what was appended is not acknowledged; NONE if it is, or notes that it may be later."""
+    def _acknowledge(self, appended: _Uncommitted) -> None:
+        """Answer why appended records are not acknowledged, if they are not; or note that this is not decided yet."""
         # Without an answer there is nothing to wait for.
         if self._request.acks == 0:
-            return ErrorCode.NONE
+            return
         # Asked at once: without followers and forced flushes the append is committed already, and nobody has to watch
         # the partition.
-        code = partition.acknowledgement(next_offset, self._request.acks)
+        code = appended.partition.acknowledgement(appended.next_offset, self._request.acks)
         if code is None:
-            self._uncommitted.append(_Uncommitted(partition, answer, next_offset, partition.leader_epoch, header))
-            return ErrorCode.NONE
-        return code
+            self._uncommitted.append(appended)
+        elif code:
+            self._refuse_late(appended, code)
 
     # ------------------------------------------------------------------ what is waited for
 
@@ -449,15 +456,14 @@ class Appending(PendingAnswer[ProduceResponse]):
             await self._append_deferred(self._deferred.pop())
         appended, self._uncommitted = self._uncommitted, []
         for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if each.is_held:
-                code = self._acknowledged(each.partition, each.answer, each.next_offset, each.header)
-            if code:
-                self._refuse_late(each.answer, each.header, code)
+                self._acknowledge(each)
+            else:
+                self._refuse_late(each, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.answer()
 
     async def _append_deferred(self, deferred: _Deferred) -> None:
-        partition, answer, records, is_long = deferred
+        partition, place, answer, records, is_long = deferred
         checked: CheckedRecords | KafkaError | None = None
         # A thread for each of many short batches would cost more than they do, and a wait for the loop each time.
         if is_long:
@@ -465,41 +471,29 @@ class Appending(PendingAnswer[ProduceResponse]):
         else:
             await self._give_way()
         if isinstance(checked, KafkaError):
-            self._refuse_batch(self._place_of(answer), answer, checked, partition, numbered_batch(records))
+            self._refuse_batch(place, answer, checked, partition, numbered_batch(records))
             return
         try:
-            # Others had their turn. The role of this broker, and what was refused, may have changed. So both are asked again.
-            self._broker.partition(partition.topic, partition.index)  # the broker may be fenced by now
-            if partition.doubts_unknown_until_ms > self._context.now_ms:
-                self._check_it_is_known(partition, records, None)
-            if self._refused.by_producer:
-                self._check_none_is_missing(self._place_of(answer), partition, records, None)
-            guard = None if self._verification is None else self._verification.guard(partition)
-            info = partition.append_as_leader(
-                records, required_acks=self._request.acks, now_ms=self._context.now_ms, checked=checked, guard=guard
-            )
-        except TooManyForTheLoop:
-            self._deferred.append(deferred._replace(is_long=True))
-            return
+            # Others had their turn, and the broker may be fenced by now.
+            self._broker.partition(partition.topic, partition.index)
         except KafkaError as error:
-            self._refuse_batch(self._place_of(answer), answer, error, partition, numbered_batch(records))
+            self._refuse_batch(place, answer, error, partition, numbered_batch(records))
             return
-        batch = numbered_batch(records)
-        if code := self._accept(answer, partition, info, batch):
-            self._refuse_late(answer, batch, code)
+        if not self._append_to(partition, place, answer, records, None, checked):
+            self._deferred.append(deferred._replace(is_long=True))
 
     def answer(self) -> Answered:
-        """The response if nothing has to be committed first, else this, which will have it."""
+        """Return the response if nothing has to be committed first, else this pending answer."""
         if not self._uncommitted:
             return self.response()
         # A producer that grants no time hears so at once. The records stay in the log.
         if self._request.timeout_ms <= 0:
             for each in self._uncommitted:
-                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
+                self._refuse_late(each, ErrorCode.REQUEST_TIMED_OUT)
             return self.response()
         # Nobody knows how long followers take, and the records may be megabytes.
         self.release_records()
-        waits = self._broker.replicas.commit_waits
+        waits = self._broker.replicas.produce_purgatory
         acks = self._request.acks
         self._undecided = len(self._uncommitted)
         self._waits = [
@@ -511,7 +505,7 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     def _decide(self, decided: _Uncommitted, code: ErrorCode) -> None:
         if code:
-            self._refuse_late(decided.answer, decided.header, code)
+            self._refuse_late(decided, code)
         self._undecided -= 1
         if not self._undecided:
             self._broker.deadlines.cancel(self._deadline)
@@ -522,18 +516,17 @@ class Appending(PendingAnswer[ProduceResponse]):
             # Those that were decided keep their answers; only the others have run out of time.
             if wait.settle is not None:
                 wait.give_up()
-                self._refuse_late(each.answer, each.header, ErrorCode.REQUEST_TIMED_OUT)
+                self._refuse_late(each, ErrorCode.REQUEST_TIMED_OUT)
         self.become_ready()
 
-    def _refuse_late(
-        self, answer: PartitionProduceResponse, header: BatchHeader | None, code: ErrorCode, place: Place | None = None
-    ) -> None:
+    def _refuse_late(self, appended: _Uncommitted, code: ErrorCode) -> None:
         """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
-        answer.error_code = code
+        appended.answer.error_code = code
         # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
         # place.
+        header = appended.header
         if header is not None and header.producer_id >= 0 and code.retriable:
-            self._refused.note_late(place or self._place_of(answer), header, code)
+            self._refused.note_late(appended.place, header, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._has_moved = True
 
@@ -594,17 +587,6 @@ class Appending(PendingAnswer[ProduceResponse]):
             NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in endpoints(broker, leaders, self._context.listener_name)
         ]
-
-    def _place_of(self, answer: PartitionProduceResponse) -> Place:
-        """Where an answer belongs. Can be asked when all partitions have one; most requests need not ask."""
-        if self._places is None:
-            # The id of an answer is unique as long as `_topics` holds all answers.
-            self._places = {
-                id(each): (topic.name, topic.topic_id, each.index)
-                for topic in self._topics
-                for each in topic.partition_responses
-            }
-        return self._places[id(answer)]
 
     def _name_of(self, topic: TopicProduceResponse) -> str:
         # From v13 on a request names topics by their ids alone.

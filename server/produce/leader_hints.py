@@ -25,7 +25,7 @@ def current_leader(broker: BrokerParts, topic: str, index: int) -> tuple[int, in
 
 
 def endpoints(broker: BrokerParts, leaders: Iterable[int], listener: str) -> list[BrokerEndpoint]:
-    """Where these brokers are, those that live."""
+    """Endpoints of these brokers, of those that live."""
     # A broker that leads several of the partitions is named once.
     found = [broker.cluster.endpoint(node_id, listener) for node_id in sorted(set(leaders))]
     return [each for each in found if each is not None]

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from ottla.replication.log.ordinary_batches import check_own
-from ottla.replication.log.validator import AppendOrigin
+from ottla.replication.log.batch_checks import AppendOrigin, check_own
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -38,7 +37,7 @@ from ottla.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from ottla.replication.partition.commit_waits import CommitWait
+    from ottla.replication.partition.delayed_produce import DelayedProduce
     from ottla.server.net.deadlines import Deadline
 
 ALL_REPLICAS = -1
@@ -51,7 +50,7 @@ _OF_COORDINATORS = frozenset(
 
 
 class Place(NamedTuple):
-    """Where a result belongs."""
+    """Place of a result in the answer."""
 
     producer_id: int
     topic: str
@@ -72,7 +71,7 @@ def write_markers(
 
 
 def _ends(marker: WritableTxnMarker) -> Iterator[tuple[Place, TransactionEnd]]:
-    """What one marker says, and each partition that it is meant for once."""
+    """Yield the end of a transaction and its partition, for each partition of a marker once."""
     end = TransactionEnd(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -100,7 +99,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
         self._results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
         self._undecided = 0
         self._is_writing = True
-        self._waits: list[CommitWait] = []
+        self._waits: list[DelayedProduce] = []
         self._of_groups: list[PendingAnswer[ErrorCode]] = []
         self._deadline: Deadline | None = None
 
@@ -160,7 +159,7 @@ class _Markers(PendingAnswer[WriteTxnMarkersResponse]):
             return
         self._expect(place)
         decide = partial(self._decide, place)
-        self._waits.append(broker.replicas.commit_waits.add(partition, next_offset, ALL_REPLICAS, decide))
+        self._waits.append(broker.replicas.produce_purgatory.add(partition, next_offset, ALL_REPLICAS, decide))
 
     def _write_for_groups(self, place: Place, end: TransactionEnd) -> None:
         answer = self._broker.groups.end_transaction(place.partition, end)

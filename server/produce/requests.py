@@ -1,15 +1,22 @@
-"""What can be seen of a produce request before any partition is asked."""
+"""Checks of a produce request: what is seen before any partition is asked, and checks of batches in threads."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
+from ottla.replication.log.validator import check_thoroughly
 from ottla.server.net.inbox import belongs_to_one_frame
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.decompression import TooLargeDecompressed
+from ottla.wire.errors import ErrorCode, KafkaError, result_of
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
 
 if TYPE_CHECKING:
+    from ottla.replication.log.batch_checks import CheckedRecords
+    from ottla.replication.log.partition_log import PartitionLog
     from ottla.server.ports import BrokerParts
 
 TOPIC_IDS_SINCE = 13
@@ -45,7 +52,7 @@ def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
 
 
 def has_a_buffer(request: ProduceRequest) -> bool:
-    """Whether the request is so large that it has a receive buffer of its own, in which its records may stay."""
+    """Tell if the request is so large that it has a receive buffer of its own, in which its records may stay."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -55,7 +62,7 @@ def has_a_buffer(request: ProduceRequest) -> bool:
 
 
 def holds_transactional(request: ProduceRequest) -> bool:
-    """Whether a first batch is transactional; KafkaError if the front of one before it cannot be."""
+    """Tell if a first batch is transactional; KafkaError if the front of one before it cannot be."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if is_transactional(data.records):
@@ -64,7 +71,7 @@ def holds_transactional(request: ProduceRequest) -> bool:
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """Whether the first batch is transactional; KafkaError if its front cannot be."""
+    """Tell if the first batch is transactional; KafkaError if its front cannot be."""
     if records is None:
         return False
     if not batch_size(records, 0, len(records)):
@@ -82,3 +89,29 @@ def numbered_batch(records: memoryview | None) -> BatchHeader | None:
     # Not `read_header`: the magic is known here.
     header = BatchHeader._make(unpack_header(records))
     return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
+
+
+# Two limits, so that a few bombs, one after the other, do not keep ordinary compressed batches waiting.
+_small_checks = trio.CapacityLimiter(2)
+_large_checks = trio.CapacityLimiter(1)
+SMALL_CHECK_BYTES_MAX = 16 * 1024 * 1024
+"""Nearly all batches decompress to less. One that does not is checked again behind all others like it, each of which
+may take a hundred megabytes: a few kilobytes are enough to ask for that."""
+
+
+async def checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int) -> CheckedRecords | KafkaError:
+    """Check records in a thread; returns why they are refused, if they are."""
+    # The rules are taken on the event loop: the thread must not read the log, which changes meanwhile.
+    rules = log.validation_rules()
+    small = rules._replace(decompressed_bytes_max=min(SMALL_CHECK_BYTES_MAX, rules.decompressed_bytes_max))
+    checked: CheckedRecords | KafkaError | None = None
+    # The small limit comes first. Nearly every batch passes it, so the second round costs only those that are large.
+    for limits, limiter in ((small, _small_checks), (rules, _large_checks)):
+        check = partial(check_thoroughly, records, limits, now_ms=now_ms, topic_partition=log.name)
+        # `result_of` makes a value of an error: a raised one would keep the frames of the thread, and with them the
+        # records.
+        checked = await trio.to_thread.run_sync(result_of, check, limiter=limiter)
+        if not isinstance(checked, TooLargeDecompressed):
+            break
+    assert checked is not None
+    return checked

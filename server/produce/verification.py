@@ -1,7 +1,7 @@
 """The transactions of one produce request, as their coordinator knows them (KIP-890).
 
-A producer's first batch in a transaction and partition needs the coordinator's word (`server/coordinators/transaction_verification.py`), and comes to the log
-with the guard of that question (`replication/log/verification.py`). A transaction that is open in all partitions of
+A producer's first batch in a transaction and partition needs the coordinator's word
+(`server/coordinators/transaction_verification.py`), and comes to the log with the guard of that question (`replication/log/verification.py`). A transaction that is open in all partitions of
 the request needs nothing. Partitions that will be refused anyway are not asked about.
 
 A client of transaction version 2 has told the coordinator nothing before. Its next transaction may begin while the markers of
@@ -20,7 +20,7 @@ import trio
 
 from ottla.groupcoord.transactions.metadata import Producer
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
-from ottla.replication.log.validator import check_produce_request_records
+from ottla.replication.log.batch_checks import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.gate.access import may
@@ -49,7 +49,7 @@ _OF_COORDINATORS = frozenset(
 
 
 class NotVerified(KafkaError):
-    """A batch is refused before the log has seen it. A text is told to the client."""
+    """Refusal of a batch before the log has seen it. The client gets its text."""
 
 
 class _Asked(NamedTuple):
@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 
 
 class Verification:
-    """See the module's docstring. `begin`, and `finish` if that was not enough; then there is a `guard` for each partition."""
+    """Verification of one request's transactions: `begin`, and `finish` if that was not enough; then `guard` of each partition."""
 
     __slots__ = (
         "_asked",
@@ -102,7 +102,7 @@ class Verification:
         return None
 
     def guard(self, partition: Partition) -> VerificationGuard | None:
-        """What to show with the batch of a partition. NotVerified: it must not be appended."""
+        """Guard to append the batch of a partition with. NotVerified: it must not be appended."""
         error = self._errors.get(partition)
         if error is not None:
             raise NotVerified(*error)
@@ -114,7 +114,7 @@ class Verification:
     # ------------------------------------------------------------------ asking
 
     def begin(self) -> bool:
-        """Ask about what has to be asked about. False: the answer is to come, or is to be asked for again."""
+        """Ask the coordinator about transactions that are not verified. False: the answer is to come, or is to be asked for again."""
         for _ in self._look_at_all():
             pass
         return self._ask()
@@ -171,7 +171,7 @@ class Verification:
         return now < self._retry_until
 
     def _told(self, code: ErrorCode) -> tuple[ErrorCode, str | None]:
-        """What the producer hears, with a text if there is one."""
+        """Error code for the producer, with a text if there is one."""
         if code is ErrorCode.INVALID_TXN_STATE:
             return (code, "Partition was not added to the transaction")
         is_to_be_retried = (

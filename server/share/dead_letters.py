@@ -206,7 +206,7 @@ class DeadLetterQueues:
         if leader == broker.node_id:
             partition, records = broker.partition(name, index), memoryview(bytearray(batch))
             # The checks of the topic look at each record.
-            check = partial(partition.log.check_produced, records, now_ms=broker.now_ms())
+            check = partial(partition.log.check_thoroughly, records, now_ms=broker.now_ms())
             checked = await trio.to_thread.run_sync(check, limiter=_threads)
             info = partition.append_as_leader(
                 records, required_acks=ALL_REPLICAS, now_ms=broker.now_ms(), checked=checked

@@ -25,7 +25,7 @@ from ottla.wire.records import (
 if TYPE_CHECKING:
     from ottla.replication.log.descriptors import Descriptors
     from ottla.replication.partition.partition import Partition
-    from ottla.replication.partition.read_info import ReadInfo
+    from ottla.replication.partition.reading import ReadInfo
 
 WINDOW_BYTES = 4096
 """Bytes that are read with a header: small batches follow it."""

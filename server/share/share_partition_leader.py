@@ -18,7 +18,7 @@ from ottla.groupcoord.group_settings import BY_DURATION, duration_ms
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.groupcoord.share.partition.share_partition import Phase, SharePartition, StateWrite
 from ottla.replication.log.time_search import TimestampSearch
-from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NOT_FOUND
+from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NOT_FOUND
 from ottla.replication.reminders import Reminders
 from ottla.server.share.persister import (
     FENCING,

@@ -48,7 +48,7 @@ from ottla.replication.log.names import (
     segment_path,
 )
 from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
-from ottla.replication.log.scan import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
+from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.replica_manager.directories import FoundPartition, LogDirectoryProblem
 from ottla.server.coordinators.internal_topics import new_topic

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
+from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.faults import Fault, classify
-from ottla.replication.log.replacing import TEMPORARY_SUFFIX, IsStill, Replacement, always, another_directory
 from ottla.replication.log.storage import Buffer, NotCached, may_wait
 
 _PAGE_BYTES = 4096  # what a system keeps or drops as a whole
@@ -109,9 +109,6 @@ class MemoryFile:
 
     def append(self, buffer: Buffer) -> None:
         self._storage.append_to(self._file, buffer)
-
-    def append_all(self, buffers: Sequence[Buffer]) -> None:
-        self.append(b"".join(buffers))
 
     def read_at(self, position: int, length: int) -> bytes:
         self._storage.check("read", self._file.path)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.server.gate.apis import Api
-from ottla.server.gate.dispatch import AtOnce, Code, Handler, Route, response_class_of
+from ottla.server.gate.dispatch import Code, FastPath, Handler, Route, response_class_of
 from ottla.wire.schema import Message, VersionRange
 
 
@@ -12,10 +12,10 @@ def route_of(
     request_class: type[Message],
     versions: VersionRange,
     handler: Handler,
-    at_once: Mapping[int, AtOnce] | None = None,
+    fast_path: Mapping[int, FastPath] | None = None,
     **options: Any,
 ) -> Route:
     """Route the requests of a class to a handler; `options` are those of `Api`."""
     name = request_class.__name__.removesuffix("Request")
-    code = Code(request_class, response_class_of(request_class), handler, at_once or {})
+    code = Code(request_class, response_class_of(request_class), handler, fast_path or {})
     return Route(Api(name, request_class.api_key, versions, **options), lambda: code)

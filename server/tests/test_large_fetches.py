@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.logs import batch, batches_of, contents, idempotent, marker
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.environment import Environment
 from ottla.server.fetch import down_conversion, partition_reader, reading, responses

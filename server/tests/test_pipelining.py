@@ -24,9 +24,9 @@ from ottla.replication.cluster.metadata_cache import (
     TopicState,
 )
 from ottla.replication.log.tests.logs import TOPIC_ID, batch, contents, idempotent, new_log
-from ottla.replication.partition.commit_waits import CommitWaits
+from ottla.replication.partition.delayed_produce import ProducePurgatory
 from ottla.replication.partition.partition import UNKNOWN_PATIENCE_MS, Partition
-from ottla.replication.partition.refused_sequences import PATIENCE_S, RefusedSequences
+from ottla.replication.partition.retry_window import PATIENCE_S, RetryWindow
 from ottla.server.environment import Environment
 from ottla.server.handlers import produce as produce_handler
 from ottla.server.net import inbox
@@ -37,7 +37,8 @@ from ottla.server.net.inbox import ReceiveBuffers
 from ottla.server.net.listener_context import Complaints
 from ottla.server.net.readiness import Readiness, serve_in_task
 from ottla.server.net.transport import PlainTransport
-from ottla.server.produce import appending, at_once, thread_checks
+from ottla.server.produce import appending, fast_path
+from ottla.server.produce import requests as produce_requests
 from ottla.server.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.routes import route_of
 from ottla.server.tests.settling import settled
@@ -71,7 +72,7 @@ class Leader:
             endpoint = BrokerEndpoint(broker, f"host-{broker}", 9092, None)
             self.cluster.put_broker(BrokerRegistration(broker, {"PLAINTEXT": endpoint}, None))
         self.replicas = SimpleNamespace(
-            commit_waits=CommitWaits(), refused_sequences=RefusedSequences(), partition=self.partition
+            produce_purgatory=ProducePurgatory(), retry_window=RetryWindow(), partition=self.partition
         )
         self.deadlines = Deadlines()
         self.environment = Environment()
@@ -204,7 +205,11 @@ async def producer(
 
     routes = {
         0: route_of(
-            ProduceRequest, ProduceRequest.versions, produce_handler.produce, pipelined=True, at_once=at_once.AT_ONCE
+            ProduceRequest,
+            ProduceRequest.versions,
+            produce_handler.produce,
+            pipelined=True,
+            fast_path=fast_path.FAST_PATH,
         ),
         12: route_of(HeartbeatRequest, HeartbeatRequest.versions, heartbeat),
     }
@@ -336,7 +341,7 @@ async def test_records_that_stay_in_a_large_buffer_are_not_overwritten(
 ) -> None:
     monkeypatch.setattr(inbox, "POOLED_BUFFER_BYTES_MAX", 300_000)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     values = [random.Random(index).randbytes(200_000) for index in range(PARTITIONS)]
     data = [
         PartitionProduceData(index=index, records=batch(1, value=value, compression=Compression.GZIP))
@@ -372,7 +377,7 @@ async def test_a_request_that_waits_holds_none_of_its_records(
     """Twenty requests of ten megabytes that wait for a disk or a follower would be 200 MB."""
     if compression:
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+        monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     data = PartitionProduceData(index=0, records=batch(1, compression=compression))
     topics = [TopicProduceData(name="t", partition_data=[data])]
     received = bytearray(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics).encode(VERSION))
@@ -553,7 +558,7 @@ async def appended_at_least(leader: Leader, end: int) -> None:
 async def test_a_request_times_out_in_its_turn(producer: Producer, leader: Leader) -> None:
     await producer.send(producer.produce(0), producer.produce(1, timeout_ms=1), producer.produce(1, timeout_ms=0))
     await appended(leader, 1, 2)
-    while len(leader.replicas.commit_waits) > 1:
+    while len(leader.replicas.produce_purgatory) > 1:
         await trio.sleep(0.001)
     assert await producer.hears_nothing()
     leader.commit(0, 1)
@@ -598,7 +603,7 @@ async def test_batches_behind_one_that_a_fenced_broker_refused_are_not_taken(
     leader.commit(0, 4)
     for number in (5, 6, 7):
         assert await producer.acknowledged() == (number, 0, number - 4)
-    assert leader.replicas.refused_sequences.by_producer == {}
+    assert leader.replicas.retry_window.by_producer == {}
 
 
 async def test_too_few_replicas_for_an_instant_do_not_look_like_a_gap(producer: Producer, leader: Leader) -> None:
@@ -621,7 +626,7 @@ async def test_a_disk_that_fails_right_after_an_append_is_told_and_remembered(
     monkeypatch.setattr(Partition, "acknowledgement", lambda *_: ErrorCode.KAFKA_STORAGE_ERROR)
     await producer.send(producer.number(0, 0))
     assert await producer.acknowledged() == (1, ErrorCode.KAFKA_STORAGE_ERROR, 0)
-    assert leader.replicas.refused_sequences.count == 1
+    assert leader.replicas.retry_window.count == 1
 
 
 async def test_a_gap_that_nobody_refused_is_a_gap(producer: Producer, leader: Leader) -> None:
@@ -644,7 +649,7 @@ async def test_a_new_leader_waits_for_what_the_old_one_refused(
     if is_checked_in_thread:
         monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+        monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     partition = leader.partitions[0]
     await producer.send(producer.number(0, 0))
     await appended(leader, 1)
@@ -671,7 +676,7 @@ async def test_a_new_leader_takes_a_producer_that_it_does_not_know_from_the_star
     if is_checked_in_thread:
         monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
         monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-        monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+        monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     partition = leader.partitions[0]
     now_ms = time.time_ns() // 1_000_000
     partition.make_follower(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2))
@@ -724,10 +729,10 @@ async def test_names_that_are_too_long_for_a_topic_are_not_remembered(producer: 
     for number, name in enumerate(("x" * 250, "x" * 30_000), 1):
         await producer.send(producer.number(0, 0, topic=name))
         assert await producer.acknowledged() == (number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert leader.replicas.refused_sequences.by_producer == {}
+    assert leader.replicas.retry_window.by_producer == {}
     await producer.send(producer.number(0, 0, topic="soon"))  # this broker may hear of it in a moment
     assert await producer.acknowledged() == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert leader.replicas.refused_sequences.count == 1
+    assert leader.replicas.retry_window.count == 1
 
 
 async def test_what_was_appended_lost_and_refused_late_comes_again_first(producer: Producer, leader: Leader) -> None:
@@ -753,7 +758,7 @@ async def test_records_checked_in_a_thread_wait_for_what_was_refused_too(
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     partition = leader.partitions[0]
     if is_refused:
         partition.min_isr = 3
@@ -776,14 +781,14 @@ async def test_a_broker_that_is_fenced_while_a_thread_checks_records_does_not_ta
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda _: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
-    check = thread_checks.check_produced
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
+    check = produce_requests.check_thoroughly
 
     def check_for_long(*arguments: Any, **options: Any) -> Any:
         leader.fences = 1  # the session is over before the thread is
         return check(*arguments, **options)
 
-    monkeypatch.setattr(thread_checks, "check_produced", check_for_long)
+    monkeypatch.setattr(produce_requests, "check_thoroughly", check_for_long)
     await producer.send(producer.produce(0, acks=1))
     assert await producer.acknowledged() == (1, REFUSED, -1)
     assert leader.partitions[0].log_end_offset == 0
@@ -818,17 +823,16 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     lost, checked = leader.partitions[:2]
-    release, check = threading.Event(), type(checked.log).check_produced
-    monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
+    release, check = threading.Event(), type(checked.log).check_thoroughly
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
 
     def check_slowly(log: Any, records: memoryview, **options: Any) -> Any:
         if log is checked.log:
             assert release.wait(60)
         return check(log, records, **options)
 
-    monkeypatch.setattr(type(checked.log), "check_produced", check_slowly)
+    monkeypatch.setattr(type(checked.log), "check_thoroughly", check_slowly)
     await producer.send(producer.produce_all((0, 1), (1, 40)))
     with trio.fail_after(60):
         while lost.log_end_offset != 1:
@@ -854,9 +858,8 @@ async def test_what_is_lost_while_other_records_are_checked_is_not_acknowledged(
 async def test_records_checked_in_a_thread_keep_their_place(
     producer: Producer, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending, "check_ordinary", lambda *_, **__: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: len(records) > 200)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     counts = [1, 40, 1, 50, 1]
     await producer.send(*[producer.produce(0, count=count) for count in counts])
     await appended(leader, sum(counts))
@@ -871,12 +874,12 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
     leader: Leader, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     """Three kilobytes that become a hundred megabytes, eight at once, took 400 MB."""
-    monkeypatch.setattr(thread_checks, "SMALL_CHECK_BYTES_MAX", 10_000)
+    monkeypatch.setattr(produce_requests, "SMALL_CHECK_BYTES_MAX", 10_000)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     at_once, most = 0, 0
     lock = threading.Lock()
-    check = thread_checks.check_produced
+    check = produce_requests.check_thoroughly
 
     def watched(records: memoryview, rules: Any, **options: Any) -> Any:
         nonlocal at_once, most
@@ -890,7 +893,7 @@ async def test_batches_that_become_large_are_checked_one_at_a_time(
             with lock:
                 at_once -= is_large
 
-    monkeypatch.setattr(thread_checks, "check_produced", watched)
+    monkeypatch.setattr(produce_requests, "check_thoroughly", watched)
     context: Any = SimpleNamespace(
         broker=leader, api_version=VERSION, now_ms=1, client_id="c", listener_name="PLAINTEXT"
     )

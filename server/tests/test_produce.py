@@ -103,14 +103,14 @@ async def test_compressed_batches_of_several_partitions_are_checked_in_one_go(
     """Nobody has looked at them before. Step by step each costs half as much again."""
     monkeypatch.setattr(appending, "TURN_S", 1000.0)  # however busy the machine is
     checked: list[bool] = []
-    check = appending.check_ordinary_compressed
+    check = appending.check_quickly
 
     def noted(*arguments: Any, **options: Any) -> Any:
         found = check(*arguments, **options)
         checked.append(found is not None)
         return found
 
-    monkeypatch.setattr(appending, "check_ordinary_compressed", noted)
+    monkeypatch.setattr(appending, "check_quickly", noted)
     broker = await opened(tmp_path)
     await create(broker, creatable("t", 3))
     now_ms = broker.context(12).now_ms

@@ -12,8 +12,8 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, marker
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.handlers.add_partitions_to_txn import add_partitions_to_txn
 from ottla.server.handlers.end_txn import end_txn
@@ -418,7 +418,7 @@ async def test_a_batch_that_is_checked_in_a_thread_is_verified_as_well(
 ) -> None:
     monkeypatch.setattr(appending, "ordinary_header", lambda records: None)
     monkeypatch.setattr(appending, "is_expensive", lambda records, rules: True)
-    monkeypatch.setattr(appending, "check_ordinary_compressed", lambda *_, **__: None)
+    monkeypatch.setattr(appending, "check_quickly", lambda *_, **__: None)
     verifier = Scripted(ErrorCode.NONE)
     broker = await with_topic(tmp_path, verifier)
     assert await sent(broker, data()) == [ErrorCode.NONE]

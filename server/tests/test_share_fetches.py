@@ -15,9 +15,9 @@ from ottla.groupcoord.share.partition.acquiring import AcquireRequest, FetchedBa
 from ottla.groupcoord.share.partition.sessions import SESSION_PARTITIONS_MAX, SessionKey, TopicPartition
 from ottla.groupcoord.share.partition.share_partition import SharePartition
 from ottla.groupcoord.tests.steps import counted
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.storage import FileRegion, NotCached
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, idempotent, marker
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.handlers.share_fetch import FetchWork
 from ottla.server.share import requests

@@ -2,7 +2,7 @@
 
 from ottla.groupcoord.group_settings import GroupSettings
 from ottla.groupcoord.share.partition.state import ShareGroupSettings
-from ottla.replication.partition.offset_lookup import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.replication.partition.reading import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from ottla.server.share.share_partition_leader import timestamp_of
 
 

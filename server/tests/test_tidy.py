@@ -67,7 +67,7 @@ def test_only_one_module_knows_what_linux_alone_has():
         for path in (ROOT / package).rglob("*.py"):
             if not is_test(path) and path.name != "system.py" and of_linux.search(path.read_text()):
                 found.add(str(path.relative_to(ROOT)))
-    assert found == {"replication/log/replacing.py"}  # os.sync, if system.SYNC_WAITS
+    assert found == {"replication/log/atomic_files.py"}  # os.sync, if system.SYNC_WAITS
 
 
 def test_whoever_closes_a_descriptor_has_forgotten_it_before():

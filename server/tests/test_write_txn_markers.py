@@ -11,8 +11,8 @@ import trio
 from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.logs import NOW_MS, idempotent
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
 from ottla.server.handlers.fetch import fetch
@@ -179,7 +179,7 @@ async def test_the_answer_waits_for_the_replicas(tmp_path: Path) -> None:
     partitions[1].on_follower_fetch(2, 1, 0, now_ms=NOW_MS)
     assert pending.is_ready
     assert codes(pending.response()) == [ErrorCode.NONE] * 3
-    assert not len(broker.replicas.commit_waits)
+    assert not len(broker.replicas.produce_purgatory)
 
 
 async def test_a_marker_without_enough_replicas_is_not_written(tmp_path: Path) -> None:
@@ -203,14 +203,14 @@ async def test_the_time_for_the_replicas_is_limited(tmp_path: Path, autojump_clo
     await ready.wait()
     assert trio.current_time() - began == pytest.approx(30, abs=0.1)
     assert codes(pending.response()) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
-    assert not len(broker.replicas.commit_waits)
+    assert not len(broker.replicas.produce_purgatory)
 
 
 async def test_who_leaves_waits_for_nothing(tmp_path: Path) -> None:
     broker = await with_topic(tmp_path)
     with_followers(broker.partition("t", 0))
     ask(broker, end(("t", 0))).abandon()
-    assert not len(broker.replicas.commit_waits)
+    assert not len(broker.replicas.produce_purgatory)
 
 
 async def test_very_many_markers_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ async def test_very_many_markers_give_way(tmp_path: Path, monkeypatch: pytest.Mo
         scope.cancel()
         await ask(broker, end(("t", 0), ("t", 1), ("t", 2)))
     assert scope.cancelled_caught
-    assert not len(broker.replicas.commit_waits)
+    assert not len(broker.replicas.produce_purgatory)
 
 
 # ---------------------------------------------------------------------- what consumers see

@@ -21,7 +21,6 @@ from ottla.wire.one_batch import (
     LAST_VERSION,
     TOPIC_IDS_SINCE,
     OneBatch,
-    decode_alike,
     decode_one_batch,
     decode_one_batch_python,
     encode_one_answer,
@@ -92,23 +91,6 @@ def test_a_size_of_records_has_three_bytes_at_most(size: int, is_short: bool) ->
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
     body = request.encode(FIRST_VERSION)
     assert short(body, FIRST_VERSION) == (general(body, FIRST_VERSION) if is_short else None)
-
-
-@given(st.data(), VERSIONS, st.randoms(use_true_random=False), st.binary(max_size=5), st.binary(max_size=5))
-def test_of_a_request_alike_the_records_are_read_as_if_it_stood_alone(
-    data: st.DataObject, version: int, chance: random.Random, before: bytes, behind: bytes
-) -> None:
-    first = data.draw(ordinary(version))
-    known = decoded(body := first.encode(version), 0, len(body), version)
-    if known is None:
-        return
-    first.topic_data[0].partition_data[0].records = memoryview(bytes(data.draw(SIZES)))
-    alike, other = first.encode(version), data.draw(ordinary(version)).encode(version)
-    for each in (alike, other, damaged(alike, chance), alike[: chance.randrange(len(alike))]):
-        records = decode_alike(known[3], bytearray(before + each + behind), len(before), len(before) + len(each))
-        found = short(each, version, before, behind)
-        has_this_head = each[: len(known[3])] == known[3]
-        assert (None if records is None else bytes(records)) == (found[3] if found and has_this_head else None)
 
 
 @settings(max_examples=50)

@@ -34,7 +34,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ottla.replication.log.replacing import TEMPORARY_SUFFIX, IsStill, Replacement, always
+from ottla.replication.log.atomic_files import TEMPORARY_SUFFIX, IsStill, Replacement, always
 from ottla.replication.log.storage import Buffer, DirectoryLock, Storage, StorageFile
 from ottla.server.testing.memory_storage import ShortWrite
 
@@ -297,15 +297,6 @@ class FailingFile:
             self._file.append(memoryview(buffer)[: int(len(buffer) * error.share)])
             raise
         self._file.append(buffer)
-
-    def append_all(self, buffers: Sequence[Buffer]) -> None:
-        try:
-            self._storage.check("append", self._path)
-        except ShortWrite as error:
-            whole = b"".join(buffers)
-            self._file.append(whole[: int(len(whole) * error.share)])
-            raise
-        self._file.append_all(buffers)
 
     def read_at(self, position: int, length: int) -> bytes:
         self._storage.check("read", self._path)

@@ -30,7 +30,6 @@ from ottla.replication.log.names import LOG_SUFFIX
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import ProducerStateManager
 from ottla.replication.log.recovery import LoadOptions, marker_of
-from ottla.replication.log.several_batches import append_several
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.failing_calls import FailingCalls
 from ottla.replication.log.tests.logs import find
@@ -177,22 +176,6 @@ class World:
         offset = self.append(batch, origin)
         del self._unsent[name]
         return offset
-
-    def resend_together(self, name: str, make: Sequence[Callable[[], Batch]]) -> None:
-        """The same of several batches in one write; if that does not come about, one by one."""
-        names = [f"{name} {number}" for number in range(len(make))]
-        for each, made in zip(names, make, strict=True):
-            self._unsent[each] = self._unsent.get(each) or made()
-        batches = [self._unsent[each] for each in names]
-        checked = [self.log.check_produced(batch.buffer(), now_ms=NOW_MS) for batch in batches]
-        offset = append_several(self.log, checked, leader_epoch=self.leader_epoch, now_ms=NOW_MS)
-        for each, batch in zip(names, batches, strict=True):
-            if offset is None:
-                self.resend(each, lambda batch=batch: batch)
-            else:
-                self.ledger.acknowledge(offset, batch.values)
-                offset += len(batch.values)
-                del self._unsent[each]
 
     def follow(self, batches: Sequence[Batch]) -> None:
         """Append what a leader sent; `batches` have offsets. They go together or not at all."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.cleaner import LogCleaner, cleanable
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.names import LOG_SUFFIX
@@ -27,7 +28,6 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.cleaner import LogCleaner, cleanable
-from ottla.replication.log.compaction import Limits
-from ottla.replication.log.offset_map import OffsetMap
+from ottla.replication.log.compaction import Limits, OffsetMap
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -32,7 +32,6 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.buffers import COPIED_BYTES_MAX
 from ottla.wire.control_batches import ControlType

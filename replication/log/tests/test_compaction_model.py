@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.config import LogConfig
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
@@ -32,7 +33,6 @@ from ottla.replication.log.tests.logs import (
     new_log,
     read_batches,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, control_type_id

@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.log import replacing, truncation
+from ottla.replication.log import atomic_files, segment_snapshots
 from ottla.replication.log import storage as storage_module
 from ottla.replication.log.partition_log import PartitionLog
-from ottla.replication.log.segment_pictures import Survey
+from ottla.replication.log.segment_snapshots import Survey, Truncation
 from ottla.replication.log.storage import NotCached, OsStorage
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, idempotent, log_directory, new_log
-from ottla.replication.log.truncation import Truncation
 
 OTHERS = 40
 Work = Callable[[], object]
@@ -163,9 +162,9 @@ def watched(
     watched = Watched(log, meanwhile, tmp_path / "other")
     for name in ("read", "pread", "write", "writev", "ftruncate", "fstat"):
         monkeypatch.setattr(os, name, watched.watch(getattr(os, name)))
-    for module, name in ((storage_module, "data_sync"), (storage_module, "full_sync"), (replacing, "full_sync")):
+    for module, name in ((storage_module, "data_sync"), (storage_module, "full_sync"), (atomic_files, "full_sync")):
         monkeypatch.setattr(module, name, watched.watch(getattr(module, name)))
-    monkeypatch.setattr(truncation, "READ_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(segment_snapshots, "READ_AT_ONCE_BYTES", 0)
     yield watched
     watched.close()
 

@@ -7,12 +7,12 @@ append and another log, and restarts: killed, after a power cut, and in order. `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
 
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.failing_calls import (
     Case,
@@ -24,7 +24,6 @@ from ottla.replication.log.tests.failing_calls import (
 from ottla.replication.log.tests.faulty_world import NOW_MS, ROOT, Batch, World, attempt, suppress_storage_error, told
 from ottla.replication.log.tests.logs import find
 from ottla.replication.log.time_search import MAX_TIMESTAMP
-from ottla.replication.log.validator import AppendOrigin
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType
 
@@ -80,17 +79,6 @@ def idempotent(world: World) -> None:
     entry = world.log.producers.get(11)
     sequence = 0 if entry is None else entry.last_sequence + 1
     world.resend("idempotent", lambda: data_of(world, 11, sequence, count=2))
-
-
-def together(world: World) -> None:
-    world.resend_together("together", [lambda: world.batch(2)] * 3)
-
-
-def idempotent_together(world: World) -> None:
-    entry = world.log.producers.get(11)
-    first = 0 if entry is None else entry.last_sequence + 1
-    makers = [partial(data_of, world, 11, sequence, count=2) for sequence in range(first, first + 6, 2)]
-    world.resend_together("idempotent together", makers)
 
 
 def transactional(world: World) -> None:
@@ -298,9 +286,6 @@ OPERATIONS: dict[str, Operation] = {
     "append compressed": Operation(compressed, some_records),
     "append of a new producer": Operation(idempotent, some_records),
     "append of a known producer": Operation(idempotent, some_transactions),
-    "append together": Operation(together, some_records, {"segment_bytes": 5000}),
-    "append together, and roll": Operation(together, some_segments),
-    "append together of a producer": Operation(idempotent_together, some_transactions, {"segment_bytes": 5000}),
     "append to a transaction": Operation(transactional, some_transactions),
     "append a commit": Operation(commit, some_transactions),
     "append an abort": Operation(abort, some_transactions),

@@ -15,7 +15,6 @@ import pytest
 import trio
 
 from ottla.replication.config import LogConfig
-from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.cleaner import LogCleaner
 from ottla.replication.log.compaction import Limits
 from ottla.replication.log.partition_log import PartitionLog
@@ -23,6 +22,7 @@ from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import find, read_batches, read_records
 from ottla.replication.log.time_search import MAX_TIMESTAMP
+from ottla.replication.log.transaction_index import AbortedTransaction
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import iter_batches
 

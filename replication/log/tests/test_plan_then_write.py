@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory
@@ -24,7 +25,6 @@ from ottla.replication.log.tests.logs import (
     read_batches,
     segment_bases,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError

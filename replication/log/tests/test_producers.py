@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ottla.replication.log.aborted_transactions import AbortedTransaction
 from ottla.replication.log.producers import (
     SEQUENCE_MAX,
     CorruptSnapshot,
@@ -17,6 +16,7 @@ from ottla.replication.log.producers import (
     ProducerStateManager,
     decode_snapshot,
 )
+from ottla.replication.log.transaction_index import AbortedTransaction
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard
 from ottla.wire.control_batches import ControlType, EndTxnMarker
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -39,14 +39,14 @@ class Log:
     def send(self, *args: int, guard: VerificationGuard | None = NOT_REQUIRED, **options: Any) -> str:
         """What a client that sends this is told."""
         batch = self.batch(*args, **options)
-        if self.producers.duplicate([batch]) is not None:
+        if self.producers.duplicate(batch) is not None:
             return "duplicate"
-        entry = self.producers.in_order([batch])
+        entry = self.producers.in_order(batch)
         if entry is not None:
             entry.add(batch)
         else:
             try:
-                update = self.producers.check([batch], is_client=True, guard=guard)
+                update = self.producers.check(batch, is_client=True, guard=guard)
             except KafkaError as error:
                 return error.code.name
             self.producers.apply(update)
@@ -74,7 +74,7 @@ def test_a_batch_sent_again_is_a_duplicate_as_long_as_it_is_among_the_last_five(
     assert [log.send(sequence, 2) for sequence in range(2, 12, 2)] == ["duplicate"] * 5
     assert log.send(0, 2) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert log.send(10, 1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"  # not exactly the same batch
-    known = log.producers.duplicate([log.batch(4, 2)])
+    known = log.producers.duplicate(log.batch(4, 2))
     assert known is not None and (known.first_offset, known.last_offset) == (4, 5)
 
 

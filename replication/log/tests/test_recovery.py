@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import RETRIES_MS
-from ottla.replication.log.scan import scan_batches
 from ottla.replication.log.segment import Segment
+from ottla.replication.log.segment_files import scan_batches
 from ottla.replication.log.storage import LogDirectory
 from ottla.replication.log.tests.logs import (
     NOW_MS,
@@ -29,7 +30,6 @@ from ottla.replication.log.tests.logs import (
     read_records,
     segment_bases,
 )
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import KafkaError

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
+from ottla.replication.log.atomic_files import SYNCS_MAX, Replacement
 from ottla.replication.log.names import LOG_SUFFIX, segment_path
-from ottla.replication.log.replacing import SYNCS_MAX, Replacement
 from ottla.replication.log.segment import Segment
 from ottla.replication.log.storage import (
     CLOSED_BY_A_THREAD_FROM_BYTES,
@@ -157,31 +157,14 @@ def test_a_file_in_use_is_not_the_first_to_be_closed() -> None:
     assert busy.file is not None and idle.file is None
 
 
-@pytest.mark.parametrize("taken", [0, 1, 3, 5, 6])
-def test_several_buffers_are_written_whole_although_the_system_takes_a_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
-) -> None:
-    file = OsStorage().open(str(tmp_path / "a"), create=True)
-    file.append(b"before")
-    monkeypatch.setattr(os, "writev", lambda fd, buffers: os.write(fd, b"".join(buffers)[:taken]))
-    file.append_all([b"one", memoryview(bytearray(b"two"))])
-    assert file.read_at(0, 100) == b"beforeonetwo"
-
-
-def test_of_several_buffers_a_part_may_stay_when_the_disk_is_full(
+def test_a_buffer_is_written_whole_although_the_system_takes_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = OsStorage().open(str(tmp_path / "a"), create=True)
     write = os.write
-
-    def full(fd: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(os, "writev", lambda fd, buffers: write(fd, b"".join(buffers)[:4]))
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="full"):
-        file.append_all([b"one", b"two"])
-    assert file.read_at(0, 100) == b"onet"
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:4]))
+    file.append(memoryview(bytearray(b"one, two, three")))
+    assert file.read_at(0, 100) == b"one, two, three"
 
 
 def test_a_region_outlives_the_file_and_its_place_in_the_cache(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.replication.log import truncation as truncation_module
+from ottla.replication.log import segment_snapshots as truncation_module
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, append, batch, idempotent, marker, new_log
-from ottla.replication.log.validator import AppendOrigin
 from ottla.server.testing.memory_storage import MemoryFile, MemoryStorage
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.replication.log import verification
+from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, load, marker, new_log
-from ottla.replication.log.validator import AppendOrigin
 from ottla.replication.log.verification import NOT_REQUIRED, VerificationGuard
 from ottla.wire.control_batches import ControlType
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ottla.replication.log import producer_snapshots as snapshots_module
 from ottla.replication.log import producers as producers_module
-from ottla.replication.log import snapshots as snapshots_module
 from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.producers import decode_snapshot
 from ottla.replication.log.tests.logs import NOW_MS, ROOT, append, idempotent, load, new_log

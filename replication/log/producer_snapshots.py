@@ -14,6 +14,7 @@ import contextlib
 from bisect import bisect_right, insort
 from collections.abc import Iterable
 
+from ottla.replication.log.atomic_files import IsStill, keeps_directory
 from ottla.replication.log.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, segment_path
 from ottla.replication.log.producers import (
     CorruptSnapshot,
@@ -22,7 +23,6 @@ from ottla.replication.log.producers import (
     decode_snapshot,
     encode_producers,
 )
-from ottla.replication.log.replacing import IsStill, keeps_directory
 from ottla.replication.log.storage import Storage, StorageFile
 
 _EMPTY = ProducerStateManager().encode_snapshot()
@@ -51,7 +51,7 @@ class PendingSnapshot:
 
     @property
     def unfinished_path(self) -> str:
-        """Where it is until it counts."""
+        """Temporary path until the snapshot is renamed."""
         return self.path + DELETED_SUFFIX
 
     def run(self) -> None:
@@ -64,12 +64,12 @@ class PendingSnapshot:
             self.is_written = True
 
     def release(self) -> None:
-        """The producers may change again."""
+        """Let the producers change again."""
         self._producers.release()
 
 
 class ProducerSnapshots:
-    """Which snapshots there are, and access to them."""
+    """The snapshots of one log."""
 
     __slots__ = ("_is_copy", "_storage", "directory", "offsets", "pending")
 
@@ -81,11 +81,11 @@ class ProducerSnapshots:
         self.pending: PendingSnapshot | None = None
 
     def copied(self) -> ProducerSnapshots:
-        """The same snapshots, for a thread to read. It removes no file: meanwhile the log may write it anew, or be another's."""
+        """Copy of these snapshots for a thread to read. It removes no file: meanwhile the log may write it anew, or be another's."""
         return ProducerSnapshots(self._storage, self.directory, self.offsets, is_copy=True)
 
     def up_to(self, end: int) -> ProducerSnapshots:
-        """Those that are not beyond `end`, as a list of their own."""
+        """Copy without the snapshots beyond `end`."""
         offsets = self.offsets[: bisect_right(self.offsets, end)]
         return ProducerSnapshots(self._storage, self.directory, offsets, is_copy=self._is_copy)
 
@@ -100,7 +100,7 @@ class ProducerSnapshots:
         return self.offsets[-1] if self.offsets else -1
 
     def path(self, offset: int) -> str:
-        """Where the snapshot of `offset` is."""
+        """Path of the snapshot of `offset`."""
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def take(self, offset: int, producers: ProducerStateManager | None, *, may_wait: bool = False) -> None:
@@ -129,7 +129,7 @@ class ProducerSnapshots:
             self.pending = None
 
     def finish(self, written: PendingSnapshot) -> None:
-        """A thread has worked on `written`, which counts from now on if it is still wanted."""
+        """Take up `written`, on which a thread has worked, if it is still wanted."""
         is_wanted = written is self.pending
         if is_wanted:
             self._give_up_pending()
@@ -156,7 +156,7 @@ class ProducerSnapshots:
         return None
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """Snapshots that somebody else has removed."""
+        """Forget snapshots that somebody else has removed."""
         gone = frozenset(offsets)
         self.offsets = [offset for offset in self.offsets if offset not in gone]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.replication.log.epochs import LeaderEpochs
+from ottla.replication.log.leader_epochs import LeaderEpochs
 
 LOG_END_OFFSET = 100
 

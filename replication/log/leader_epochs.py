@@ -38,11 +38,11 @@ class LeaderEpochs:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file is older than what is known."""
+        """True while the file lacks an epoch."""
         return self.version != self.written_version
 
     def mark_dirty(self) -> None:
-        """The file has to be written again."""
+        """Note that the file has to be written again."""
         self.version += 1
 
     @property

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from ottla.replication.log.aborted_transactions import AbortedInRange, AbortedTransaction, TransactionIndex
 from ottla.replication.log.index import CorruptIndex
 from ottla.replication.log.storage import FileCache
+from ottla.replication.log.transaction_index import AbortedInRange, AbortedTransaction, TransactionIndex
 from ottla.server.testing.memory_storage import MemoryStorage
 
 PATH = "/00000000000000000000.txnindex"

@@ -1,4 +1,4 @@
-"""Which batches of idempotent producers were refused and will be sent again, so that no later batch takes their place. Sans-IO.
+"""Refused batches of idempotent producers that will be sent again, so that no later batch takes their place. Sans-IO.
 
 Theory
     A producer has several batches of a partition on their way at once. If one is refused with an error after which the
@@ -89,7 +89,7 @@ class _Run:
         self.codes: list[ErrorCode] = []
 
     def position(self, sequence: int) -> int:
-        """How many batches of the run come before `sequence`. Numbers begin again after the highest."""
+        """Number of batches of the run before `sequence`. Numbers begin again after the highest."""
         # By distance and not by value, because the numbers of a run may wrap to 0 in its middle.
         return bisect_left(self.sequences, 0, key=lambda each: _distance(sequence, each))
 
@@ -114,8 +114,8 @@ class _Run:
         del self.sequences[position:], self.codes[position:]
 
 
-class RefusedSequences:
-    """The runs of all producers and partitions; see the module's docstring."""
+class RetryWindow:
+    """Runs of refused batches, of all producers and partitions."""
 
     __slots__ = ("_gaps", "by_producer", "count")
 
@@ -127,7 +127,7 @@ class RefusedSequences:
         self._gaps: dict[tuple[int, Place], _Gap] = {}
 
     def note(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """A batch was refused before anything of it was written."""
+        """Note a batch that was refused before anything of it was written."""
         run = self._run(place, batch)
         # The producer sends in order. If it sends this batch, it has those behind it to send as well, and each will be
         # noted when it comes.
@@ -136,7 +136,7 @@ class RefusedSequences:
             run.insert(batch.base_sequence, code)
 
     def note_late(self, place: Place, batch: BatchHeader, code: ErrorCode) -> None:
-        """A batch was appended and is not acknowledged; those behind it may have been refused before."""
+        """Note a batch that was appended and is not acknowledged; batches behind it may have been refused before."""
         run = self._run(place, batch)
         # Nothing is dropped here: the batches behind this one may have been refused while it waited for its commit.
         if run is not None:
@@ -170,7 +170,7 @@ class RefusedSequences:
     def may_come_yet(
         self, place: Place, batch: BatchHeader, entry: ProducerEntry | None, leader_epoch: int, start: int, now_s: float
     ) -> bool:
-        """Whether what is missing before a batch may be on its way from the leader before this one.
+        """Tell if what is missing before a batch may be on its way from the leader before this one.
 
         `start`: where this leader's epoch begins in the log.
         """
@@ -224,5 +224,5 @@ class RefusedSequences:
 
 
 def _distance(start: int, end: int) -> int:
-    """How far `end` is behind `start`, below zero if it is before it."""
+    """Distance from `start` to `end` on the circle of sequence numbers, below zero if `end` is before."""
     return ((end - start + _HALF) & SEQUENCE_MAX) - _HALF

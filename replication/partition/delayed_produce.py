@@ -1,4 +1,4 @@
-"""Who waits until appended records are committed. Sans-IO.
+"""Produce requests that wait until their records are committed (Kafka's DelayedProduce). Sans-IO.
 
 Theory
     A producer's answer waits for the high watermark (or, for acks=1 on topics that are flushed, for this replica's disk).
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Settle = Callable[["ErrorCode"], None]
 
 
-class CommitWait:
-    """A request that waits. `settle` is None after it was called, or after the request has given up."""
+class DelayedProduce:
+    """A request that waits for one partition. `settle` is None after it was called, or after the request has given up."""
 
     __slots__ = ("_queue", "next_offset", "settle")
 
@@ -38,8 +38,8 @@ class CommitWait:
             self._queue.remove_who_gave_up()
 
 
-class CommitWaits:
-    """All who wait, by partition and by whether they wait for all in-sync replicas; see the module's docstring."""
+class ProducePurgatory:
+    """All requests that wait, by partition and by whether they wait for all in-sync replicas."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[Partition, bool], _Queue] = {}
@@ -47,7 +47,7 @@ class CommitWaits:
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
-    def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> CommitWait:
+    def add(self, partition: Partition, next_offset: int, required_acks: int, settle: Settle) -> DelayedProduce:
         """Call `settle` once it is decided; for one whose acknowledgement is not decided yet."""
         # acks=1 looks at this replica alone and may go on while acks=-1 waits, so one queue could not be asked at its
         # head alone.
@@ -55,13 +55,13 @@ class CommitWaits:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(partition, required_acks, lambda: self._queues.pop(key))
-        wait = CommitWait(queue, next_offset, settle)
+        wait = DelayedProduce(queue, next_offset, settle)
         queue.add(wait)
         return wait
 
 
 class _Queue:
-    """Those who wait for one partition with the same acks. Watches the partition until there are none."""
+    """Requests that wait for one partition with the same acks. It watches the partition until there are none."""
 
     __slots__ = ("_acks", "_is_over", "_numbers", "_on_empty", "_partition", "_waits")
 
@@ -70,7 +70,7 @@ class _Queue:
         self._acks = acks
         self._on_empty = on_empty
         self._is_over = False
-        self._waits: list[tuple[int, int, CommitWait]] = []
+        self._waits: list[tuple[int, int, DelayedProduce]] = []
         # They decide between equal offsets, as two requests with the same batch have: waits cannot be compared.
         self._numbers = count()
         # One watcher for all who wait: an append calls it once, however many they are.
@@ -79,13 +79,13 @@ class _Queue:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, wait: CommitWait) -> None:
+    def add(self, wait: DelayedProduce) -> None:
         # A heap, because offsets do not come in order: a request whose batches a thread checked registers late for an
         # early append.
         heapq.heappush(self._waits, (wait.next_offset, next(self._numbers), wait))
 
     def look(self) -> None:
-        """Tell everybody whose records are committed, or never will be."""
+        """Settle the requests whose records are committed, or never will be."""
         waits = self._waits
         while waits:
             wait = waits[0][2]
@@ -106,7 +106,7 @@ class _Queue:
         self._end()
 
     def remove_who_gave_up(self) -> None:
-        """Drop them from the front; in the middle they are passed over later."""
+        """Drop requests that gave up from the front; in the middle they are passed over later."""
         waits = self._waits
         # From the middle of a heap nothing can be taken cheaply.
         while waits and waits[0][2].settle is None:

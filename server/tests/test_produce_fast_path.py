@@ -1,4 +1,4 @@
-"""The short way of ordinary produce requests: the same answers and the same logs as by the way that knows all requests."""
+"""The fast path of Produce: the same answers and the same logs as by the handler."""
 
 import errno
 import random
@@ -15,7 +15,7 @@ from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.gate.context import RequestContext
 from ottla.server.handlers.produce import produce
 from ottla.server.net.calls import Call
-from ottla.server.produce.at_once import AT_ONCE
+from ottla.server.produce.fast_path import FAST_PATH
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.test_topic_handlers import creatable, create
@@ -107,13 +107,12 @@ def context_of(broker: AdministeredBroker, version: int) -> RequestContext[Any]:
     return context
 
 
-def at_once(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse | ProduceRequest:
-    """The answer by the short way; if that leaves the request alone, the request as it is decoded after that."""
+def by_fast_path(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse | ProduceRequest:
+    """The answer by the fast path; if that leaves the request alone, the request as it is decoded after that."""
     encoded = asked.encode(version)
     buffer = bytearray(b"ab" + encoded + b"cd")
     context = context_of(broker, version)
-    prepared = AT_ONCE[version].prepare(buffer, 2, len(buffer) - 2, context)
-    parts = None if prepared is None else AT_ONCE[version].carry_out(prepared, context)
+    parts = FAST_PATH[version](buffer, 2, len(buffer) - 2, context)
     if parts is not None:
         return ProduceResponse.decode(b"".join(parts), version)
     assert buffer == b"ab" + encoded + b"cd"
@@ -166,7 +165,7 @@ async def test_both_ways_answer_alike_and_leave_the_same_logs(tmp_path: Path, se
         options = {"index": chance.choice((0, 0, 0, 0, 0, 0, 1, -1)), "acks": chance.choice((-1, -1, 1, 2))}
         asked = request(broker, f"short-{kind}", version, records, **options)
         # As the connection does it.
-        answer = at_once(broker, asked, version)
+        answer = by_fast_path(broker, asked, version)
         taken += isinstance(answer, ProduceResponse)
         if isinstance(answer, ProduceRequest):
             answer = await step_by_step(broker, answer, version)
@@ -183,12 +182,12 @@ async def left_alone(
     """Whether a request that would be good else is left to the other way, with nothing done."""
     before = held(broker, "t")
     asked = request(broker, topic, 12, batch(NOW_MS) if records is None else records, **options)
-    is_left = isinstance(at_once(broker, asked, 12), ProduceRequest)
+    is_left = isinstance(by_fast_path(broker, asked, 12), ProduceRequest)
     assert (held(broker, "t") == before) == is_left
     return is_left
 
 
-async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Path) -> None:
+async def test_only_what_nobody_has_to_wait_for_is_answered_by_the_fast_path(tmp_path: Path) -> None:
     broker = await opened(tmp_path)
     await create(broker, creatable("t"))
     partition = broker.partition("t", 0)
@@ -205,17 +204,17 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
     assert await left_alone(broker, acks=3)
     assert await left_alone(broker, index=1)
     assert await left_alone(broker, topic="__consumer_offsets")
-    # The first batch of a producer that numbers them, and one that comes again.
+    # The first batch of a producer that numbers them, and one that comes again; but none behind a gap.
     for producer_id in (7, 8):
         first = idempotent(0, producer_id=producer_id)
-        assert await left_alone(broker, records=first)
-        await step_by_step(broker, request(broker, "t", 12, first, acks=1), 12)
-        assert await left_alone(broker, records=first)
+        assert not await left_alone(broker, records=first)
+        assert not await left_alone(broker, records=first)
+        assert await left_alone(broker, records=idempotent(5, producer_id=producer_id))
     # A batch of some producer was refused and has to come again before those behind it.
-    broker.replicas.refused_sequences.by_producer[7] = {}
+    broker.replicas.retry_window.by_producer[7] = {}
     assert await left_alone(broker, records=idempotent(1))
     assert not await left_alone(broker, records=idempotent(1, producer_id=8))
-    broker.replicas.refused_sequences.by_producer.clear()
+    broker.replicas.retry_window.by_producer.clear()
     # A new leader, to whom the batches before may be unknown.
     partition.doubts_unknown_until_ms = NOW_MS + 1
     assert await left_alone(broker)
@@ -235,7 +234,7 @@ async def test_only_what_nobody_has_to_wait_for_is_answered_at_once(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["plain", "rolled", "numbered"])
 async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str) -> None:
-    """The short way leaves what it could not write to the other one, which writes it once more."""
+    """The fast path leaves what it could not write to the other one, which writes it once more."""
     storage = MemoryStorage()
     broker = await opened(Path("/data"), storage=storage)
     expected: dict[str, list[bytes]] = {}
@@ -244,7 +243,7 @@ async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str
         producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number} if kind == "numbered" else {}
         value = bytes([number]) * 50
         asked = request(broker, topic, 12, batch(NOW_MS + 2 * number, value=value, **producer))
-        answer = at_once(broker, asked, 12)
+        answer = by_fast_path(broker, asked, 12)
         if isinstance(answer, ProduceRequest):
             answer = await step_by_step(broker, answer, 12)
         [told] = answer.responses[0].partition_responses
@@ -296,13 +295,13 @@ async def test_a_client_that_may_not_write_is_refused_by_the_way_that_says_so(tm
     )
     await create(broker, creatable("t"))
     asked = request(broker, "t", 12, batch(NOW_MS))
-    assert isinstance(at_once(broker, asked, 12), ProduceRequest)
+    assert isinstance(by_fast_path(broker, asked, 12), ProduceRequest)
     assert told(await step_by_step(broker, asked, 12))[1] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_all_flexible_versions_of_produce_have_the_short_way() -> None:
+def test_all_flexible_versions_of_produce_have_a_fast_path() -> None:
     from ottla.server.gate.dispatch import all_routes
 
     route = all_routes()[0]
-    assert [version for version in range(14) if Call(route, version).at_once is not None] == [9, 10, 11, 12, 13]
-    assert Call(all_routes()[18], 3).at_once is None
+    assert [version for version in range(14) if Call(route, version).fast_path is not None] == [9, 10, 11, 12, 13]
+    assert Call(all_routes()[18], 3).fast_path is None

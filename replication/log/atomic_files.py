@@ -1,4 +1,4 @@
-"""Small files that are written anew as a whole, in a directory that may get another name meanwhile.
+"""Replacement of small files as a whole, in directories that may be renamed meanwhile.
 
 A thread may be so slow that the directory it is to write into has been renamed, and another log's has its name. So a writer
 says how it knows (`IsStill`). The directory is opened, then the writer is asked, and all is written into what is open: it goes
@@ -25,25 +25,25 @@ SYNCS_MAX = 32  # files that are synced one by one; for more, syncing the whole 
 
 
 def always() -> bool:
-    """Of a directory that is never renamed."""
+    """Answer of a directory that is never renamed."""
     return True
 
 
 class HasDirectory(Protocol):
-    """Something whose files are in a directory. It learns of every new name of that directory."""
+    """An owner of a directory that learns of every new name of it."""
 
     @property
     def directory(self) -> str: ...
 
 
 def keeps_directory(owner: HasDirectory) -> IsStill:
-    """Whether the directory that `owner` has now is its directory still, whenever that is asked. Any thread may ask."""
+    """Make a function that tells if `owner` still has the directory that it has now. Any thread may call it."""
     directory = owner.directory
     return lambda: owner.directory == directory
 
 
 def another_directory(path: str) -> FileNotFoundError:
-    """The error of a write whose directory is gone, while another one has its name."""
+    """Error of a write whose directory is gone, while another one has its name."""
     return FileNotFoundError(errno.ENOENT, "Another directory has this name now", path)
 
 
@@ -74,7 +74,7 @@ def replace_file(file: Replacement, mode: int = PRIVATE_FILE) -> None:
 
 
 def replace_files(files: Sequence[Replacement], mode: int = PRIVATE_FILE) -> None:
-    """Write many files so, with few syncs. Those whose directory is gone are passed over."""
+    """Replace many files with few syncs. Files whose directory is gone are passed over."""
     if len(files) <= SYNCS_MAX or not SYNC_WAITS:
         for file in files:
             with contextlib.suppress(FileNotFoundError):

@@ -6,8 +6,8 @@ import pytest
 
 from ottla.replication.log.producers import SEQUENCE_MAX
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, new_log
-from ottla.replication.partition import refused_sequences
-from ottla.replication.partition.refused_sequences import PATIENCE_S, RUN_MAX, RefusedSequences
+from ottla.replication.partition import retry_window
+from ottla.replication.partition.retry_window import PATIENCE_S, RUN_MAX, RetryWindow
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.records import BatchHeader, unpack_header
 
@@ -25,7 +25,7 @@ class Leader:
 
     def __init__(self) -> None:
         self.log = new_log()
-        self.refused = RefusedSequences()
+        self.refused = RetryWindow()
         self.trouble = FINE
         self.leader_epoch = 0
         self.epoch_start = 0
@@ -35,7 +35,7 @@ class Leader:
         """Another broker leads from here on, or this one once more, with all that was written before."""
         self.leader_epoch += 1
         self.epoch_start = self.log.log_end_offset
-        self.refused = RefusedSequences()
+        self.refused = RetryWindow()
 
     def hears(self, sequence: int, *, epoch: int = 0, producer_id: int = 7, count: int = 1) -> ErrorCode:
         records = idempotent(sequence, count, epoch=epoch, producer_id=producer_id)
@@ -194,7 +194,7 @@ def test_the_memory_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) 
     ((run,),) = [places.values() for places in leader.refused.by_producer.values()]
     assert run.sequences == list(range(RUN_MAX))
     assert leader.hears(3 * RUN_MAX) is TOO_FEW
-    monkeypatch.setattr(refused_sequences, "RUNS_MAX", 3)
+    monkeypatch.setattr(retry_window, "RUNS_MAX", 3)
     leader.trouble = TOO_FEW
     for producer_id in range(10, 20):
         assert leader.hears(0, producer_id=producer_id) is TOO_FEW
@@ -264,7 +264,7 @@ def test_a_gap_across_the_highest_sequence_is_waited_for(leader: Leader) -> None
 
 
 def test_the_memory_of_gaps_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refused_sequences, "RUNS_MAX", 3)
+    monkeypatch.setattr(retry_window, "RUNS_MAX", 3)
     for producer_id in range(10, 20):
         assert leader.hears(0, producer_id=producer_id) is FINE
     leader.begins_epoch()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.replication.log.tests.logs import NOW_MS, batch
-from ottla.replication.partition.commit_waits import CommitWait, CommitWaits
+from ottla.replication.partition.delayed_produce import DelayedProduce, ProducePurgatory
 from ottla.replication.partition.partition import Partition
 from ottla.replication.tests.test_partition import LOCAL, leader, produce
 from ottla.wire.errors import ErrorCode
@@ -22,10 +22,10 @@ class Told:
 
     def __init__(self) -> None:
         self.partition: Partition = leader(replicas=(LOCAL, FOLLOWER), isr=(LOCAL, FOLLOWER))
-        self.waits = CommitWaits()
+        self.waits = ProducePurgatory()
         self.told: list[tuple[str, ErrorCode]] = []
 
-    def wait(self, name: str, then: Callable[[], object] = lambda: None, acks: int = -1) -> CommitWait:
+    def wait(self, name: str, then: Callable[[], object] = lambda: None, acks: int = -1) -> DelayedProduce:
         """Append a record and wait; `then` is done when that is told."""
 
         def settle(code: ErrorCode) -> None:
@@ -85,7 +85,7 @@ def test_being_told_may_change_the_partition_again() -> None:
 
 def test_being_told_may_make_others_of_the_queue_give_up() -> None:
     story = Told()
-    waits: list[CommitWait] = []
+    waits: list[DelayedProduce] = []
     for name in ("one", "two", "three"):
         waits.append(story.wait(name, lambda: [each.give_up() for each in waits]))
     story.commit()
@@ -112,7 +112,7 @@ ACTIONS = st.sampled_from(("wait", "commit", "notify", "give up the first", "giv
 @given(st.lists(st.tuples(ACTIONS, st.lists(ACTIONS, max_size=3)), max_size=12))
 @settings(max_examples=60)
 def test_whatever_being_told_leads_to_everybody_is_told_once(actions: list[tuple[str, list[str]]]) -> None:
-    story, waits = Told(), dict[str, CommitWait]()
+    story, waits = Told(), dict[str, DelayedProduce]()
     numbers, given_up = count(), set[str]()
 
     def act(action: str, then: list[str]) -> None:

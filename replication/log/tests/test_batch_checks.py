@@ -5,12 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.replication.log.ordinary_batches import (
-    is_intact,
-    is_intact_python,
-    ordinary_fields,
-    ordinary_fields_python,
-)
+from ottla.replication.log.batch_checks import is_intact, is_intact_python, ordinary_fields, ordinary_fields_python
 from ottla.replication.log.tests.logs import batch, idempotent
 from ottla.wire.checksum import crc32c
 from ottla.wire.records import ATTRIBUTES_OFFSET, RECORDS_OFFSET, Record, encode_batch, read_header

@@ -1,0 +1,353 @@
+"""The quick half of the verdict about a produced batch, and what both halves share: the rules and the checked batch.
+
+Nearly all batches are ordinary: one whole batch of magic 2 whose counts agree, that is appended as it is. `check_quickly` finds
+them good in one go, because what a small request costs is mostly its checks. It says yes or nothing: `validator.py`, the thorough
+half, checks the same step by step and in Kafka's order, says what is wrong with a batch, changes it as its topic wants it, and
+has the last word wherever anything is out of the ordinary. `is_expensive` says which batches a thread should look at.
+
+The tests hold both halves to the same verdicts. `wire/_one_batch.h` has `ordinary_fields` and `is_intact` in C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.wire.checksum import crc32c
+from ottla.wire.compressed_walk import walk_compressed
+from ottla.wire.compression import Compression
+from ottla.wire.decompression import decompressed_bound, told_gzip_size, unstored_gzip_bytes
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.native import native
+from ottla.wire.record_walk import IS_NATIVE, Buffer, Found, walk_records
+from ottla.wire.records import (
+    ATTRIBUTES_OFFSET,
+    COMPRESSION_MASK,
+    DECOMPRESSED_BYTES_MAX,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORDS_OFFSET,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    TimestampType,
+    batch_size,
+    invalid,
+    unpack_header,
+)
+
+if TYPE_CHECKING:
+    from ottla.replication.config import LogConfig
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+FAR = 1 << 62  # beyond this, sums of timestamps and times may leave 64 bits
+
+# What may be done on the event loop: some milliseconds' worth.
+INLINE_DECOMPRESSED_BYTES_MAX = 2 * 1024 * 1024
+# A record may have a header in each two of its bytes, over which Python walks a hundred times slower than C.
+INLINE_WALKED_BYTES_MAX = INLINE_DECOMPRESSED_BYTES_MAX if IS_NATIVE else 64 * 1024
+INLINE_GZIP_BYTES_MAX = min(1024 * 1024, INLINE_WALKED_BYTES_MAX)
+# Gzip takes 4 ms for each MiB of input, whatever becomes of it, and lets others run meanwhile. A thread costs 0.1 ms. Where all
+# blocks are empty it is 80 ms by libdeflate, and 500 ms piece by piece.
+_INLINE_GZIP_INPUT_BYTES_MAX = 96 * 1024
+_INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
+_INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
+INLINE_BYTES_MAX = 16 * 1024 * 1024 if IS_NATIVE else INLINE_WALKED_BYTES_MAX
+INLINE_RECORDS_MAX = 20_000 if IS_NATIVE else 3_000
+
+QUICK_DECOMPRESSED_BYTES_MAX = INLINE_WALKED_BYTES_MAX
+"""More takes longer than the event loop has time for."""
+SMALL_BYTES = 4096  # below this, calls cost more than bytes
+
+_COUNT = struct.Struct(">i")
+_FRONT = struct.Struct(">qii")  # base offset, length, leader epoch
+new_tuple = tuple.__new__  # past NamedTuple's keyword handling
+
+
+class AppendOrigin(Enum):
+    """The appender of a batch, which decides how far the batch is trusted."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class TooManyForTheLoop(Exception):
+    """Raised before anything has changed: a thread has to check so many single records."""
+
+
+class ValidationRules(NamedTuple):
+    """A topic's requirements of produced batches."""
+
+    max_message_bytes: int = 1_048_588
+    compacted: bool = False
+    compression: Compression | None = None  # None: as the producer chose
+    compression_level: int | None = None
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = LONG_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    origin: AppendOrigin = AppendOrigin.CLIENT
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    record_bytes_max: int = INT_MAX - 8  # of a compressed batch
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def from_config(cls, config: LogConfig, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidationRules:
+        """Rules for a configuration: one object for all the logs that share it."""
+        name = config.compression_type
+        codec = {"producer": None, "uncompressed": Compression.NONE}.get(
+            name, Compression.__members__.get(name.upper())
+        )
+        levels = {
+            Compression.GZIP: config.compression_gzip_level,
+            Compression.LZ4: config.compression_lz4_level,
+            Compression.ZSTD: config.compression_zstd_level,
+        }
+        is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            compacted="compact" in config.cleanup_policy,
+            compression=codec,
+            compression_level=None if codec is None else levels.get(codec),
+            timestamp_type=TimestampType.LOG_APPEND_TIME if is_log_append_time else TimestampType.CREATE_TIME,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            origin=origin,
+            # A topic with larger messages may expand further. Ten times is still a bound.
+            decompressed_bytes_max=max(DECOMPRESSED_BYTES_MAX, 10 * config.max_message_bytes),
+            record_bytes_max=config.max_decompressed_message_bytes,
+        )
+
+
+class CheckedRecords(NamedTuple):
+    """One good batch that still needs its offsets."""
+
+    buffer: memoryview | bytearray
+    header: BatchHeader
+    max_timestamp: int
+    log_append_time_ms: int
+
+    def assign(self, next_offset: int, leader_epoch: int) -> BatchHeader:
+        """Write offsets and leader epoch into the buffer; returns the header as it stands there then."""
+        buffer, header, _, _ = self
+        _FRONT.pack_into(buffer, 0, next_offset, header[1], leader_epoch)  # none of it under the checksum
+        # Put together by hand: `_replace` would cost every batch more.
+        return new_tuple(BatchHeader, (next_offset, header[1], leader_epoch) + header[3:])
+
+    def take_back(self) -> None:
+        """Undo `assign`: the batch is not appended, and stands in its buffer as it came."""
+        _FRONT.pack_into(self.buffer, 0, *self.header[:3])
+
+
+def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
+    """Check the number, magic and codec of batches that a Produce request of this version may hold for a partition."""
+    # Older requests carry message sets, of which there may be many.
+    if api_version < 3:
+        return
+    size = batch_size(records, 0, len(records)) if records is not None else 0
+    if records is None or not size:
+        raise invalid(f"Produce requests with version {api_version} must have at least one record batch per partition")
+    if records[MAGIC_OFFSET] != MAGIC_V2:
+        raise invalid(
+            f"Produce requests with version {api_version} are only allowed to contain record batches with magic version 2"
+        )
+    # zstd came with v7 (KIP-110). Kafka refuses it in older requests.
+    if api_version < 7 and records[22] & 7 == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {api_version} are not allowed to use ZStandard compression",
+        )
+    if size != len(records) and batch_size(records, size, len(records)):
+        raise invalid(
+            f"Produce requests with version {api_version} are only allowed to contain exactly one record batch per partition"
+        )
+
+
+def is_expensive(records: Buffer, rules: ValidationRules | None = None) -> bool:
+    """Tell if checking these records would hold the event loop, so that a thread has to. Never raises."""
+    size = len(records)
+    # Refused at once in any case, and too short for the reads below.
+    if size < RECORDS_OFFSET:
+        return False
+    # Message sets are taken apart into single messages in Python, and a wrapper hides how many there are.
+    if records[MAGIC_OFFSET] != MAGIC_V2:
+        return size > _INLINE_MESSAGE_SET_BYTES_MAX or records[17] & 7 != 0
+    codec = records[22] & 7
+    target = None if rules is None else rules.compression
+    if codec == Compression.GZIP and target in (None, codec):
+        area = memoryview(records)[RECORDS_OFFSET:]
+        if is_long_gzip(area):
+            return True
+        bound = told_gzip_size(area)
+    elif codec:
+        bound = decompressed_bound(Compression(codec), memoryview(records)[RECORDS_OFFSET:]) if codec <= 4 else 0
+        if bound > INLINE_DECOMPRESSED_BYTES_MAX:
+            return True
+    else:
+        bound = size
+        if size > INLINE_BYTES_MAX:
+            return True
+    # To compress takes far longer than to check, so much less of it is done at once.
+    if target and target != codec:
+        return bound > _INLINE_RECOMPRESSED_BYTES_MAX
+    # The count is the client's word, and that is enough: a batch with another count is refused when the walk ends.
+    return int(_COUNT.unpack_from(records, 57)[0]) > INLINE_RECORDS_MAX
+
+
+def is_long_gzip(area: memoryview) -> bool:
+    """Guess by the sizes that gzip data state if checking takes long; `check_thoroughly` gives up if the guess is wrong."""
+    # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
+    if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
+        return True
+    return len(area) > _INLINE_GZIP_INPUT_BYTES_MAX and unstored_gzip_bytes(area) > _INLINE_GZIP_INPUT_BYTES_MAX
+
+
+# --- the quick half ---------------------------------------------------------------------------------------------------
+
+
+def ordinary_fields_python(records: memoryview, flags: int, records_max: int, bytes_max: int) -> tuple[int, ...] | None:
+    """Fields of an ordinary header, else None; the twin of `ordinary_header` in C."""
+    if len(records) < RECORDS_OFFSET:
+        return None
+    # All fields at once: one call for the header costs less than a look at each field.
+    header = unpack_header(records)
+    base_offset, length, _, magic, _, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count = header
+    is_ordinary = (
+        # Exactly one batch and nothing behind it, so the log can write the view as it is.
+        length == len(records) - LOG_OVERHEAD
+        and magic == MAGIC_V2
+        # No other flag: no control record, no claim of LogAppendTime.
+        and not attributes & ~flags
+        # A client counts from 0; the leader puts the offset in.
+        and not base_offset
+        and 0 < count == last_offset_delta + 1
+        and count <= records_max
+        and length <= bytes_max
+        # A producer with an id has to number its records.
+        and (base_sequence >= 0 or producer_id == NO_PRODUCER_ID)
+    )
+    return header if is_ordinary else None
+
+
+ordinary_fields: Callable[[memoryview, int, int, int], tuple[int, ...] | None] = native(
+    "ordinary_header", ordinary_fields_python
+)
+
+
+def ordinary_header(records: memoryview, flags: int = TRANSACTIONAL_FLAG | COMPRESSION_MASK) -> BatchHeader | None:
+    """The header of one whole batch whose counts agree, as nearly all producers send it, with no other flags than these."""
+    # What would hold the event loop is for a thread, and `is_expensive` decides that.
+    fields = ordinary_fields(records, flags, INLINE_RECORDS_MAX, INLINE_BYTES_MAX)
+    return None if fields is None else new_tuple(BatchHeader, fields)
+
+
+def is_intact_python(records: memoryview, earliest: int, latest: int) -> bool:
+    """Check the checksum, the count of records and the greatest timestamp of an uncompressed batch.
+
+    All timestamps have to be between `earliest` and `latest`.
+    """
+    if len(records) < RECORDS_OFFSET:
+        return False
+    header = unpack_header(records)
+    if crc32c(records[ATTRIBUTES_OFFSET:]) != header[4] or header[12] < 1:
+        return False
+    try:
+        minimum, maximum, *_ = walk_records(records, RECORDS_OFFSET, len(records), header[12])
+    except ValueError:
+        return False
+    return times_are_ordinary(header, minimum, maximum, earliest, latest)
+
+
+is_intact: Callable[[memoryview, int, int], bool] = native("is_intact", is_intact_python)
+"""Like `is_intact_python`, with a plainer checksum: quicker for small batches."""
+
+
+def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | None:
+    """Check a batch that this broker has just made itself: its checksum and its records need no look.
+
+    None where the topic refuses or changes batches: `validator.py` says what becomes of it.
+    """
+    if rules.compression or rules.timestamp_type or len(records) > rules.max_message_bytes:
+        return None
+    header = new_tuple(BatchHeader, unpack_header(records))
+    return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
+
+
+def check_quickly(
+    records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
+) -> CheckedRecords | None:
+    """Check a batch with an `ordinary_header` in one go; None wherever something is to be refused or changed, or may take long."""
+    codec = header[5] & COMPRESSION_MASK
+    # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
+    if rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:
+        return None
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    if codec:
+        is_good = _is_good_compressed(records, header, codec, rules, earliest, latest)
+    elif rules.compacted or rules.compression:
+        return None
+    else:
+        is_good = (is_intact if len(records) <= SMALL_BYTES else is_intact_python)(records, earliest, latest)
+    return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP)) if is_good else None
+
+
+def _is_good_compressed(
+    records: memoryview,
+    header: BatchHeader,
+    codec: int,
+    rules: ValidationRules,
+    earliest: int,
+    latest: int,
+) -> bool:
+    if (
+        codec > Compression.ZSTD
+        # The topic takes it as it is, and sets no limit to single records that may matter here.
+        or (rules.compression is not None and rules.compression != codec)
+        or rules.record_bytes_max < QUICK_DECOMPRESSED_BYTES_MAX
+    ):
+        return False
+    limit = min(QUICK_DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
+    found = _walked(Compression(codec), records[RECORDS_OFFSET:], limit, header[12])
+    if found is None:
+        return False
+    minimum, maximum, _, has_null_key, are_consecutive = found
+    return (
+        are_consecutive
+        and not (has_null_key and rules.compacted)
+        and times_are_ordinary(header, minimum, maximum, earliest, latest)
+        # Last, because it reads all bytes.
+        and crc32c(records[ATTRIBUTES_OFFSET:]) == header[4]
+    )
+
+
+def _walked(codec: Compression, area: memoryview, limit: int, count: int) -> Found | None:
+    # Asked first, so that what is too long costs no more than a look at its blocks.
+    if codec is Compression.GZIP:
+        # Where the quick way says nothing at once, the data are unusual.
+        return None if is_long_gzip(area) else walk_compressed(codec, area, limit, count, in_pieces=False)
+    if decompressed_bound(codec, area) > limit:
+        return None
+    try:
+        return walk_compressed(codec, area, limit, count)
+    except KafkaError:
+        return None
+
+
+def times_are_ordinary(header: Sequence[int], minimum: int, maximum: int, earliest: int, latest: int) -> bool:
+    """Check that timestamps with these least and greatest deltas are in the range, and that the header has the greatest."""
+    base_timestamp, max_timestamp = header[7], header[8]
+    min_timestamp = base_timestamp + minimum
+    # The thorough half corrects a wrong maximum and says which records are out of range. Times below NO_TIMESTAMP, and sums that
+    # may leave 64 bits, are left to it, too. Comparisons, because `min` and `max` cost more and every append asks.
+    return (
+        base_timestamp + maximum == max_timestamp
+        and min_timestamp >= NO_TIMESTAMP
+        and min_timestamp >= earliest
+        and max_timestamp <= FAR
+        and max_timestamp <= latest
+    )

@@ -1,0 +1,159 @@
+"""Reads of a partition: their results, look-ups of offsets, aborted transactions, diverging epochs and the nearest replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.replication.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+from ottla.replication.log.log_reader import EMPTY, LogRead, LogReader
+from ottla.replication.log.storage import FileRegion
+from ottla.replication.log.time_search import MAX_TIMESTAMP, TimestampedOffset, TimestampSearch
+from ottla.replication.log.transaction_index import AbortedTransaction
+from ottla.replication.partition.followers import Holder
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.replication.log.partition_log import PartitionLog
+
+
+class ReadInfo(NamedTuple):
+    """Result of a read. `aborted_transactions` is None unless only committed data was asked for.
+
+    `diverging_epoch` is (epoch, end offset) when the reader's log has left ours; then there are no records.
+    `bytes_available` and `is_behind` are a `LogRead`'s.
+    """
+
+    records: FileRegion | bytes
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    aborted_transactions: list[AbortedTransaction] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    bytes_available: int = 0
+    is_behind: bool = False
+
+
+def in_same_rack(rack: str, leader: int, holders: Iterable[Holder], rack_of: Callable[[int], str | None]) -> int | None:
+    """The furthest follower in the consumer's rack (KIP-392); None: the leader, which is best if it is there itself."""
+    if not rack or rack_of(leader) == rack:
+        return None
+    near = [each for each in holders if rack_of(each.broker) == rack]
+    if not near:
+        return None
+    return max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker)).broker
+
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NOT_FOUND = TimestampedOffset(-1, -1, -1)
+
+
+def look_up(
+    log: PartitionLog,
+    timestamp: int,
+    *,
+    bound: int,
+    leader_epoch: int,
+    is_behind: bool,
+    search: TimestampSearch | None = None,
+) -> TimestampedOffset | TimestampSearch:
+    """Look up the offset of a timestamp, or of a number that stands for a place, for a reader that sees the log up to `bound`.
+
+    `is_behind`: a new leader does not know yet what was committed before its epoch; some answers have to wait for that.
+    Where that takes long the answer is a search, which is to `run` in a thread; then ask again with it.
+    """
+    # The start does not depend on what is committed, so a leader that `is_behind` answers as well.
+    if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        epoch = log.epoch_for_offset(log.log_start_offset)
+        return TimestampedOffset(-1, log.log_start_offset, -1 if epoch is None else epoch)
+    if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        return NOT_FOUND
+    if timestamp == LATEST_TIMESTAMP:
+        # The leader before may have shown a higher end. A consumer must not see the end of a log go back.
+        if is_behind:
+            raise _not_available(log)
+        return TimestampedOffset(-1, bound, leader_epoch)
+    if timestamp < MAX_TIMESTAMP:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No timestamp means {timestamp}")
+    # While the thread searched, the replica may have moved to another log directory.
+    if search is None or search.log is not log:
+        search = TimestampSearch(log, timestamp, log.config.max_decompressed_message_bytes)
+    if not search.advance():
+        return search
+    found = search.found
+    if found is None or found.offset >= bound:
+        # The record may be committed already, so that the client would be wrong to believe that there is none.
+        if found is not None and is_behind:
+            raise _not_available(log)
+        return NOT_FOUND
+    return found
+
+
+def _not_available(log: PartitionLog) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"The high watermark of {log.topic}-{log.partition} is behind the start of its leader's epoch",
+    )
+
+
+def diverging_epoch_of(log: PartitionLog, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+    """The largest epoch that both logs may have, with its end here; None if the fetcher's records are also here (KIP-595)."""
+    # What is unknown here comes first, as in Kafka: an end offset that is a guess would make the follower drop good
+    # records.
+    epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+    if epoch == UNDEFINED_EPOCH or end_offset == UNDEFINED_EPOCH_OFFSET:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"Could not determine the end offset of epoch {last_fetched_epoch}"
+        )
+    # The epochs of what was deleted are forgotten, so below the log start they prove nothing.
+    if fetch_offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {fetch_offset} is below the log start offset")
+    # The fetcher has records of an epoch that this log never had, or more of that epoch than there was.
+    if epoch < last_fetched_epoch or end_offset < fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def divergence_from_leader(log: PartitionLog, epoch: int, end_offset: int) -> int:
+    """Find where this log leaves the leader's, which ends at `end_offset` in `epoch`: all from there on has to be dropped."""
+    local_epoch, local_end = log.end_offset_for_epoch(epoch)
+    # An epoch this replica never saw: it parts where its own last epoch before that one ends, and asks again.
+    known_end = log.log_end_offset if local_epoch == UNDEFINED_EPOCH else local_end
+    # Nothing below the start of the log can be dropped.
+    return max(min(known_end, end_offset), log.log_start_offset)
+
+
+ABORTED_MAX = 3_000
+
+
+def with_aborted(
+    log: LogReader, fetch_offset: int, read: LogRead, aborted_max: int, *, at_least_one_batch: bool
+) -> tuple[LogRead, list[AbortedTransaction]]:
+    """Add the aborted transactions to a read of committed data, and shorten it if there are more than `aborted_max`.
+
+    A transaction of one record takes 150 bytes of a log, so a read of 50 MB might have to tell of 350,000 that were aborted.
+    A reader of so many gets fewer records, and comes again. There are more than `aborted_max` only if one batch has to come.
+    """
+    if not read.region:
+        return read, []
+    found = log.aborted_transactions(fetch_offset, read.end_offset, aborted_max)
+    less = read
+    if found.end_offset < read.end_offset:
+        size = len(read.region)
+        less = log.read(fetch_offset, size, upper_bound=found.end_offset, at_least_one_batch=at_least_one_batch)
+        # Compaction has left nothing so far ahead. The reader gets the batch behind it, or it would ask for ever.
+        if not less.region and at_least_one_batch:
+            less = log.read(fetch_offset, 1, upper_bound=read.end_offset, at_least_one_batch=True)
+            found = log.aborted_transactions(fetch_offset, less.end_offset)
+    transactions = found.transactions
+    # All of them reach into the first batch, so no part of what was read has fewer.
+    if len(transactions) > aborted_max and not at_least_one_batch:
+        return read._replace(region=EMPTY, end_offset=fetch_offset), []
+    # What there is for a reader without a limit stays the same: this limit must not make a fetch wait for more.
+    return read._replace(region=less.region, end_offset=less.end_offset), transactions
