@@ -7,7 +7,7 @@ thread imports it, with the first handler that asks a coordinator, or before thi
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.service import GroupCoordinator
@@ -23,18 +23,7 @@ from ottla.server.coordinators.transaction_verification import OffsetsTopicVerif
 from ottla.server.produce.markers import write_markers
 
 if TYPE_CHECKING:
-    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
     from ottla.server.ports import BrokerParts
-
-    class Port(BrokerParts, Protocol):
-        """The broker, with parts that its coordinators alone need."""
-
-        @property
-        def producer_ids(self) -> ProducerIdManager: ...
-
-        @property
-        def transaction_markers(self) -> TransactionMarkers: ...
-
 
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
@@ -45,7 +34,7 @@ def groups_of(broker: BrokerParts) -> GroupCoordinator:
     return broker.groups
 
 
-def make_groups(broker: Port) -> GroupCoordinator:
+def make_groups(broker: BrokerParts) -> GroupCoordinator:
     """Make the coordinator that lives in `__consumer_offsets`."""
     types = GroupTypes()
     return GroupCoordinator(
@@ -61,7 +50,7 @@ def make_groups(broker: Port) -> GroupCoordinator:
     )
 
 
-def make_transactions(broker: Port) -> TransactionCoordinator:
+def make_transactions(broker: BrokerParts) -> TransactionCoordinator:
     """Make the coordinator that lives in `__transaction_state`."""
     return TransactionCoordinator(
         broker.configs.started_with.transactions,
@@ -75,12 +64,12 @@ def make_transactions(broker: Port) -> TransactionCoordinator:
     )
 
 
-def make_transaction_markers(broker: Port) -> TransactionMarkers:
+def make_transaction_markers(broker: BrokerParts) -> TransactionMarkers:
     """Make what writes the ends of transactions into partitions, here and at other brokers."""
     return TransactionMarkers(broker, partial(write_markers, broker))
 
 
-def make_share_coordinator(broker: Port) -> ShareCoordinator:
+def make_share_coordinator(broker: BrokerParts) -> ShareCoordinator:
     """Make the coordinator that lives in `__share_group_state`."""
     config = broker.configs.started_with.share_coordinator
     return ShareCoordinator(config, share_state_topic(broker), broker.cluster)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ottla.groupcoord.service import GroupCoordinator
     from ottla.groupcoord.share.coordinator.service import ShareCoordinator
-    from ottla.groupcoord.transactions.service import TransactionCoordinator
+    from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
+    from ottla.groupcoord.transactions.service import Markers, TransactionCoordinator
     from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.controller.topic_planner import TopicPlanner
     from ottla.replication.fetcher.throttle import ReplicationThrottles
@@ -52,6 +53,12 @@ class BrokerParts(Protocol):
 
     @property
     def transactions(self) -> TransactionCoordinator: ...
+
+    @property
+    def producer_ids(self) -> ProducerIdManager: ...
+
+    @property
+    def transaction_markers(self) -> Markers: ...
 
     @property
     def coordinators(self) -> Coordinators:
