@@ -63,7 +63,7 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
     return [after for before, after in zip(partitions, plan.result(), strict=True) if before != after]
 
 
-class _Holdings:
+class _Counts:
     """Partitions of each broker by topic, with their numbers for each topic and for all topics."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
@@ -92,7 +92,7 @@ class _Plan:
         self._brokers = sorted(brokers)
         self._partitions = partitions
         self._replicas = [list(each.replicas) for each in partitions]
-        self.replicas, self.leads = _Holdings(self._brokers), _Holdings(self._brokers)
+        self.replicas, self.leads = _Counts(self._brokers), _Counts(self._brokers)
         for number, each in enumerate(partitions):
             for broker in each.replicas:
                 self.replicas.add(each.topic, broker, number)
@@ -149,36 +149,36 @@ class _Plan:
                     free = [other for other in self._brokers if other not in self._replicas[number]]
                     self._replace(number, broker, min(free, key=lambda other: (of_topic[other], of_all[other])))
 
-    def level(self, holdings: _Holdings, move: Callable[[str, int, int], bool]) -> None:
+    def level(self, counts: _Counts, move: Callable[[str, int, int], bool]) -> None:
         """Level each topic, then all topics together (steps 2 and 3; 4 for leaders)."""
-        for topic, of_topic in holdings.of_topic.items():
-            self._level_topic(topic, of_topic, holdings, move)
+        for topic, of_topic in counts.of_topic.items():
+            self._level_topic(topic, of_topic, counts, move)
         is_better = True
         while is_better:
             is_better = any(
-                self._level_pair(source, target, holdings, move)
-                for source in sorted(self._brokers, key=lambda each: -holdings.of_all[each])
-                for target in sorted(self._brokers, key=lambda each: holdings.of_all[each])
+                self._level_pair(source, target, counts, move)
+                for source in sorted(self._brokers, key=lambda each: -counts.of_all[each])
+                for target in sorted(self._brokers, key=lambda each: counts.of_all[each])
             )
 
     def _level_topic(
-        self, topic: str, of_topic: Counter[int], holdings: _Holdings, move: Callable[[str, int, int], bool]
+        self, topic: str, of_topic: Counter[int], counts: _Counts, move: Callable[[str, int, int], bool]
     ) -> None:
         is_better = True
         while is_better:
             # From whoever has most to whoever has least, of all topics where the topic does not tell.
-            by_load = sorted(self._brokers, key=lambda each: (of_topic[each], holdings.of_all[each]))
+            by_load = sorted(self._brokers, key=lambda each: (of_topic[each], counts.of_all[each]))
             is_better = any(
                 of_topic[source] - of_topic[target] > 1 and move(topic, source, target)
                 for source in reversed(by_load)
                 for target in by_load
             )
 
-    def _level_pair(self, source: int, target: int, holdings: _Holdings, move: Callable[[str, int, int], bool]) -> bool:
+    def _level_pair(self, source: int, target: int, counts: _Counts, move: Callable[[str, int, int], bool]) -> bool:
         """Move surplus of one broker to another one, of topics in which it has more, too."""
         is_better = False
-        for topic, of_topic in holdings.of_topic.items():
-            if holdings.of_all[source] - holdings.of_all[target] <= 1:
+        for topic, of_topic in counts.of_topic.items():
+            if counts.of_all[source] - counts.of_all[target] <= 1:
                 break
             if of_topic[source] > of_topic[target]:
                 is_better |= move(topic, source, target)

@@ -169,7 +169,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
     learning = Learning(broker, records, may_start=access.may_write)
     transactions = TransactionsView(broker, pace)
     tail = LogTail(access, lag)
-    pictures: dict[str, View] = {
+    views: dict[str, View] = {
         "overview": cluster.overview,
         "brokers": cluster.brokers,
         "topics": cluster.topics,
@@ -178,7 +178,7 @@ def add_console(routes: Routes, broker: Broker, lag: LoopLag, pace: Pace) -> Cal
         "log": tail.lines,
         "loop": tail.loop,
     }
-    for name, handler in pictures.items():
+    for name, handler in views.items():
         routes.get(f"/api/{name}", _answered(handler), check=access.check)
     # These ask handlers of the broker, or read logs.
     reads: dict[str, View] = {

@@ -4,7 +4,7 @@ Behaviour
 * Only for those who may alter the cluster. To others every partition that they name is CLUSTER_AUTHORIZATION_FAILED.
 * One result per partition; errors are in `replication/controller/elect_leaders.py`. A null list asks for all partitions: those for
   which there is nothing to do are left out of the answer then.
-* A partition that was elected is answered when this broker's picture of the cluster shows the new leader, or after the
+* A partition that was elected is answered when this broker's metadata shows the new leader, or after the
   timeout with REQUEST_TIMED_OUT.
 * More than 10,000 named partitions are POLICY_VIOLATION; all of them can be asked for whatever their number.
 * At a broker that is not the controller, and cannot reach it in time, every partition is NOT_CONTROLLER.

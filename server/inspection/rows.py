@@ -1,6 +1,6 @@
 """Rows of `ottla logs`, under the names of Kafka's DumpLogSegments: as a line of text, or as JSON.
 
-Texts of records come from strangers. Characters that a terminal would obey, or would not show, are written as escapes.
+Texts of records are untrusted. Characters that a terminal would obey, or would not show, are written as escapes.
 
 Records of the internal topics become JSON in the words of Kafka's message definitions. A decoder takes key and value of a record, and
 returns the decoded form of each, or None where there is nothing to show.

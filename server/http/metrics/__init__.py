@@ -1,7 +1,7 @@
 """/metrics: the broker's counters, as Prometheus reads them.
 
     exposition.py   the two text formats, and the choice between them
-    scrape.py       the handler: all metrics in turns
+    scrape.py       the handler: all metrics, piece by piece
     partitions.py, requests.py, cluster.py, process.py     the metrics
 
 Each metrics function yields pieces of text, none of which takes more than a millisecond or so; between two pieces everything may

@@ -1,4 +1,4 @@
-"""GET /metrics: all metrics, made in turns while they are sent. A slow reader holds one piece of them, and nobody's turn."""
+"""GET /metrics: all metrics, made piece by piece while they are sent, so that a slow reader holds one piece alone."""
 
 from __future__ import annotations
 
