@@ -10,8 +10,8 @@ import re
 from compat_tests.docs.clients import CLIENTS
 from compat_tests.docs.pages import DOCS, ROOT
 
+from ottla.server.gate.apis import NOT_SERVED
 from ottla.server.gate.dispatch import Route, all_routes
-from ottla.wire.api_names import UNDECLARED
 
 PAGE = DOCS / "compatibility.md"
 GOLDEN = ROOT / "compat_tests" / "differential" / "golden" / "api_versions" / "what_is_served.txt"
@@ -106,7 +106,7 @@ def page() -> str:
         for each in CLIENTS
     ]
     requests = [_row(route, theirs.get(key, "")) for key, route in sorted(routes.items())]
-    missing = [f"| {key} | {UNDECLARED[key]} | {span} |\n" for key, span in sorted(theirs.items()) if key not in routes]
+    missing = [f"| {key} | {NOT_SERVED[key]} | {span} |\n" for key, span in sorted(theirs.items()) if key not in routes]
     return "".join(
         [
             HEAD.format(release=release),

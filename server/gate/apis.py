@@ -148,3 +148,16 @@ APIS: Final = (
     _api(93, "StreamsGroupTopologyDescriptionUpdate", "0-0"),
     _api(94, "UnregisterController", "0-0", alone_only=True),
 )
+
+NOT_SERVED = {
+    52: "Vote",
+    53: "BeginQuorumEpoch",
+    54: "EndQuorumEpoch",
+    59: "FetchSnapshot",
+    62: "BrokerRegistration",
+    63: "BrokerHeartbeat",
+    70: "ControllerRegistration",
+    73: "AssignReplicasToDirs",
+    82: "UpdateRaftVoter",
+}
+"""Kafka's names of requests that are not served, for log lines."""

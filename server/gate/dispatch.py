@@ -23,10 +23,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.server.gate.apis import APIS, Api
+from ottla.server.gate.apis import APIS, NOT_SERVED, Api
 from ottla.server.gate.request_times import count, no_times
 from ottla.wire.answers import Answer
-from ottla.wire.api_names import UNDECLARED
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
 
@@ -193,7 +192,7 @@ def load(api: Api) -> Code:
 def api_name(api_key: int) -> str:
     """Kafka's name of a request, for people: they do not know the numbers."""
     route = all_routes().get(api_key)
-    return route.name if route is not None else UNDECLARED.get(api_key, f"of the unknown type {api_key}")
+    return route.name if route is not None else NOT_SERVED.get(api_key, f"of the unknown type {api_key}")
 
 
 def served_routes(
