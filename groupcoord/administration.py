@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from ottla.groupcoord.group import AskLastRebalance, LastRebalance
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.offsets.committed import TopicOffsets
 from ottla.groupcoord.offsets.manager import AskCommitted, DeleteGroup, ListCommitted
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
-from ottla.groupcoord.shard import Shard, in_listing
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards, Shard, in_listing
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
-from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply, Rest, Settlement
-from ottla.groupcoord.runtime.transactions import Transaction
+from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply, Rest, Settlement, Transaction
 from ottla.wire.errors import ErrorCode
 
 RECORDS_PER_CALL = 500

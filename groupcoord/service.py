@@ -5,37 +5,55 @@ request and return the wire response, or a `PendingAnswer` where others must be 
 A coroutine works off a request about very many things, part by part. Heartbeats and plain fetches of offsets never wait.
 Checks that need no group come there, before the question whether this broker is the coordinator at all, as in Kafka's
 GroupCoordinatorService.
+
+Another group type enters in `GROUP_TYPES`, and nowhere else in this folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from ottla.groupcoord.administration import GroupAdministration
+from ottla.groupcoord.classic.manager import CLASSIC
 from ottla.groupcoord.classic.service import ClassicService
 from ottla.groupcoord.config import GroupConfig
+from ottla.groupcoord.consumer.manager import CONSUMER
 from ottla.groupcoord.consumer.service import ConsumerService
 from ottla.groupcoord.group_settings import GroupSettingsSource
-from ottla.groupcoord.group_shards import GroupShards
-from ottla.groupcoord.group_types import GroupTypes
+from ottla.groupcoord.manager import GroupType
+from ottla.groupcoord.offsets.manager import OFFSETS
 from ottla.groupcoord.offsets.service import OffsetService
 from ottla.groupcoord.offsets.topics import Topics
 from ottla.groupcoord.offsets.transactional import CommitVerifier, TransactionalOffsetService
+from ottla.groupcoord.records import RecordFormats
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime, wall_clock_ms
-from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind
-from ottla.groupcoord.runtime.transactions import TransactionEnd
-from ottla.groupcoord.shard import Shard
+from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, TransactionEnd
+from ottla.groupcoord.shard import GroupShards, Shard
+from ottla.groupcoord.share.manager import SHARE
 from ottla.groupcoord.share.offset_service import EndOffsets, SharePersister
 from ottla.groupcoord.share.service import ShareService
+from ottla.groupcoord.streams.manager import STREAMS
 from ottla.groupcoord.streams.service import StreamsService
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
+
+GROUP_TYPES: Final = (OFFSETS, CLASSIC, CONSUMER, SHARE, STREAMS)
+
+
+class GroupTypes:
+    """Record formats and properties of requests of all group types of a coordinator."""
+
+    def __init__(self, types: Sequence[GroupType] = GROUP_TYPES) -> None:
+        self.types = types
+        self.formats = RecordFormats(record_format for each in types for record_format in each.formats)
+        self.overlapping = frozenset(request for each in types for request in each.overlapping)
+        self.gathered = frozenset(request for each in types for request in each.gathered)
 
 
 class GroupCoordinator:

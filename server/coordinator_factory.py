@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.groupcoord.group_types import GroupTypes
-from ottla.groupcoord.service import GroupCoordinator
+from ottla.groupcoord.service import GroupCoordinator, GroupTypes
 from ottla.groupcoord.share.coordinator.service import ShareCoordinator
 from ottla.groupcoord.transactions.service import TransactionCoordinator
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC

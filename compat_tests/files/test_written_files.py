@@ -10,7 +10,7 @@ import pytest
 from compat_tests.files.conftest import DUMP
 from compat_tests.files.filling import CODECS, GROUPS, TOPICS
 
-from ottla.groupcoord.group_types import GROUP_TYPES
+from ottla.groupcoord.service import GROUP_TYPES
 from ottla.groupcoord.share.coordinator.records import (
     ShareSnapshotKey,
     ShareSnapshotValue,

@@ -8,9 +8,9 @@ from ottla.groupcoord.classic.group import refused_join, refused_sync
 from ottla.groupcoord.classic.manager import DescribeGroup, undescribed
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
 from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse

@@ -12,7 +12,6 @@ from typing import Any
 from ottla.groupcoord.classic.group import refused_join
 from ottla.groupcoord.classic.manager import join_new_group
 from ottla.groupcoord.classic.rebalancing import ClassicGroup
-from ottla.groupcoord.consumer import describing
 from ottla.groupcoord.consumer.classic_requests import ClassicRequests
 from ottla.groupcoord.consumer.group import (
     GROUP_TYPE,
@@ -21,6 +20,8 @@ from ottla.groupcoord.consumer.group import (
     SESSION,
     SYNC,
     ConsumerGroup,
+    described,
+    undescribed,
 )
 from ottla.groupcoord.consumer.heartbeat import (
     Heartbeats,
@@ -229,9 +230,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup]):
         try:
             group = self._existing(request.group_id)
         except KafkaError as error:
-            response = describing.undescribed(request.group_id, error.code, error.message)
+            response = undescribed(request.group_id, error.code, error.message)
         else:
-            response = describing.described(group, self._rebalancing.preferred_assignor(group), self._topics)
+            response = described(group, self._rebalancing.preferred_assignor(group), self._topics)
         self._effects.reply(caller, response)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.groupcoord.config import GroupConfig
-from ottla.groupcoord.consumer.describing import undescribed
+from ottla.groupcoord.consumer.group import undescribed
 from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
 from ottla.groupcoord.consumer.manager import DescribeConsumerGroup
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, check_texts, invalid
 from ottla.groupcoord.runtime.answers import WaitingCaller
 from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
+from ottla.groupcoord.shard import GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

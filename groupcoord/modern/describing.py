@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
+from ottla.groupcoord.shard import GroupShards
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode

@@ -30,8 +30,7 @@ from ottla.groupcoord.offsets.committed import (
     offset_tombstone,
 )
 from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
-from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller
-from ottla.groupcoord.runtime.transactions import Transaction
+from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller, Transaction
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeletableGroupResult
 from ottla.wire.messages.offset_commit import OffsetCommitRequest

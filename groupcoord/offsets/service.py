@@ -9,7 +9,6 @@ from typing import Any
 
 import trio
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
 from ottla.groupcoord.offsets.manager import (
     CountOffsets,
     FetchStableOffsets,
@@ -44,6 +43,7 @@ from ottla.groupcoord.offsets.topics import (
 )
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered, then
 from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

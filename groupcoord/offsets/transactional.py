@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import trio
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE, GroupShards
 from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION, CommitInTransaction
 from ottla.groupcoord.offsets.table import refused_commit
 from ottla.groupcoord.offsets.topics import (
@@ -26,7 +25,8 @@ from ottla.groupcoord.offsets.topics import (
 )
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished, then
 from ottla.groupcoord.runtime.appends import translated
-from ottla.groupcoord.runtime.transactions import Transaction
+from ottla.groupcoord.runtime.coordinator_shard import Transaction
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.offset_commit import (

@@ -21,9 +21,14 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
-from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.coordinator_shard import (
+    FORGETTING_REFUSED,
+    CoordinatorLog,
+    ShardKind,
+    ShardT,
+    TransactionEnd,
+)
 from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
-from ottla.groupcoord.runtime.transactions import TransactionEnd
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode
 from ottla.wire.time_slice import TimeSlice

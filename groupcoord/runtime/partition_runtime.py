@@ -13,7 +13,7 @@ A call whose work grows with a group returns after its first step (`Rest`). The 
 appends the records of the whole call, from a batch that is made in a thread. Everything else stands in line behind it. Reads
 do not.
 
-The end of a transaction is a request, too (`transactions.py`). Its marker is appended behind everything that was handled
+The end of a transaction is a request, too (`TransactionEnd`). Its marker is appended behind everything that was handled
 before, and the shard replays it when it is committed.
 
 Failures: an append that the log refuses is known of before the next request is handled, so nothing rests on it: it is
@@ -48,10 +48,19 @@ from ottla.groupcoord.runtime.appends import (
     translated,
     whole_batch,
 )
-from ottla.groupcoord.runtime.coordinator_shard import Appended, Host, Job, Outcome, Reply, Rest, ShardT, together
-from ottla.groupcoord.runtime.replaying import replay_log
-from ottla.groupcoord.runtime.transactions import TransactionalRecord, TransactionEnd
-from ottla.groupcoord.runtime.unloading import ANSWERED_AT_ONCE, Farewell, last_replies
+from ottla.groupcoord.runtime.coordinator_shard import (
+    Appended,
+    Host,
+    Job,
+    Outcome,
+    Reply,
+    Rest,
+    ShardT,
+    TransactionalRecord,
+    TransactionEnd,
+    together,
+)
+from ottla.groupcoord.runtime.loading import ANSWERED_AT_ONCE, Farewell, last_replies, replay_log
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice

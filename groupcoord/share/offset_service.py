@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.group_shards import GroupShards, OffsetRights
+from ottla.groupcoord.shard import GroupShards, OffsetRights
 from ottla.groupcoord.share.offsets import NO_TOPIC_ID, ReadInitialized
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -14,11 +14,11 @@ from typing import Any
 import trio
 
 from ottla.groupcoord.effects import NAMED_MAX
-from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.modern.group import JOIN_EPOCH, LEAVE_EPOCH
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
+from ottla.groupcoord.shard import GroupShards
 from ottla.groupcoord.share.heartbeat import HeartbeatResult
 from ottla.groupcoord.share.manager import refused_alteration, refused_deletion, refused_heartbeat, undescribed
 from ottla.groupcoord.share.offset_service import EndOffsets, ShareOffsets, SharePersister

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.groupcoord.group_shards import GroupShards
 from ottla.groupcoord.modern.describing import Descriptions
 from ottla.groupcoord.runtime.answers import WaitingCaller
+from ottla.groupcoord.shard import GroupShards
 from ottla.groupcoord.streams.describing import undescribed
 from ottla.groupcoord.streams.heartbeat import HeartbeatResult
 from ottla.groupcoord.streams.manager import DescribeStreamsGroup

@@ -6,12 +6,12 @@ from typing import Any
 from ottla.groupcoord.classic.manager import DescribeGroup
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.manager import GroupType
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.manager import DeleteGroup
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller, Job, Outcome, Reply
+from ottla.groupcoord.service import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode

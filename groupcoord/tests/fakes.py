@@ -9,10 +9,9 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Appended
-from ottla.groupcoord.service import GroupCoordinator
+from ottla.groupcoord.service import GroupCoordinator, GroupTypes
 from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.groupcoord.topic_images import TopicImage
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -25,7 +25,7 @@ from ottla.groupcoord.consumer.manager import ConsumerGroupManager
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
 from ottla.groupcoord.offsets.manager import AskCommitted, CountOffsets, OffsetMetadataManager
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transactions import TransactionEnd
+from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.groupcoord.tests.conversation import GROUP, START_MS
 from ottla.groupcoord.tests.large_groups import (
     MEMBERS,

@@ -6,13 +6,12 @@ import trio.testing
 
 from ottla.groupcoord.config import GroupConfig
 from ottla.groupcoord.group_settings import GroupSettings
-from ottla.groupcoord.group_types import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.runtime.answers import WaitingCaller, finished
 from ottla.groupcoord.runtime.appends import COMPRESSED_FROM, RECORDS_PER_BATCH
 from ottla.groupcoord.runtime.coordinator_runtime import Runtime
 from ottla.groupcoord.runtime.coordinator_shard import Appended
-from ottla.groupcoord.service import shard_kind
+from ottla.groupcoord.service import GROUP_TYPES, GroupTypes, shard_kind
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.groupcoord.tests.fakes import FakeImages, FakeLog, beside_the_loop

@@ -9,7 +9,6 @@ import pytest
 import trio
 import trio.testing
 
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE
 from ottla.groupcoord.offsets import table, transactional
 from ottla.groupcoord.offsets.committed import (
     CommittedOffset,
@@ -22,7 +21,8 @@ from ottla.groupcoord.offsets.committed import (
 )
 from ottla.groupcoord.offsets.table import SETTLED_AT_ONCE, Offsets
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transactions import TransactionEnd
+from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
 from ottla.groupcoord.tests.fakes import Coordination, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.groupcoord.tests.test_runtime import committed as asked_for

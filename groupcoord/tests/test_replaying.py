@@ -15,7 +15,6 @@ from ottla.groupcoord.classic.members import (
     GroupMetadataValue,
     group_tombstone,
 )
-from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -24,8 +23,8 @@ from ottla.groupcoord.offsets.committed import (
 )
 from ottla.groupcoord.runtime import appends
 from ottla.groupcoord.runtime.coordinator_shard import Outcome, ShardKind
-from ottla.groupcoord.runtime.replaying import LONG_VALUE_BYTES, replay_batches
-from ottla.groupcoord.service import shard_kind
+from ottla.groupcoord.runtime.loading import LONG_VALUE_BYTES, replay_batches
+from ottla.groupcoord.service import GroupTypes, shard_kind
 from ottla.groupcoord.tests.conversation import Conversation
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker

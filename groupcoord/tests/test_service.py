@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from ottla.groupcoord import administration
 from ottla.groupcoord.administration import GROUPS_PER_SLICE
-from ottla.groupcoord.group_shards import ELEMENTS_PER_SLICE
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets import service as offsets
 from ottla.groupcoord.offsets.topics import elements_in, parts_of
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.service import random_uuid
+from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transactions import TransactionEnd
+from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.groupcoord.shard import Shard
 from ottla.groupcoord.tests.conversation import offset_record
 from ottla.groupcoord.tests.fakes import FORMATS, Coordination

@@ -11,7 +11,7 @@ import trio.testing
 
 from ottla.groupcoord.offsets import transactional
 from ottla.groupcoord.runtime.answers import finished
-from ottla.groupcoord.runtime.transactions import Transaction, TransactionEnd
+from ottla.groupcoord.runtime.coordinator_shard import Transaction, TransactionEnd
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.groupcoord.tests.test_runtime import committed, offset_of
 from ottla.wire.errors import ErrorCode

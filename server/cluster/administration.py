@@ -41,7 +41,7 @@ from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.random_ids import random_topic_id
 from ottla.server.cluster.controller.decision_writer import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration
-from ottla.server.coordinators.internal_topics import new_topic
+from ottla.server.coordinators.coordinators import new_topic
 from ottla.server.net.sliced_work import each_in_slices
 from ottla.server.settings.changes import check_topic
 from ottla.wire.errors import ErrorCode, KafkaError, bare

@@ -66,7 +66,7 @@ async def _described(kind: Kind, refused: list[str], answer: Any, context: Reque
 
 
 class OffsetRights:
-    """The rights of one request to committed offsets: groups and topics that the client may describe (`ottla.groupcoord.group_shards`)."""
+    """The rights of one request to committed offsets: groups and topics that the client may describe (`ottla.groupcoord.shard`)."""
 
     __slots__ = ("_context",)
 

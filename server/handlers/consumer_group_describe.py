@@ -8,7 +8,7 @@ Behaviour
 
 from collections.abc import Iterator
 
-from ottla.groupcoord.consumer.describing import undescribed
+from ottla.groupcoord.consumer.group import undescribed
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import GROUP_VERSION
 from ottla.server.coordinator_factory import groups_of

@@ -107,7 +107,7 @@ def share_state_decoder(key: bytes | None, value: bytes | None) -> Shown:
 
 @cache
 def _group_formats() -> Formats:
-    from ottla.groupcoord.group_types import GROUP_TYPES
+    from ottla.groupcoord.service import GROUP_TYPES
 
     formats = [each for kind in GROUP_TYPES for each in kind.formats]
     return {key_type: (each.key, each.value) for each in formats for key_type in each.key_types}

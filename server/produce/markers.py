@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groupcoord.runtime.transactions import TransactionEnd
+from ottla.groupcoord.runtime.coordinator_shard import TransactionEnd
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.batch_checks import AppendOrigin, check_own
 from ottla.server.ports import BrokerParts

@@ -51,7 +51,7 @@ from ottla.replication.log.producers import CorruptSnapshot, decode_snapshot
 from ottla.replication.log.segment_files import LARGE_SCAN_BYTES, CorruptSegment, scan_batches
 from ottla.replication.log.storage import LogDirectory, Storage
 from ottla.replication.replica_manager.directories import FoundPartition, LogDirectoryProblem
-from ottla.server.coordinators.internal_topics import new_topic
+from ottla.server.coordinators.coordinators import new_topic
 from ottla.server.coordinators.producer_id_blocks import BLOCK_SIZE
 from ottla.server.settings.changes import GROUP_ID_LENGTH_MAX, GROUPS_MAX
 from ottla.server.settings.overrides import Texts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from ottla.groupcoord.group_types import GroupTypes
 from ottla.groupcoord.offsets.committed import OffsetCommitKey, OffsetCommitValue, OffsetRecord
+from ottla.groupcoord.service import GroupTypes
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.logs import NOW_MS, idempotent

@@ -1,23 +1,35 @@
-"""Reading a partition of an internal topic into its shard, in slices.
+"""Loading and unloading of a shard: replay of its partition, in slices, and the answers to everybody who waits at its end.
 
 Most of a long log is commits that later ones have replaced. So a piece of the log, about a megabyte, is first walked for its
 keys and values, and only then decoded and replayed: without the values that another value of their key follows within the
 piece, if the kind says that such a value makes the one before it void (`ShardKind.superseding`). A tombstone stays, and so
 does what belongs to a transaction, because these may change more than the state of their key. What came before these stays,
 too. If the last value does not parse the one before it is in force, as it was when that was written.
+
+Ten thousand members may be parked in a group when its shard is unloaded. They are answered in time slices.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
-from ottla.groupcoord.runtime.coordinator_shard import CoordinatorLog, ShardKind, ShardT
+from ottla.groupcoord.runtime.answers import refused, send
+from ottla.groupcoord.runtime.coordinator_shard import (
+    CoordinatorLog,
+    CoordinatorShard,
+    Outcome,
+    Reply,
+    ShardKind,
+    ShardT,
+)
 from ottla.wire.control_batches import ControlType, control_type_id
-from ottla.wire.errors import ProtocolViolation
+from ottla.wire.errors import ErrorCode, ProtocolViolation
 from ottla.wire.record_walk import keys_and_values
 from ottla.wire.records import (
     COMPRESSION_MASK,
@@ -211,3 +223,56 @@ def _checked_area(header: BatchHeader, batches: bytes, start: int) -> bytes:
     if header.records_count:  # else compaction has left no record
         check_records(area, header.records_count)
     return area
+
+
+ANSWERED_AT_ONCE = 500
+
+Place = tuple[int, str]
+"""A partition, and the name of its topic in the log."""
+
+
+def last_replies(
+    shard: CoordinatorShard, unsettled: Sequence[Outcome[Any]], error: ErrorCode, times: dict[str, int], place: Place
+) -> Iterator[Reply]:
+    """The replies that a shard owes at its end, each made when its turn comes. `place`: for the log."""
+    # A call that a bug ended halfway has collected things, which the settlements below must not send. It may have taken
+    # callers out of the groups already, and then nobody else knows them.
+    half = shard.discard()
+    yield from refused([caller for caller, _ in half.replies], error)
+    # A settlement is called exactly once, also now.
+    settlements = [each for outcome in (*unsettled, half) for each in outcome.settlements]
+    works: list[Callable[[], Iterable[Reply]]] = [partial(shard.settle, [each], error, **times) for each in settlements]
+    works.append(partial(shard.unload, error))
+    for work in works:
+        try:
+            yield from work()
+        except Exception:  # whoever has lost the partition must not be kept from following the new leader
+            logger.exception("bug: partition %d of %s, while unloading", *place)
+
+
+class Farewell:
+    """Replies that are sent when a shard is gone, some at once and the others in time slices."""
+
+    def __init__(self, replies: Iterator[Reply], place: Place) -> None:
+        self._replies = replies
+        self._place = place
+
+    def send_some(self, count: int = sys.maxsize) -> bool:
+        """Send so many. Whether there may be more."""
+        sent = 0
+        for reply in islice(self._replies, count):
+            sent += 1
+            try:
+                send((reply,))
+            except Exception:  # the others have to be answered all the same
+                logger.exception("bug: partition %d of %s, while unloading", *self._place)
+        return sent == count
+
+    async def send_rest(self) -> None:
+        time_slice = TimeSlice()
+        try:
+            while self.send_some(1):
+                await time_slice.yield_if_over()
+        finally:
+            # Nobody else knows who is left when this is cancelled.
+            self.send_some()
