@@ -39,7 +39,7 @@ class ControlType(IntEnum):
 _CONTROL_TYPES = tuple(ControlType)
 _PLAIN_MARKER = struct.Struct(">5shhBhiB")
 _PLAIN_MARKER_FRONT = b"\x20\0\0\0\x08"
-"""Of a record with the length of a marker: no attributes, no deltas, and a key of four bytes."""
+"""Front of a record with the length of a marker: no attributes, no deltas, and a key of four bytes."""
 
 
 class EndTxnMarker(NamedTuple):

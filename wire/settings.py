@@ -96,7 +96,7 @@ class Setting:
     effective: bool = True
     internal: bool = False
     on_change: str = ""
-    """What a change at run time does, for people; empty for what cannot be changed then, or has no effect."""
+    """Effect of a change at run time, for people; empty if it cannot be changed then, or has no effect."""
 
     @property
     def documentation(self) -> str:

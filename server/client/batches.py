@@ -25,10 +25,10 @@ from ottla.wire.records import (
 )
 
 BATCH_BYTES_MAX = 900_000
-"""Of keys and values, so that a batch stays below Kafka's message.max.bytes; a larger record has a batch of its own."""
+"""Limit of keys and values, so that a batch stays below Kafka's message.max.bytes; a larger record has a batch of its own."""
 
 BATCH_RECORDS_MAX = 10_000
-"""As many as librdkafka has (batch.num.messages)."""
+"""Limit of records in a batch, that of librdkafka (batch.num.messages)."""
 
 NOBODY = NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
 _SMALL = 1 << 14
@@ -99,7 +99,7 @@ PIECE_BYTES = 512 * 1024
 """Read at once where so much is there."""
 
 LINGER_S = 0.005
-"""How long more may come before what is there is written, as librdkafka's linger.ms."""
+"""Time to wait for more input before a batch is written, as librdkafka's linger.ms."""
 
 RECORD_BYTES_MAX = 90 << 20
 """Below what a broker takes in one request."""

@@ -31,7 +31,7 @@ class NoResponse(ConnectionLost):
 
 
 SHOWN_BYTES_MAX = 8 * 1024
-"""Of one key, value or header on a terminal."""
+"""Limit of one key, value or header on a terminal."""
 
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\\U000e0000-\\U000e007f]"

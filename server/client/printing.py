@@ -86,7 +86,7 @@ SPAN_RECORDS = 508
 """A divisor of 8192 - 64, where offsets begin to take three bytes."""
 
 PADDING = bytes(12)
-"""So that a look at the first bytes of a short record, the last one, does not go beyond the end."""
+"""Bytes behind the last record: a look at the first bytes of a short one must not go beyond the end."""
 
 # Most records that are only asked for their value have no key, and a record and a value of 64 bytes to 8 KiB, whose lengths
 # take two bytes. One look then tells all three; whatever else it is is read number by number.

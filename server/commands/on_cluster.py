@@ -22,7 +22,7 @@ TIMEOUT_S = 2.2
 
 TIMEOUT_S_MAX = 3600.0
 EXIT_INTERRUPTED = 130
-"""As shells report a command that Ctrl-C has ended."""
+"""Exit code after Ctrl-C, as shells report it."""
 
 Act = Callable[[Cluster, argparse.Namespace], int]
 """Run an action on a cluster; returns the exit code."""

@@ -37,7 +37,7 @@ REFUSALS = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What Kafka answers when it refuses something of a type. It has nothing of its own for users."""
+"""Kafka's error for a refusal by type of resource. Kafka has none for users."""
 
 
 class Authorizer(Protocol):

@@ -20,7 +20,7 @@ class Api:
     """Kafka's, such as `ListOffsets`."""
     api_key: int
     versions: VersionRange
-    """Those that are advertised and served."""
+    """Versions that are advertised and served."""
     abandonable: bool = False
     """May be cancelled when its peer has closed the connection: it waits for long before it changes anything."""
     reads_only: bool = False

@@ -118,7 +118,7 @@ class RequestContext(Generic[PortT_co]):
         self.principal = principal
         self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
         self.is_forwarded = False
-        """Whether another broker has handed the request on; then all that is said here of the client is as it was there."""
+        """True if another broker has forwarded the request; the client's attributes are then those that it had there."""
         self.listener_name = listener_name
         self.security_protocol = security_protocol
         self.now_ms = now_ms

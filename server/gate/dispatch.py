@@ -46,7 +46,7 @@ HANDLERS = "ottla.server.handlers"
 
 
 ALL_TIMED, STANDS_FOR = 1024, 16
-"""So many requests of an api are counted each by the time that it took. From then on every sixteenth is, and counts for sixteen."""
+"""Requests of an api whose times are all counted. From then on every sixteenth is, and counts for sixteen."""
 
 
 class CloseConnection(Exception):

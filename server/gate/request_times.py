@@ -14,7 +14,7 @@ from math import frexp
 
 TINY_S = 2.0**-21  # is added to what is measured, so that the logarithm of nothing is never asked for
 OFFSET = 152
-"""What makes the index of TINY_S zero: its exponent is -20, and the eighths of its octave begin at 8."""
+"""Offset that makes the index of TINY_S zero: its exponent is -20, and the eighths of its octave begin at 8."""
 
 PER_OCTAVE = 8
 _FIRST_EXPONENT = -20
@@ -46,7 +46,7 @@ def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
 
 
 def quantiles(times: Sequence[int], shares: Sequence[float]) -> Iterator[float]:
-    """For each share, in rising order, the seconds that this share of all took at most. There has to be one at least."""
+    """Return for each share, in rising order, the seconds that this share of all requests took at most. One request is needed."""
     total, counted, index = sum(times), 0, 0
     for share in shares:
         wanted = share * total

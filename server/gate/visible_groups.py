@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Operations = Callable[[str], int]
-"""What the client may do with a group."""
+"""Rights of the client to a group."""
 
 
 class Kind(NamedTuple):

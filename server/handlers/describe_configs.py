@@ -196,7 +196,7 @@ class _Describer:
         self._unchanged: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
         """The entries of a topic without settings of its own, by the names asked for. Thousands of topics share them."""
         self._unchanged_groups: dict[frozenset[str], list[DescribeConfigsResourceResult]] = {}
-        """The same for groups."""
+        """Describe the settings of a group."""
         self._groups_left = GROUPS_WITHOUT_SETTINGS_MAX
         self._with_synonyms = request.include_synonyms
         self._with_documentation = request.include_documentation

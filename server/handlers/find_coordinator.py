@@ -59,7 +59,7 @@ PLACES = {
 
 
 Refused = Callable[[str], Coordinator | None]
-"""What is answered for a key that the client may not ask about; None for the others."""
+"""Answer for a key that the client may not look up; None for other keys."""
 
 
 @handles(FindCoordinatorRequest)

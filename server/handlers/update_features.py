@@ -37,7 +37,7 @@ ALL_FAILED = "The update failed for all features since the following feature had
 NO_ERROR = "NONE"  # what Kafka tells of a feature that has nothing to be told of
 VERSION_WITHOUT_RESULTS = 2
 ORDERED_CHARACTERS_MAX = 4096
-"""Of names. Nobody has features of so many, and a hash of each costs what it is long."""
+"""Limit of the names together. No cluster has so many features, and hashing a name costs its length."""
 
 
 @handles(UpdateFeaturesRequest)

@@ -37,7 +37,7 @@ def encode_principal(principal: ForwardedPrincipalData) -> bytes:
 
 
 def decode_principal(blob: bytes) -> ForwardedPrincipalData:
-    """What `encode_principal` or Kafka made. ProtocolViolation: something else."""
+    """Decode a principal of `encode_principal` or Kafka. Raises ProtocolViolation."""
     if len(blob) < 2 or blob[:2] != bytes(2):
         raise ProtocolViolation(f"not a principal: {len(blob)} bytes, version {blob[:2].hex()}")
     return ForwardedPrincipalData.decode(blob, 0, start=2)

@@ -125,8 +125,8 @@ TEXT_BYTES_MAX = 16 * 1024 * 1024  # of labels, as they lie in memory: a charact
 OF_INSTANCE_MAX = 5_000  # numbers of one instance
 EXPIRY_MIN_S = 60.0
 EVICTION_WORK_MAX = 5_000
-"""For one push, some milliseconds: families that are left, and as many as EVICTION_WORK for an instance and a tenth for each owner
-among whom the one who has most is looked for. What finds no room then comes again with the next push."""
+"""Limit of evictions for one push, some milliseconds: families that are left, EVICTION_WORK for an instance, and a tenth for each owner
+that is compared. Numbers without room then come again with the next push."""
 EVICTION_WORK, OWNERS_OF_WORK = 100, 10
 _HELP = "Pushed by clients."
 _ENDINGS = {COUNTER: (TOTAL, "_created"), SUMMARY: ("_count", "_sum", "_created")}
