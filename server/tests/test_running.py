@@ -1,9 +1,13 @@
-"""What a service manager hears, and that nothing that it does holds up a broker."""
+"""A process that is a broker: how its interpreter is set up, and what it tells systemd."""
+
+from __future__ import annotations
 
 import logging
 import os
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +16,31 @@ import trio
 import trio.testing
 
 from ottla.server.process.running import EXTENSION_S, INTERVAL_S, ServiceManager
+
+YOUNG_OBJECTS_MAX = 20_000
+
+PROGRAM = """
+import gc
+from ottla.server.process.running import settle_interpreter
+
+seen = [0]
+
+def look(phase, about):
+    if phase == "start":
+        seen.append(sum(len(gc.get_objects(each)) for each in range(about["generation"] + 1)))
+
+settle_interpreter()
+gc.callbacks.append(look)
+kept = [[number] for number in range(500_000)]
+print(max(seen))
+"""
+
+
+def test_a_collection_looks_at_few_objects_however_many_there_are() -> None:
+    """A thousand take up to a millisecond."""
+    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert 0 < int(told.stdout) <= YOUNG_OBJECTS_MAX
+
 
 EXTEND = f"EXTEND_TIMEOUT_USEC={EXTENSION_S * 1e6:.0f}\n"
 

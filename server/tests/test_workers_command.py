@@ -1,4 +1,6 @@
-"""The ports of workers are held although those of a start that was killed are only just ending."""
+"""The ports that a start of several workers holds."""
+
+from __future__ import annotations
 
 import socket
 import time
