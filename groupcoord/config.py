@@ -42,7 +42,7 @@ class StreamsGroupConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(StreamsGroupConfig):
-    """Classic groups and the topic that keeps committed offsets; what groups of the newer kinds need is in the bases."""
+    """Classic groups and the topic that keeps committed offsets; the settings of other group types are in the bases."""
 
     group_min_session_timeout_ms: int = setting(6000, doc="Shortest session timeout a member may ask for.")
     group_max_session_timeout_ms: int = setting(1_800_000, doc="Longest session timeout a member may ask for.")

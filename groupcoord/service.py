@@ -1,10 +1,9 @@
-"""The group coordinator: puts together the service's parts and the runtime of the shards that they ask.
+"""The group coordinator (Kafka's GroupCoordinatorService): the services of all group types, over the runtime of their shards.
 
-The parts are the `service.py` of each kind of groups, and `administration.py` for all of them. Their methods take the wire
-request and return the wire response, or a `PendingAnswer` where others must be waited for: the other members, or a commit.
-A coroutine works off a request about very many things, part by part. Heartbeats and plain fetches of offsets never wait.
-Checks that need no group come there, before the question whether this broker is the coordinator at all, as in Kafka's
-GroupCoordinatorService.
+Each group type has a `service.py`, and `administration.py` serves all of them. Their methods take the wire request and return
+the wire response, or a `PendingAnswer` where others must be waited for: the other members, or a commit. A coroutine works off
+a request about very many things, piece by piece. Heartbeats and plain fetches of offsets never wait. Checks that need no
+group come there, before the question whether this broker is the coordinator at all, as in Kafka.
 
 Another group type enters in `GROUP_TYPES`, and nowhere else in this folder.
 """
@@ -74,7 +73,7 @@ class GroupCoordinator:
         types: GroupTypes | None = None,
         run_in_thread: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync,
     ) -> None:
-        """`share_ports`: what share groups need of others. It and `verifier` are called when they are first needed."""
+        """`share_ports`: the ports of share groups. It and `verifier` are called when they are first needed."""
 
         known = types or GroupTypes()
 

@@ -45,7 +45,7 @@ Adopter = TypeVar("Adopter", Handler, Read)
 
 
 class Shard:
-    """The groups of one partition; see the module's docstring."""
+    """The groups of one partition (Kafka: GroupCoordinatorShard)."""
 
     def __init__(
         self,

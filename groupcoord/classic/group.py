@@ -221,7 +221,7 @@ class ClassicState:
         return ErrorCode.NONE
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        # Only the newer kinds of members say who they are when they fetch offsets.
+        # Only members with epochs say who they are when they fetch offsets.
         return ErrorCode.NONE
 
     def check_offset_delete(self) -> ErrorCode:

@@ -135,7 +135,7 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class EpochGroup(Generic[MemberT, TargetT]):
-    """Epochs, members and targets of one group; see the module's docstring."""
+    """Epochs, members and targets of one group."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
