@@ -7,7 +7,7 @@ from typing import TypeVar
 import trio
 
 SLICE_S = 0.002
-"""How long one piece of work may hold the event loop. All other limits of that kind are multiples of this one.
+"""Time that one piece of work may hold the event loop. All other limits of that kind are multiples of this one.
 
 By the clock, not by records or elements: where rounds of the loop are long, one pause for each of ten thousand batches would take
 ten seconds.

@@ -522,6 +522,7 @@ class Connection:
 
     async def _answer_awaited(self, waiting: Waiting) -> None:
         call = waiting.call
+        # Whoever asks for much, or for the whole cluster, gets an answer that a thread has to encode.
         may_be_long = waiting.is_large or call.route.answers_at_length
         try:
             response = await waiting.work

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.listener")
 
 # Others run between two rounds: a crowd that connects at once holds up nobody that is connected.
-ACCEPTS_PER_TURN = 64
+ACCEPTS_PER_ROUND = 64
 HOUSEKEEPING_SECONDS = 1.0
 QUOTAS_SECONDS = 0.25
 CONNECTIONS_PER_SLICE = 1000
@@ -145,7 +145,7 @@ class Listener:
                     await self._accept_waiting(nursery)
 
     async def _accept_waiting(self, nursery: trio.Nursery) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        for _ in range(ACCEPTS_PER_ROUND):
             if not self.limits.has_room(self.name):
                 return
             try:

@@ -28,7 +28,7 @@ _int32 = struct.Struct(">i").pack
 
 
 def now_ms() -> int:
-    """By the clock of the event loop, which nobody sets."""
+    """Milliseconds of the event loop's clock, which nobody sets."""
     return int(trio.current_time() * 1000)
 
 
@@ -50,7 +50,7 @@ class Throttling:
         self.muted_until = 0.0
 
     def begin(self, call: Call, context: RequestContext[Any], size: int) -> Charge:
-        """A request has come, so many bytes long."""
+        """Charge a client for a request of `size` bytes that has come."""
         charge = Charge(
             self.quotas,
             now_ms,

@@ -36,6 +36,7 @@ from ottla.server.net.tls_session import TlsWaiting
 from ottla.server.net.tls_transport import broken, is_left_with_a_farewell, read_what_is_there
 from ottla.server.net.transport import PageCacheReader, has_left
 from ottla.wire.errors import bare
+from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -46,7 +47,7 @@ logger = logging.getLogger("ottla.tls")
 
 DATALESS_BYTES_MAX = 20 * 1024  # a record is 18 KiB at most
 DEAR_S = 0.005  # 16 KiB of records of one byte take 1 ms
-TURN_S = 0.005
+TURN_S = 2 * SLICE_S
 SMALL_CHUNK_BYTES = 2 * 1024
 # More would save little. And a peer that is slow but steady must not look idle.
 EXPECTED_BYTES_MAX = 8 * 1024

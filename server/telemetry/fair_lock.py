@@ -13,7 +13,7 @@ import trio
 
 
 class FairLock:
-    """One lock for all, and before it a lock for each owner."""
+    """A lock for all, behind a lock for each owner."""
 
     def __init__(self) -> None:
         self._line = trio.Lock()  # first come, first served
