@@ -282,7 +282,7 @@ class Broker:
         return StreamsTopics(self.administration, self.environment.clock_ms)
 
     def _started(self, part: PartT) -> PartT:
-        """Let a part work from now on, or with all others when the broker begins to run."""
+        """Start a part now, or with all others when the broker begins to run."""
         if self._nursery is None:
             self._early.append(part)
         else:
@@ -397,7 +397,7 @@ class Broker:
                 self._workers_lock.release()
 
     def register(self, bound: Sequence[tuple[Endpoint, socket.socket]]) -> None:
-        """Let the cluster know where clients reach this broker."""
+        """Register the addresses at which clients reach this broker."""
         endpoints, protocols = {}, {}
         rack = self.config.server.broker_rack
         for endpoint, sock in bound:

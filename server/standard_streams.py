@@ -79,7 +79,7 @@ def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool = False) ->
 
 
 def announce(lines: Iterable[str]) -> None:
-    """Tell on stdout what serves where. If nobody can read it, the process serves all the same."""
+    """Print what serves where to stdout. If nobody can read it, the process serves all the same."""
     try:
         print("\n".join(lines), flush=True)
     except OutputUnread:
@@ -91,7 +91,7 @@ def announce(lines: Iterable[str]) -> None:
 
 
 def give_up_output() -> None:
-    """Let what is written to stdout from now on, and what waits to be written, go nowhere."""
+    """Discard what is written to stdout from now on, and what waits to be written."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -69,7 +69,7 @@ def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable
 
 
 class RequestContext(Generic[PortT_co]):
-    """One request's surroundings: the client, the version, the time, and the broker as far as the handler needs it.
+    """The client, the version and the time of one request, and the broker as far as the handler needs it.
 
     A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
     stable while a handler runs, only `now_ms` grows old across an await.

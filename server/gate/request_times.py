@@ -46,7 +46,7 @@ def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
 
 
 def quantiles(times: Sequence[int], shares: Sequence[float]) -> Iterator[float]:
-    """Return for each share, in rising order, the seconds that this share of all requests took at most. One request is needed."""
+    """Quantiles in seconds for shares in rising order. There has to be one request at least."""
     total, counted, index = sum(times), 0, 0
     for share in shares:
         wanted = share * total

@@ -1,4 +1,4 @@
-"""One process of `ottla cluster`: what it says goes to its log, and its end is found out whatever else fails."""
+"""A process of `ottla cluster`: its output goes to its log, and its end is noticed whatever else fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_AGAIN_S: Final = 0.1  # between two looks at a process whose end nobody tel
 
 
 class Child:
-    """One process. What it says goes to its log, which earlier runs have begun."""
+    """A process of a cluster. Its output is appended to its log."""
 
     def __init__(self, name: str, command: list[str], log_path: Path) -> None:
         self.name, self.log_path = name, log_path

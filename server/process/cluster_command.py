@@ -312,7 +312,7 @@ class LocalCluster:
         return ",".join(f"{HOST}:{port}" for port in self._broker_ports)
 
     async def run(self) -> None:
-        """Until a signal comes or all brokers have ended; raises ClusterFailed."""
+        """Run until a signal comes or all brokers have ended; raises ClusterFailed."""
         with trio.open_signal_receiver(*STOPPING) as signals:
             # No task of this nursery raises: it minds the processes, and signals are heeded, until all have ended.
             async with trio.open_nursery() as nursery:
@@ -466,7 +466,7 @@ class LocalCluster:
         return "" if self._folder == default_folder() else f" --data {shlex.quote(str(self._folder))}"
 
     async def _hold_tree(self, task_status: trio.TaskStatus[int]) -> None:
-        """Until all processes have ended. Raises ClusterFailed if it cannot begin; later that ends the cluster."""
+        """Serve the tree until all processes have ended. Raises ClusterFailed if it cannot begin; later that ends the cluster."""
         folder = self._folder / TREE
         try:
             folder.mkdir(mode=0o700, exist_ok=True)

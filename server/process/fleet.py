@@ -55,18 +55,18 @@ class Send(NamedTuple):
 
 
 class Say(NamedTuple):
-    """Tell the operator. A line that `is_bad` tells of what should not be."""
+    """Log a line for the operator; `is_bad`: about something that should not happen."""
 
     line: str
     is_bad: bool = True
 
 
 class Announce(NamedTuple):
-    """All serve for the first time."""
+    """Announce that all workers serve for the first time."""
 
 
 class AnnounceAgain(NamedTuple):
-    """This worker serves again, and perhaps elsewhere: where any free port will do, it has another one."""
+    """Announce that a worker serves again, perhaps at another port."""
 
     name: str
 

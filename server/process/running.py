@@ -130,7 +130,7 @@ class ServiceManager:
         self._tell("STOPPING=1\nSTATUS=Handing over and flushing\n" + self._beat())
 
     async def keep_informed(self) -> None:
-        """Until cancelled."""
+        """Send messages to systemd until cancelled."""
         if self.watchdog_s is not None:
             faulthandler.enable()
         while True:
@@ -143,7 +143,7 @@ class ServiceManager:
         return min(INTERVAL_S, (self.watchdog_s or INTERVAL_S * 2) / 2)
 
     def beat(self) -> None:
-        """Tell that this process goes on, if that is waited for."""
+        """Send a beat if systemd waits for one."""
         if beat := self._beat():
             self._tell(beat)
 

@@ -134,7 +134,7 @@ class Supervisor:
         self._heed_parent = system.dying_with_this_process()
 
     def run(self) -> str:
-        """Until all have ended; returns why they had to, in one line, or ""."""
+        """Run until all processes have ended; return the failure that ended them in one line, or ""."""
         with _wakeable() as woken:
             self._do(self._fleet.begin())
             while not self._fleet.is_over:
@@ -186,7 +186,7 @@ class Supervisor:
         self._do(self._fleet.on_ended(child.name, how, time.monotonic(), is_failure=code != EXIT_OK))
 
     def _keep_watch(self, now: float) -> None:
-        """Tell the service manager how all are, and end workers whose event loop has stood still for too long."""
+        """Report to the service manager, and end workers whose event loop has stood still for too long."""
         manager = self._manager
         if manager is None:
             return

@@ -71,7 +71,7 @@ async def _run(config: BrokerConfig, report: Report, beat_s: float | None) -> No
 
 
 async def beat(report: Report, interval_s: float) -> None:
-    """Tell the supervisor again and again that the event loop goes round."""
+    """Send beats to the supervisor while the event loop goes round."""
     # Who stands still is ended by SIGABRT, and then writes what it was at.
     faulthandler.enable()
     while True:

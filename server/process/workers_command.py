@@ -79,7 +79,7 @@ class HeldPorts:
         return held
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the sockets that hold the ports."""
         for sock in self._sockets:
             sock.close()
 
@@ -199,7 +199,7 @@ def _announce(
     workers: Sequence[BrokerConfig],
     told: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Say what is running and where; the last line is the one that scripts wait for."""
+    """Print what is running and where; the last line is the one that scripts wait for."""
     shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
     first = config.advertised_endpoint(shared[0].listener, shared[0].port)
     lines = [

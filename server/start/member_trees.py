@@ -96,7 +96,7 @@ def _encrypted(path: str, node: Node, passwords: KeptPasswords | None) -> Node:
 
 
 async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]]:
-    """All nodes below a path, parents first."""
+    """Yield all nodes below a path, parents first."""
     for name, node in sorted((await tree.children_data(path or "/")).items()):
         below = f"{path}/{name}"
         yield below, node
@@ -236,4 +236,4 @@ class WorkersTree(ServedTree):
             await trio.sleep(LOOK_AGAIN_S)
 
     async def begin(self) -> None:
-        """This tree has always been that of these directories."""
+        """Do nothing: a workers' tree never adopts directories."""

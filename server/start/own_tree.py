@@ -79,7 +79,7 @@ class OwnTree:
         return hosted
 
     async def begin(self) -> None:
-        """This tree has always been the broker's."""
+        """Do nothing: the tree of a lone broker needs no adoption."""
 
     async def until_broken(self) -> str:
         """Return when nothing can be changed any more, with the reason."""

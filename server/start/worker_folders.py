@@ -66,7 +66,7 @@ class FolderLock:
         self._lock = lock
 
     def release(self) -> None:
-        """Let another start have them."""
+        """Release the folders for another start."""
         self._lock.release()
 
 
@@ -133,7 +133,7 @@ def _await_former_worker(storage: Storage, folder: Path) -> None:
 
 
 def keep_out_workers(storage: Storage, log_dirs: Sequence[str]) -> DirectoryLock | None:
-    """Of a broker that is alone, and has the locks of its directories: see the module's docstring. Raises LogDirectoryProblem."""
+    """Take the workers' lock for a lone broker that holds the locks of its directories. Raises LogDirectoryProblem."""
     home = path_in(log_dirs[0], FOLDER)
     lock = None
     if storage.is_directory(home) and (lock := storage.lock(path_in(home, LOCK))) is None:
