@@ -12,7 +12,8 @@ because it may rest on what that one changes (Kafka's CoordinatorRuntime: the de
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import trio
@@ -52,6 +53,19 @@ def pieces_of(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> Piece
     for start in range(0, len(outcome.records), RECORDS_PER_BATCH):
         piece = outcome.records[start : start + RECORDS_PER_BATCH]
         yield piece, encode(piece, timestamp_ms)
+
+
+async def batches_of(
+    outcome: Outcome[Any],
+    encode: Encode,
+    timestamp_ms: int,
+    run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+) -> Pieces:
+    """The batches of a long outcome: one that is made in a thread, or several, each encoded when its turn comes."""
+    if must_be_whole(outcome):
+        batch = await run_in_thread(partial(whole_batch, outcome, encode, timestamp_ms))
+        return iter([(outcome.records, batch)])
+    return pieces_of(outcome, encode, timestamp_ms)
 
 
 def whole_batch(outcome: Outcome[Any], encode: Encode, timestamp_ms: int) -> bytes:

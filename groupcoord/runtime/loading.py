@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from ottla.groupcoord.runtime.answers import refused, send
 from ottla.groupcoord.runtime.coordinator_shard import (
+    Caller,
     CoordinatorLog,
     CoordinatorShard,
     Outcome,
@@ -232,9 +233,17 @@ Place = tuple[int, str]
 
 
 def last_replies(
-    shard: CoordinatorShard, unsettled: Sequence[Outcome[Any]], error: ErrorCode, times: dict[str, int], place: Place
+    callers: Sequence[Caller],
+    shard: CoordinatorShard | None,
+    unsettled: Sequence[Outcome[Any]],
+    error: ErrorCode,
+    times: dict[str, int],
+    place: Place,
 ) -> Iterator[Reply]:
-    """The replies that a shard owes at its end, each made when its turn comes. `place`: for the log."""
+    """Refusals of the callers, and the replies that a shard owes at its end, each made when its turn comes."""
+    yield from refused(callers, error)
+    if shard is None:
+        return
     # A call that a bug ended halfway has collected things, which the settlements below must not send. It may have taken
     # callers out of the groups already, and then nobody else knows them.
     half = shard.discard()
@@ -256,6 +265,13 @@ class Farewell:
     def __init__(self, replies: Iterator[Reply], place: Place) -> None:
         self._replies = replies
         self._place = place
+
+    def begin(self, spawn: Callable[..., None] | None) -> None:
+        """Send some replies at once, and the others in a task. None: there are no tasks any more, so send all."""
+        if spawn is None:
+            self.send_some()
+        elif self.send_some(ANSWERED_AT_ONCE):
+            spawn(self.send_rest)
 
     def send_some(self, count: int = sys.maxsize) -> bool:
         """Send so many. Whether there may be more."""

@@ -31,22 +31,19 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from itertools import chain
 from typing import Any, Generic
 
 import trio
 
-from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, refused, send_in_slices
+from ottla.groupcoord.runtime.answers import Queued, WaitingCaller, finished, send_in_slices
 from ottla.groupcoord.runtime.appends import (
     RECORDS_PER_BATCH,
     TOO_LARGE,
     InFlightAppend,
     InFlightAppends,
+    batches_of,
     is_long,
-    must_be_whole,
-    pieces_of,
     translated,
-    whole_batch,
 )
 from ottla.groupcoord.runtime.coordinator_shard import (
     Appended,
@@ -60,7 +57,7 @@ from ottla.groupcoord.runtime.coordinator_shard import (
     TransactionEnd,
     together,
 )
-from ottla.groupcoord.runtime.loading import ANSWERED_AT_ONCE, Farewell, last_replies, replay_log
+from ottla.groupcoord.runtime.loading import Farewell, last_replies, replay_log
 from ottla.wire.answers import Given, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.time_slice import TimeSlice
@@ -507,11 +504,7 @@ class PartitionRuntime(Generic[ShardT]):
     async def _append_long(self, outcome: Outcome[Any]) -> None:
         """Append a long outcome: its one batch is made in a thread, or others have a turn between its batches."""
         shard, timestamp_ms = self._shard, self._runtime.timestamp_ms()
-        if must_be_whole(outcome):
-            make = partial(whole_batch, outcome, self._kind.encode, timestamp_ms)
-            pieces = iter([(outcome.records, await self._runtime.run_in_thread(make))])
-        else:
-            pieces = pieces_of(outcome, self._kind.encode, timestamp_ms)
+        pieces = await batches_of(outcome, self._kind.encode, timestamp_ms, self._runtime.run_in_thread)
         while (
             self._shard is shard and (piece := next(pieces, None)) is not None and self._append_batch(*piece, outcome)
         ):
@@ -592,14 +585,8 @@ class PartitionRuntime(Generic[ShardT]):
         unsettled = [*self._unsettled, *self._gathered]
         self._unfinished_caller, self._queue, self._unsettled = None, OrderedDict(), []
         self._gathered, self._gathered_records = [], 0
-        replies = refused(callers, error)
-        if shard is not None:
-            replies = chain(replies, last_replies(shard, unsettled, error, self._runtime.times(), self._place))
-        farewell = Farewell(replies, self._place)
-        if not self._runtime.is_running:
-            farewell.send_some()
-        elif farewell.send_some(ANSWERED_AT_ONCE):
-            self._runtime.spawn(farewell.send_rest)
+        replies = last_replies(callers, shard, unsettled, error, self._runtime.times(), self._place)
+        Farewell(replies, self._place).begin(self._runtime.spawn if self._runtime.is_running else None)
 
     def _start_over(self, shard: ShardT | None, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """Send everybody away and load the shard again: it may no longer be what the log says. Nothing if it is gone."""

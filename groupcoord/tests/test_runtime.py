@@ -19,7 +19,7 @@ from ottla.groupcoord.effects import TIMERS_PER_CALL
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.offsets.committed import OffsetRecord
 from ottla.groupcoord.offsets.manager import OffsetMetadataManager
-from ottla.groupcoord.runtime import partition_runtime
+from ottla.groupcoord.runtime import loading
 from ottla.groupcoord.runtime.answers import PendingReply, WaitingCaller, finished
 from ottla.groupcoord.runtime.coordinator_runtime import FENCED_LOOK_S
 from ottla.groupcoord.runtime.partition_runtime import LOAD_RETRY_MAX_S, PartitionRuntime
@@ -588,7 +588,7 @@ async def test_everybody_is_sent_away_when_the_coordinator_stops(autojump_clock:
 async def test_callers_of_a_lost_partition_are_answered_in_slices(
     autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, stops: bool
 ) -> None:
-    monkeypatch.setattr(partition_runtime, "ANSWERED_AT_ONCE", 10)
+    monkeypatch.setattr(loading, "ANSWERED_AT_ONCE", 10)
     monkeypatch.setattr(time_slice, "SLICE_S", 0)
     talk = Coordination()
     async with trio.open_nursery() as coordinator:
