@@ -121,10 +121,6 @@ def _append_retries(find_duplicate: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *given, **named: None
 
 
-def _check_no_sequence(check: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, batches, *, is_client: check(self, batches, is_client=False)
-
-
 def _keep_what_diverged(_: Callable[..., Any]) -> Callable[..., Any]:
     """A follower does not truncate."""
     return lambda self, epoch, end_offset: self.log_end_offset
