@@ -10,9 +10,9 @@ of both makes does not rebalance for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from struct import iter_unpack, pack
 from typing import NamedTuple, Protocol
-
-from ottla.groupcoord.xxh3 import xxh3_64
 
 
 class TopicImage(NamedTuple):
@@ -44,47 +44,52 @@ class TopicImages(Protocol):
 
 MAGIC = b"\0"
 CACHED_MAX = 100_000
-"""Topics whose hash is remembered; a topic of thousands of partitions takes a millisecond. As many as a cluster may have: groups
-that read one more than are remembered would have all of them made anew, each time."""
+"""Topics whose hash is remembered, as many as a cluster may have: groups that read one more than are remembered would have all
+of them made anew, each time."""
 
-_known: dict[str, tuple[TopicImage, int]] = {}
+_known: dict[str, tuple[TopicImage, bytes]] = {}
 
 
 def hash_of_topics(images: Iterable[TopicImage | None]) -> int:
     """A signed number of 64 bits; topics that do not exist do not count, and without topics it is 0."""
+    from xxhash import xxh3_64_digest, xxh3_64_intdigest  # here, because a start needs no hash
+
     existing = {image.name: image for image in images if image is not None}
     if not existing:
         return 0
+    hashes: list[bytes] = []
     # Java sorts names by their UTF-16 units. Names of topics are ASCII.
-    hashes = b"".join([_hash_of_topic(existing[name]).to_bytes(8, "little") for name in sorted(existing)])
-    hashed = xxh3_64(hashes)
+    for name in sorted(existing):
+        image = existing[name]
+        known = _known.get(name)
+        # Images are immutable, and one that has not changed is the same object.
+        if known is None or known[0] is not image:
+            if len(_known) >= CACHED_MAX:
+                _known.clear()
+            known = _known[name] = image, xxh3_64_digest(_described(image))[::-1]  # the digest is big-endian
+        hashes.append(known[1])
+    hashed = xxh3_64_intdigest(b"".join(hashes))
     return hashed - (1 << 64) if hashed >> 63 else hashed
 
 
-def _hash_of_topic(image: TopicImage) -> int:
-    known = _known.get(image.name)
-    # Images are immutable, and one that has not changed is the same object.
-    if known is not None and known[0] is image:
-        return known[1]
-    hashed = xxh3_64(_described(image))
-    if len(_known) >= CACHED_MAX:
-        _known.clear()
-    _known[image.name] = image, hashed
-    return hashed
-
-
 def _described(image: TopicImage) -> bytes:
-    """Hashed bytes: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
+    """Input of a topic's hash: the id, the name, and the racks of each partition. Kafka writes a UUID as two numbers."""
     most, least = image.topic_id[:8][::-1], image.topic_id[8:][::-1]
-    head = b"".join((MAGIC, most, least, _text(image.name), _number(image.partition_count)))
-    # Nearly all partitions have the same racks, and there may be ten thousand of them.
-    described = {
-        racks: b"".join([_number(_units(rack)) + _text(rack) for rack in sorted(racks)])
-        for racks in set(image.partition_racks)
-    }
-    return head + b"".join(
-        [index.to_bytes(4, "little") + described[racks] for index, racks in enumerate(image.partition_racks)]
-    )
+    count = image.partition_count
+    # In C, because there may be a hundred thousand partitions, and other requests wait meanwhile.
+    partitions = pack(f"<{count}I", *range(count))
+    described = {racks: _described_racks(racks) for racks in set(image.partition_racks)}
+    if any(described.values()):
+        parts = [b""] * (2 * count)
+        parts[::2] = [number for (number,) in iter_unpack("4s", partitions)]
+        parts[1::2] = map(described.__getitem__, image.partition_racks)
+        partitions = b"".join(parts)
+    return b"".join((MAGIC, most, least, _text(image.name), _number(count), partitions))
+
+
+@lru_cache(maxsize=1000)
+def _described_racks(racks: frozenset[str]) -> bytes:
+    return b"".join([_number(_units(rack)) + _text(rack) for rack in sorted(racks)])
 
 
 def _number(value: int) -> bytes:
