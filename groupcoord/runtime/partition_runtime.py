@@ -2,11 +2,11 @@
 
 A request is handled at once, against everything that was handled before it. Its records are appended, what they mean for
 the living state is settled, and its reply waits until they are committed (`appends.py`). Where the log commits at once
-all of that happens within one call, without a task switch. Commits of offsets that come while an append is in@append are
+all of that happens within one call, without a task switch. Commits of offsets that come while an append is in flight are
 gathered, and share one append when it is committed.
 
 Some requests and deadlines look at what records leave behind: they delete offsets and groups, or read offsets that have
-to be stable. These stand alone (`ShardKind.may_overlap`). Before them all appends in@append are committed, and nothing is
+to be stable. These stand alone (`ShardKind.may_overlap`). Before them all appends in flight are committed, and nothing is
 handled until their own are. What comes meanwhile stands in line, and a task works the line off.
 
 A call whose work grows with a group returns after its first step (`Rest`). The task of the line takes the others, and then
@@ -323,7 +323,7 @@ class PartitionRuntime(Generic[ShardT]):
         if self._shard is shard:
             await finished(self.submit(job.request(result), WaitingCaller(lambda error: error)))
 
-    # ------------------------------------------------------------------ appends in@append
+    # ------------------------------------------------------------------ appends in flight
 
     def _gather(self, outcome: Outcome[Any]) -> None:
         """Keep a commit of offsets for the next append, which it shares with others."""
