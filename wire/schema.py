@@ -262,7 +262,8 @@ class Struct(metaclass=StructMeta):
             part = field.type.item if isinstance(field.type, Array) else field.type
             if isinstance(part, type):
                 for name, struct in part.structs().items():
-                    assert found.setdefault(name, struct) is struct, f"two structs named {name} in {cls.__name__}"
+                    known = found.setdefault(name, struct)
+                    assert known is struct, f"two structs named {name} in {cls.__name__}"
         return found
 
     @classmethod

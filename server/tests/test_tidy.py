@@ -89,6 +89,25 @@ def test_whoever_closes_a_descriptor_has_forgotten_it_before():
     assert found == []
 
 
+# Functions that look and change nothing.
+ASKED_IN_ASSERTS = {"any", "count_of", "getattr", "hasattr", "isinstance", "len", "map", "max", "sum"}
+ASKED_IN_ASSERTS |= {"belongs_to_one_frame", "endswith", "startswith", "unfinished", "values"}
+
+
+def test_no_assert_does_anything():
+    """`python -O` leaves asserts out, and with them all that they do."""
+    found = []
+    for path in python_files():
+        if is_test(path):
+            continue
+        for node in ast.walk(tree(path)):
+            for each in ast.walk(node.test) if isinstance(node, ast.Assert) else ():
+                name = ast.unparse(each.func).rpartition(".")[2] if isinstance(each, ast.Call) else None
+                if isinstance(each, ast.NamedExpr | ast.Await) or (name and name not in ASKED_IN_ASSERTS):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(each)}")
+    assert found == []
+
+
 def test_nobody_takes_the_work_of_a_client_for_what_it_is_to_do():
     """`poll(0.1) or told` is true once anything has come, whatever it is: `serve_until` asks for what is wanted."""
     found = [

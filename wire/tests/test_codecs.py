@@ -102,6 +102,17 @@ def test_second_process_needs_no_generator_until_the_files_are_damaged(tmp_path:
     assert not run(tmp_path)
 
 
+@pytest.mark.parametrize("option", ["-O", "-OO"])
+def test_an_interpreter_without_asserts_has_the_same_codecs(option: str) -> None:
+    program = (
+        "from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic\n"
+        "encoded = MetadataRequest(topics=[MetadataRequestTopic(name='t')]).encode(12)\n"
+        "print(MetadataRequest.decode(encoded, 12).topics[0].name)"
+    )
+    process = subprocess.run([sys.executable, option, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.stdout, process.stderr) == ("t\n", "")
+
+
 def test_declaration_and_generator_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     key = codecs.cache_key(HeartbeatRequest, 4, "decode")
     assert HeartbeatRequest.declaration() in key.decode()
