@@ -44,11 +44,11 @@ from ottla.replication.log.partition_log import PartitionLog
 from ottla.replication.log.recovery import LoadOptions
 from ottla.replication.log.storage import LogDirectory, OsStorage
 from ottla.replication.partition.partition import Partition
+from ottla.server.api.handlers.list_offsets import list_offsets
 from ottla.server.cluster.controller.controller_channel_manager import VERSIONS
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
-from ottla.server.gate.context import RequestContext
-from ottla.server.handlers.list_offsets import list_offsets
-from ottla.server.process.running import settle_interpreter
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.launch.running import settle_interpreter
 from ottla.wire.compression import Compression
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import (

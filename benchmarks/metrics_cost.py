@@ -2,7 +2,7 @@
 
 Six Ottlas take the same small produce requests (acks=1, a record of 1 KiB each, one connection, one after the other) in turns:
 
-    uncounted   without the lines of `server/net/` that count requests and their times, which are cut from the source
+    uncounted   without the lines of `server/network/` that count requests and their times, which are cut from the source
     untimed     without those that count times in buckets
     off         as it is, without the HTTP endpoint
     again       the same, which shows how far two processes differ that do the same
@@ -36,7 +36,7 @@ ROUNDS = 7
 SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
     (
-        "ottla.server.net.connection",
+        "ottla.server.network.connection",
         """            elif not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
 """,
@@ -45,13 +45,13 @@ TIMED = (
 COUNTED = (
     *TIMED,
     (
-        "ottla.server.net.connection",
+        "ottla.server.network.connection",
         """        route.request_count += 1
         route.request_bytes += size
 """,
     ),
     (
-        "ottla.server.net.outbox",
+        "ottla.server.network.outbox",
         """        call.route.response_bytes += size
 """,
     ),

@@ -11,7 +11,7 @@ from benchmarks.brokers import MAIN, SETTINGS, Before, Broker, Kafka, Ottla
 from benchmarks.wire_client import Client
 from compat_tests.support.brokers import free_port
 
-from ottla.server.process.certificates_command import make_certificates
+from ottla.server.launch.certificates_command import make_certificates
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ottla.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -5,7 +5,7 @@ from pathlib import Path
 from compat_tests.support.brokers import OttlaProcess
 from compat_tests.support.wire_client import WireClient
 
-from ottla.server.settings.broker_config import broker_settings
+from ottla.server.config.broker_config import broker_settings
 from ottla.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

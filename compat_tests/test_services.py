@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port
 
-from ottla.server.settings.broker_config import load_config
-from ottla.server.settings.environment import add_listeners, settings_from_environment
+from ottla.server.config.broker_config import load_config
+from ottla.server.config.environment import add_listeners, settings_from_environment
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +75,7 @@ def test_systemd_hears_of_start_life_and_stop(heard, tmp_path):
 
 STUCK = """
 import os, sys, trio
-from ottla.server.process.running import ServiceManager
+from ottla.server.launch.running import ServiceManager
 
 async def main():
     manager = ServiceManager.of(os.environ)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 
-from ottla.server import commands
-from ottla.server.commands.cli import COMMANDS
+from ottla.server import cli as commands
+from ottla.server.cli.cli import COMMANDS
 from ottla.wire.records import Record, encode_batch
 
 VALUE = "\U0001f600 \u20ac \u202e \x1b[31m"

@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 PROGRAM = """
 import sys
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 status = main(sys.argv[1:])
 print("imported", *sys.modules)
 sys.exit(status)
@@ -25,18 +25,18 @@ NOT_ASKED_FOR = (
     "ottla.groupcoord.share.service",
     "ottla.groupcoord.streams.",
     "ottla.groupcoord.transactions.service",
-    "ottla.server.auth.kerberos",
-    "ottla.server.auth.oauth",
-    "ottla.server.client.",
-    "ottla.server.console",
-    "ottla.server.coordination.zookeeper",
+    "ottla.server.security.kerberos",
+    "ottla.server.security.oauth",
+    "ottla.server.cli.client.",
+    "ottla.server.admin.console",
+    "ottla.server.cluster.coordination.zookeeper",
     "ottla.server.coordinator_factory",
-    "ottla.server.handlers.alter_",
-    "ottla.server.handlers.describe_",
-    "ottla.server.handlers.share_",
-    "ottla.server.http",
-    "ottla.server.settings.environment",
-    "ottla.server.share.",
+    "ottla.server.api.handlers.alter_",
+    "ottla.server.api.handlers.describe_",
+    "ottla.server.api.handlers.share_",
+    "ottla.server.admin.http",
+    "ottla.server.config.environment",
+    "ottla.server.api.share.",
     "ottla.wire.messages.join_group",
     "ottla.wire.messages.share_",
 )
@@ -65,5 +65,5 @@ def test_a_first_record_imports_nothing_of_what_nobody_has_asked_for(tmp_path):
         imported = broker.imported()
     finally:
         broker.stop()
-    assert "ottla.server.handlers.produce" in imported
+    assert "ottla.server.api.handlers.produce" in imported
     assert sorted(each for each in imported if each.startswith(NOT_ASKED_FOR)) == []

@@ -11,7 +11,7 @@
     fdatasync           waits for contents only. Without it fsync; macOS means the disk itself only by F_FULLFSYNC.
     sync                waits for everything. Elsewhere it may only begin to write, so that each file is synced by itself.
     CLOCK_BOOTTIME      goes on while the machine is suspended. macOS's monotonic clock does so as well.
-    epoll               lets sockets be served inside the event loop's wait (`server/net/readiness.py`). Without it tasks are woken.
+    epoll               lets sockets be served inside the event loop's wait (`server/network/readiness.py`). Without it tasks are woken.
     mallopt, malloc_trim    give memory back to the system that was needed once (glibc). Without them, as the C library likes.
     SO_PEERCRED         tells who is on the other side of a Unix socket. macOS and the BSDs have getpeereid. Without both the
                         rights of the socket's file decide.
@@ -63,7 +63,7 @@ def _of_linux(module: ModuleType, name: str, otherwise: Any = None) -> Any:
 
 COPIED_BYTES_MAX = 256 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# As much as a socket takes at once with `server/net/transport.py`'s size, which the kernel doubles.
+# As much as a socket takes at once with `server/network/transport.py`'s size, which the kernel doubles.
 _PIPE_BYTES = 512 * 1024
 SPLICED_BYTES_MAX = _PIPE_BYTES - _PAGE_BYTES  # has room wherever it begins within a page
 _PIECES_WITHOUT_PIPE = 1000  # before one that was refused is asked for again

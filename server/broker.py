@@ -26,16 +26,16 @@ from ottla.replication.replica_manager.manager import ReplicaManager
 from ottla.server.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION, TRANSACTION_VERSION
 from ottla.server.cluster.member import ClusterMember
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.config.broker_config import cordoned_among
+from ottla.server.config.repository import ConfigRepository
+from ottla.server.config.server_config import FOLDER
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.environment import Environment
-from ottla.server.net.deadlines import Deadlines
-from ottla.server.net.large_requests import LongAnswers
-from ottla.server.net.readiness import Readiness
-from ottla.server.quotas.client_quotas import ClientQuotas
+from ottla.server.network.deadlines import Deadlines
+from ottla.server.network.large_requests import LongAnswers
+from ottla.server.network.readiness import Readiness
+from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.serving_state import ServingState
-from ottla.server.settings.broker_config import cordoned_among
-from ottla.server.settings.repository import ConfigRepository
-from ottla.server.settings.server_config import FOLDER
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -48,22 +48,22 @@ if TYPE_CHECKING:
     from ottla.replication.log.storage import DirectoryLock, Storage
     from ottla.replication.partition.fetch_session import FetchSessionCache
     from ottla.replication.partition.partition import Partition
-    from ottla.server.auth.authorizer import AclAuthorizer
-    from ottla.server.auth.oauth.key_sources import KeySources
-    from ottla.server.auth.sasl_listener import FailedLogins, SaslListener, UnauthenticatedPeers
-    from ottla.server.auth.scram_users import FirstUser, ScramUsers
-    from ottla.server.auth.tls_listener import TlsListeners
-    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.server.admin.telemetry.subscriptions import Receiver
+    from ottla.server.admin.telemetry.telemetry import Telemetry
+    from ottla.server.api.share.share_partition_manager import SharePartitionManager
     from ottla.server.cluster.session import CoordinationTree
     from ottla.server.cluster.streams_topics import StreamsTopics
+    from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.config.endpoint import Endpoint
     from ottla.server.coordinators.transaction_markers import TransactionMarkers
     from ottla.server.coordinators.transaction_verification import TransactionVerifier
-    from ottla.server.net.listener import Listener
-    from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.settings.endpoint import Endpoint
-    from ottla.server.share.share_partition_manager import SharePartitionManager
-    from ottla.server.telemetry.subscriptions import Receiver
-    from ottla.server.telemetry.telemetry import Telemetry
+    from ottla.server.network.listener import Listener
+    from ottla.server.security.authorizer import AclAuthorizer
+    from ottla.server.security.oauth.key_sources import KeySources
+    from ottla.server.security.sasl_listener import FailedLogins, SaslListener, UnauthenticatedPeers
+    from ottla.server.security.scram_users import FirstUser, ScramUsers
+    from ottla.server.security.tls_listener import TlsListeners
+    from ottla.server.security.tokens.table import DelegationTokens
 
 
 class LatePart(Protocol):
@@ -140,21 +140,21 @@ class Broker:
     def _authorizer(self, config: BrokerConfig) -> AclAuthorizer | None:
         if config.authorizer is None:
             return None
-        from ottla.server.auth.authorizer import AclAuthorizer  # here, because most brokers have none
+        from ottla.server.security.authorizer import AclAuthorizer  # here, because most brokers have none
 
         return AclAuthorizer(config.authorizer, lambda: self.environment.clock_ms() / 1000)
 
     def _tokens(self, config: BrokerConfig) -> DelegationTokens | None:
         if not config.tokens.secret_key:
             return None
-        from ottla.server.auth.tokens.table import DelegationTokens  # here, because most brokers have none
+        from ottla.server.security.tokens.table import DelegationTokens  # here, because most brokers have none
 
         return DelegationTokens(config.tokens.secret_key)
 
     def _tls(self, config: BrokerConfig) -> TlsListeners | None:
         if not any(each.is_encrypted for each in config.listeners):
             return None
-        from ottla.server.auth.tls_listener import TlsListeners  # here, because many brokers do without
+        from ottla.server.security.tls_listener import TlsListeners  # here, because many brokers do without
 
         # A broker that is alone connects to nobody.
         return TlsListeners(config.listeners, self.configs, config.between_brokers if config.is_member else ())
@@ -221,13 +221,13 @@ class Broker:
 
     @cached_property
     def share_groups(self) -> SharePartitionManager:
-        from ottla.server.share.share_partition_manager import SharePartitionManager
+        from ottla.server.api.share.share_partition_manager import SharePartitionManager
 
         return self._started(SharePartitionManager(self))
 
     @cached_property
     def telemetry(self) -> Telemetry:
-        from ottla.server.telemetry.telemetry import Telemetry
+        from ottla.server.admin.telemetry.telemetry import Telemetry
 
         assert self.receiver is not None  # or nobody would be asked for metrics
         return self._started(Telemetry(self.configs, self.receiver, self.environment.random_bytes, self.now_ms))
@@ -239,7 +239,7 @@ class Broker:
 
     @cached_property
     def scram_users(self) -> ScramUsers:
-        from ottla.server.auth.scram_users import ScramUsers
+        from ottla.server.security.scram_users import ScramUsers
 
         users = ScramUsers(self.member.security.login_secret, self.tokens)
         self.administration.settings.entities.on_change(users.on_entity)
@@ -247,19 +247,19 @@ class Broker:
 
     @cached_property
     def _failed_logins(self) -> FailedLogins:
-        from ottla.server.auth.sasl_listener import FailedLogins
+        from ottla.server.security.sasl_listener import FailedLogins
 
         return FailedLogins()
 
     @cached_property
     def _unauthenticated_peers(self) -> UnauthenticatedPeers:
-        from ottla.server.auth.sasl_listener import UnauthenticatedPeers
+        from ottla.server.security.sasl_listener import UnauthenticatedPeers
 
         return UnauthenticatedPeers()
 
     @cached_property
     def _token_key_sources(self) -> KeySources:
-        from ottla.server.auth.oauth.key_sources import KeySources
+        from ottla.server.security.oauth.key_sources import KeySources
 
         return self._started(KeySources())
 
@@ -267,7 +267,7 @@ class Broker:
         """Make the SASL authentication of a listener; None if it does not speak SASL."""
         if (config := self.configs.started_with.sasl.get(listener)) is None:
             return None
-        from ottla.server.auth.sasl_listener import SaslListener
+        from ottla.server.security.sasl_listener import SaslListener
 
         made = SaslListener(
             config, self.scram_users, self._failed_logins, self._unauthenticated_peers, lambda: self._token_key_sources
@@ -307,18 +307,18 @@ class Broker:
 
     def _tree(self) -> CoordinationTree:
         if self.config.zookeeper is not None:
-            from ottla.server.start.member_trees import ZooKeeperTree  # here, because most brokers are alone
+            from ottla.server.cluster.start.member_trees import ZooKeeperTree  # here, because most brokers are alone
 
             return ZooKeeperTree(self, self.config.zookeeper)
         if self.config.worker is not None and self.config.worker.has_own_tree:
-            from ottla.server.start.member_trees import WorkersTree
+            from ottla.server.cluster.start.member_trees import WorkersTree
 
             return WorkersTree(self, self.config.coordination, self.config.worker.number)
         if self.config.is_member:
-            from ottla.server.start.member_trees import ServedTree
+            from ottla.server.cluster.start.member_trees import ServedTree
 
             return ServedTree(self, self.config.coordination)
-        from ottla.server.start.own_tree import OwnTree
+        from ottla.server.cluster.start.own_tree import OwnTree
 
         return OwnTree(self)
 
@@ -368,7 +368,7 @@ class Broker:
         """Refuse to start where several workers run, or have left partitions behind; they look after that themselves."""
         config, storage = self.configs.started_with, self.environment.storage or OsStorage()
         if config.worker is None and any(_is_there(storage, f"{each}/{FOLDER}") for each in config.log_dirs):
-            from ottla.server.start.worker_folders import (
+            from ottla.server.cluster.start.worker_folders import (
                 keep_out_workers,  # here, because most brokers were always alone
             )
 
@@ -377,7 +377,7 @@ class Broker:
 
     async def _add_user(self, user: FirstUser) -> None:
         """Give a credential to a user who has none for that mechanism."""
-        from ottla.server.auth.scram_users import user_entity
+        from ottla.server.security.scram_users import user_entity
 
         entity, entities = user_entity(user.name), self.administration.settings.entities
         if user.mechanism not in entities.texts(entity):

@@ -14,12 +14,12 @@ from ottla.groupcoord.share.coordinator.service import ShareCoordinator
 from ottla.groupcoord.transactions.service import TransactionCoordinator
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from ottla.replication.reminders import Reminders
+from ottla.server.api.produce.markers import write_markers
 from ottla.server.coordinators.coordinator_log import offsets_topic, share_state_topic, transaction_topic
 from ottla.server.coordinators.share_coordinators import LeadersEndOffsets, ShareCoordinators
 from ottla.server.coordinators.topic_images import ClusterTopicImages
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
-from ottla.server.produce.markers import write_markers
 
 if TYPE_CHECKING:
     from ottla.server.ports import BrokerParts

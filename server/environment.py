@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peers
     from ottla.replication.log.storage import Storage
     from ottla.server.cluster.session import Session
-    from ottla.server.net.readiness import Readiness
+    from ottla.server.config.coordination_config import ZooKeeperConfig
+    from ottla.server.network.readiness import Readiness
     from ottla.server.peers.tcp import PeerConnectionConfig
-    from ottla.server.settings.coordination_config import ZooKeeperConfig
 
 
 def _open_zookeeper_session(config: ZooKeeperConfig) -> Session:
-    from ottla.server.coordination.zookeeper import ZooKeeperCoordination  # here, because most brokers do without
+    from ottla.server.cluster.coordination.zookeeper import (
+        ZooKeeperCoordination,  # here, because most brokers do without
+    )
 
     return ZooKeeperCoordination(config)
 
@@ -37,7 +39,7 @@ def _tcp_peers(readiness: Readiness, config: PeerConnectionConfig) -> Peers:
 
         encrypt = PeerEncryption(config.encryption, readiness).encrypted
     if config.login is not None:
-        from ottla.server.auth.peer_login import PeerLogin
+        from ottla.server.security.peer_login import PeerLogin
 
         log_in = PeerLogin(config.login).log_in
     return TcpPeers(

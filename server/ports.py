@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ottla.replication.replica_manager.manager import ReplicaManager
     from ottla.server.cluster.administration import Administration
     from ottla.server.cluster.ports import Member
+    from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.config.repository import ConfigRepository
     from ottla.server.coordinators.coordinators import Coordinators
     from ottla.server.coordinators.transaction_questions import Verifier
+    from ottla.server.dispatch.access import Authorizer
     from ottla.server.environment import Environment
-    from ottla.server.gate.access import Authorizer
-    from ottla.server.net.deadlines import Deadlines
-    from ottla.server.net.readiness import Readiness
-    from ottla.server.quotas.client_quotas import ClientQuotas
-    from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.network.deadlines import Deadlines
+    from ottla.server.network.readiness import Readiness
+    from ottla.server.security.quotas.client_quotas import ClientQuotas
 
 
 class BrokerParts(Protocol):

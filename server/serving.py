@@ -25,26 +25,26 @@ from ottla.replication.log.storage import ACCESS, OsStorage
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.config.broker_config import OF_SINGLE_LISTENERS, broker_value
+from ottla.server.dispatch.dispatch import client_routes, served_routes
 from ottla.server.environment import Environment
-from ottla.server.gate.dispatch import client_routes, served_routes
-from ottla.server.net.calls import Calls
-from ottla.server.net.connection_limits import ConnectionLimits, OwnLimits
-from ottla.server.net.inbox import ReceiveBuffers
-from ottla.server.net.listener import Encryption, Listener, bind
-from ottla.server.net.memory_accounting import MemoryBudget
-from ottla.server.net.readiness import Readiness
-from ottla.server.quotas.client_quotas import UNLIMITED
+from ottla.server.network.calls import Calls
+from ottla.server.network.connection_limits import ConnectionLimits, OwnLimits
+from ottla.server.network.inbox import ReceiveBuffers
+from ottla.server.network.listener import Encryption, Listener, bind
+from ottla.server.network.memory_accounting import MemoryBudget
+from ottla.server.network.readiness import Readiness
+from ottla.server.security.quotas.client_quotas import UNLIMITED
 from ottla.server.serving_state import Stop
-from ottla.server.settings.broker_config import OF_SINGLE_LISTENERS, broker_value
 from ottla.wire.settings import InvalidSetting
 
 if TYPE_CHECKING:
     import socket
 
-    from ottla.server.auth.sasl_listener import SaslListener
-    from ottla.server.settings.broker_config import BrokerConfig
-    from ottla.server.settings.endpoint import Endpoint
-    from ottla.server.settings.overrides import Texts
+    from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.config.endpoint import Endpoint
+    from ottla.server.config.overrides import Texts
+    from ottla.server.security.sasl_listener import SaslListener
 
     Bound = Sequence[tuple[Endpoint, socket.socket]]
 
@@ -100,8 +100,8 @@ async def _serve_bound(
         broker.register(bound[: len(config.listeners)])
         async with trio.open_nursery() as sessions:
             if http is not None:
-                from ottla.server.console.console import add_console  # here, because most brokers do without
-                from ottla.server.http.endpoint import client_metrics, serve_http
+                from ottla.server.admin.console.console import add_console  # here, because most brokers do without
+                from ottla.server.admin.http.endpoint import client_metrics, serve_http
 
                 # From now on, because a load may take long, and somebody may want to know how it goes.
                 broker.http_address = http.getsockname()[:2]
@@ -200,7 +200,7 @@ def _encryptions(broker: Broker) -> dict[str, Encryption]:
     """The listeners that encrypt, by name."""
     if broker.tls is None:
         return {}
-    from ottla.server.net.tls_handshakes import Handshakes  # here, because many brokers do without
+    from ottla.server.network.tls_handshakes import Handshakes  # here, because many brokers do without
 
     # One for all: the limits of an address hold for all listeners together.
     handshakes = Handshakes()

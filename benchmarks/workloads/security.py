@@ -31,10 +31,10 @@ from benchmarks.workloads.throughput import (
     throughput_row,
 )
 
-from ottla.server.auth.acls import Entry, Pattern, PatternType, Permission
-from ottla.server.auth.authorizer import VERDICTS_PER_HALF, AclAuthorizer
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.settings.security_config import AuthorizerConfig
+from ottla.server.config.security_config import AuthorizerConfig
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.security.acls import Entry, Pattern, PatternType, Permission
+from ottla.server.security.authorizer import VERDICTS_PER_HALF, AclAuthorizer
 
 THREADS = 8
 SECONDS = 5.0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from compat_tests.apache.brokers import FAST_START, bound_to_us, jars
 
-from ottla.server.gate.dispatch import all_routes
-from ottla.server.net.calls import Call
-from ottla.server.tests.test_error_answers import filled
+from ottla.server.dispatch.dispatch import all_routes
+from ottla.server.network.calls import Call
+from ottla.server.tests.network.test_error_answers import filled
 from ottla.wire.error_answers import error_answer
 from ottla.wire.errors import ErrorCode
 

@@ -12,8 +12,8 @@ from compat_tests.bad_input.bystander import MEGABYTE, is_served
 from compat_tests.support.brokers import OttlaProcess, free_port, wait_until
 from compat_tests.support.raw import Peer, receive_frame, request
 
-from ottla.server.net.tls_handshakes import HANDSHAKES_MAX, PER_ADDRESS_MAX
-from ottla.server.process.certificates_command import make_certificates
+from ottla.server.launch.certificates_command import make_certificates
+from ottla.server.network.tls_handshakes import HANDSHAKES_MAX, PER_ADDRESS_MAX
 
 HALF_OPEN = 3000
 PER_ADDRESS = 600  # more than one address may have

@@ -1,6 +1,6 @@
 """Clients log in by Kerberos, at a KDC that runs beside the tests: kcat, Java's, kafka-python, and another broker.
 
-What is wrong with a ticket is tried with the mechanism alone, over the same library. `server/tests/test_gssapi.py` has the rest.
+What is wrong with a ticket is tried with the mechanism alone, over the same library. `server/tests/security/test_gssapi.py` has the rest.
 """
 
 import os
@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.server.auth.kerberos.exchange import GssapiClient, GssapiServer
-from ottla.server.auth.kerberos.listener import KerberosListener
-from ottla.server.auth.mechanism import LoginFailed
-from ottla.server.auth.peer_login import PeerLogin
-from ottla.server.gate.dispatch import CloseConnection
-from ottla.server.settings.sasl_rules import KerberosKeys, PeerLoginConfig
+from ottla.server.config.sasl_rules import KerberosKeys, PeerLoginConfig
+from ottla.server.dispatch.dispatch import CloseConnection
+from ottla.server.security.kerberos.exchange import GssapiClient, GssapiServer
+from ottla.server.security.kerberos.listener import KerberosListener
+from ottla.server.security.mechanism import LoginFailed
+from ottla.server.security.peer_login import PeerLogin
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -73,7 +73,7 @@ def keys_of(realm: Realm, user: str, keytab: Path | None = None) -> KerberosKeys
 
 
 def client_of(realm: Realm, user: str, host: str = "localhost") -> GssapiClient:
-    from ottla.server.auth.kerberos.library import Initiator
+    from ottla.server.security.kerberos.library import Initiator
 
     return GssapiClient(partial(Initiator(keys_of(realm, user)).begin, host))
 
@@ -100,7 +100,7 @@ def token_of(tickets: str) -> bytes:
     """The first token of somebody who has the ticket for the service, and asks no KDC."""
     import gssapi.raw as gss
 
-    from ottla.server.auth.kerberos.library import InitiatedContext
+    from ottla.server.security.kerberos.library import InitiatedContext
 
     found = gss.acquire_cred_from({b"ccache": tickets.encode()}, mechs=[gss.MechType.kerberos], usage="initiate")
     target = gss.import_name(b"kafka@localhost", gss.NameType.hostbased_service)
@@ -129,7 +129,7 @@ class ShortLived(NamedTuple):
 @pytest.fixture(scope="module")
 def short_lived(realm: Realm, listener: KerberosListener) -> ShortLived:
     """Made before all others, so that nobody waits for them."""
-    from ottla.server.auth.kerberos.library import Initiator
+    from ottla.server.security.kerberos.library import Initiator
 
     keys = keys_of(realm, "shortly")
     realm.run("kadmin.local", "-r", realm.name, "modprinc", "-maxlife", "2 seconds", "shortly")

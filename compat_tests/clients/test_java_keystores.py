@@ -8,7 +8,7 @@ import pytest
 from compat_tests.support.brokers import OttlaProcess
 from confluent_kafka import Producer
 
-from ottla.server.auth.tls_listener import TlsListener
+from ottla.server.security.tls_listener import TlsListener
 
 STORE, KEY = "password-of-stores", "password-of-keys"
 NAMES = ("-dname", "CN=broker,O=Ottla", "-ext", "SAN=dns:localhost,ip:127.0.0.1")

@@ -23,11 +23,11 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from ottla.server.auth.mechanism import LoginRefused
-from ottla.server.auth.peer_login import PeerLogin
-from ottla.server.settings.jaas import parse_jaas
-from ottla.server.settings.login_rules import oauth_login
-from ottla.server.settings.sasl_rules import PeerLoginConfig
+from ottla.server.config.jaas import parse_jaas
+from ottla.server.config.login_rules import oauth_login
+from ottla.server.config.sasl_rules import PeerLoginConfig
+from ottla.server.security.mechanism import LoginRefused
+from ottla.server.security.peer_login import PeerLogin
 from ottla.server.tests.oauth_issuer import curve, first_message, part, rsa, signed, unsigned
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest

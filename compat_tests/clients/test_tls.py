@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.server.process.certificates_command import make_certificates
+from ottla.server.launch.certificates_command import make_certificates
 
 SECRET = "alices-secret-word"
 LARGE = bytes(range(256)) * 3000  # some tens of records of TLS

@@ -14,8 +14,8 @@ from compat_tests.support.cluster import Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from ottla.server.cli.cli import main
 from ottla.server.cluster.features import supported_levels
-from ottla.server.commands.cli import main
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 

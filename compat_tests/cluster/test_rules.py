@@ -19,7 +19,7 @@ from compat_tests.support.wire_client import WireClient
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from ottla.server.gate.authorized_operations import AclOperation
+from ottla.server.dispatch.authorized_operations import AclOperation
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.list_groups import ListGroupsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

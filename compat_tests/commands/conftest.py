@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 
 PATIENT = ("--timeout", "60")  # a machine that has much else to do
 

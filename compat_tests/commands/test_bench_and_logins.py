@@ -4,7 +4,7 @@ import pytest
 from compat_tests.support.guarded import ADMIN, MODULES, GuardedOttla, password_of
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 
 
 def test_a_load_is_written_and_read_and_leaves_nothing(ottla):

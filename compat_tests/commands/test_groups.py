@@ -6,9 +6,9 @@ import pytest
 from compat_tests.support.brokers import wait_until
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.server.client.cluster import Cluster, parse_bootstrap
-from ottla.server.client.groups import described
-from ottla.server.client.security import Security
+from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
+from ottla.server.cli.client.groups import described
+from ottla.server.cli.client.security import Security
 from ottla.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

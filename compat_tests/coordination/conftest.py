@@ -10,8 +10,8 @@ from compat_tests.apache.brokers import ZooKeeper, jars, small_java
 from compat_tests.coordination.proxy import Proxy
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable
-from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.coordination_config import ZooKeeperConfig
+from ottla.server.cluster.coordination.zookeeper import ZooKeeperCoordination
+from ottla.server.config.coordination_config import ZooKeeperConfig
 
 _numbers = itertools.count()
 

@@ -19,8 +19,8 @@ from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegis
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.server.cluster.controller.election import ControllerElection
-from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.broker_config import load_config
+from ottla.server.cluster.coordination.zookeeper import ZooKeeperCoordination
+from ottla.server.config.broker_config import load_config
 from ottla.server.tests.coordination_promises import settled
 from ottla.server.tests.puppets import Puppet, PuppetPeer
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -1,4 +1,4 @@
-"""ZooKeeper's adapter keeps the same promises as the embedded one (server/tests/test_coordination.py)."""
+"""ZooKeeper's adapter keeps the same promises as the embedded one (server/tests/cluster/test_coordination.py)."""
 
 from collections.abc import Awaitable, Callable
 

@@ -16,8 +16,8 @@ from kazoo.client import KazooClient
 from kazoo.security import Permissions
 
 from ottla.replication.cluster.coordination import AccessDenied, CoordinationUnavailable, Create, SetData
-from ottla.server.coordination.zookeeper import ZooKeeperCoordination
-from ottla.server.settings.coordination_config import ZooKeeperConfig
+from ottla.server.cluster.coordination.zookeeper import ZooKeeperCoordination
+from ottla.server.config.coordination_config import ZooKeeperConfig
 
 USER = {"zookeeper_sasl_username": "ottla", "zookeeper_sasl_password": "s3cret"}
 JAAS = """\

@@ -23,8 +23,8 @@ from ottla.replication.cluster.coordination import (
     SetData,
     TooLarge,
 )
-from ottla.server.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_MAX, ZooKeeperCoordination
-from ottla.server.settings.coordination_config import ZooKeeperConfig
+from ottla.server.cluster.coordination.zookeeper import READS_IN_FLIGHT, REQUEST_BYTES_MAX, ZooKeeperCoordination
+from ottla.server.config.coordination_config import ZooKeeperConfig
 from ottla.server.tests.coordination_promises import Calls, settled
 
 SHORT_MS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from compat_tests.differential.conversation import CLOSED, Link, Talk
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.headers import decode_response_header, response_header_version
 from ottla.wire.schema import Message
 

@@ -25,7 +25,7 @@ from compat_tests.support.brokers import wait_until
 from compat_tests.support.raw import receive_frame
 from compat_tests.support.wire_client import WireClient
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest

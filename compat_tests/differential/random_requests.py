@@ -33,7 +33,7 @@ from compat_tests.differential.random_values import (
 from compat_tests.differential.random_world import REQUESTS, TOPICS, Step
 from hypothesis import strategies as st
 
-from ottla.server.gate.dispatch import served_routes
+from ottla.server.dispatch.dispatch import served_routes
 from ottla.wire.schema import Array, Field, Message, Records, Struct, VersionRange
 
 STEPS_MAX = 10

@@ -15,7 +15,7 @@ from compat_tests.differential.comparison import differences
 from compat_tests.differential.conftest import RECORDS
 from compat_tests.differential.conversation import SCENARIOS, release_for
 
-from ottla.server.gate.dispatch import all_routes
+from ottla.server.dispatch.dispatch import all_routes
 
 HERE = Path(__file__).resolve().parent
 for module in sorted((HERE / "scenarios").glob("*.py")):

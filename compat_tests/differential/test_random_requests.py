@@ -27,7 +27,7 @@ from compat_tests.differential.random_world import GROUPS, REQUESTS, tell
 from compat_tests.differential.scenarios import regressions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from ottla.server.gate.dispatch import served_routes
+from ottla.server.dispatch.dispatch import served_routes
 
 EXAMPLES, FEWER = 40, 20
 EXAMPLES_OF_A_ROUND = 150

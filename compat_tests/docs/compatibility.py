@@ -10,8 +10,8 @@ import re
 from compat_tests.docs.clients import CLIENTS
 from compat_tests.docs.pages import DOCS, ROOT
 
-from ottla.server.gate.apis import NOT_SERVED
-from ottla.server.gate.dispatch import Route, all_routes
+from ottla.server.dispatch.apis import NOT_SERVED
+from ottla.server.dispatch.dispatch import Route, all_routes
 
 PAGE = DOCS / "compatibility.md"
 GOLDEN = ROOT / "compat_tests" / "differential" / "golden" / "api_versions" / "what_is_served.txt"

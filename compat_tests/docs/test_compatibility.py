@@ -4,7 +4,7 @@ from compat_tests.docs import compatibility
 from compat_tests.docs.clients import CLIENTS
 from compat_tests.docs.pages import ROOT
 
-from ottla.server.gate.dispatch import all_routes
+from ottla.server.dispatch.dispatch import all_routes
 
 TESTS = ROOT / "compat_tests"
 OF_CLIENTS = ("clients", "applications", "tools", "suites")

@@ -13,9 +13,9 @@ from compat_tests.support.brokers import OttlaProcess, free_port
 from compat_tests.support.groups import ask_coordinator
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.server.commands.cli import parser_for
-from ottla.server.commands.command_line import walk
-from ottla.server.settings.broker_config import load_config
+from ottla.server.cli.cli import parser_for
+from ottla.server.cli.command_line import walk
+from ottla.server.config.broker_config import load_config
 
 RUN = ("sh", "python")
 READ = ("yaml", "json", "properties")

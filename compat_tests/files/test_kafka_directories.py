@@ -19,7 +19,7 @@ from compat_tests.files.filling import CONFIGS, GROUPS, TOPICS, Known, send_sequ
 from compat_tests.files.portrait import Asker, portrait
 from compat_tests.support.brokers import OttlaProcess, wait_until
 
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from compat_tests.apache.brokers import jars
 
-from ottla.server.settings.jaas import MalformedJaas, parse_jaas
-from ottla.server.settings.properties import MalformedProperties, parse_properties
+from ottla.server.config.jaas import MalformedJaas, parse_jaas
+from ottla.server.config.properties import MalformedProperties, parse_properties
 
 SOURCE = Path(__file__).parent / "Readers.java"
 TEXTS = 3_000

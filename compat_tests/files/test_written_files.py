@@ -18,7 +18,7 @@ from ottla.groupcoord.share.coordinator.records import (
     ShareUpdateValue,
 )
 from ottla.groupcoord.transactions.records import TransactionLogKey, TransactionLogValue
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 from ottla.wire.compression import Compression
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.legacy_records import encode_message_set

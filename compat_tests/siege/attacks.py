@@ -19,7 +19,7 @@ from compat_tests.siege.fillers import filled, framed, fullest, shapes, tag_sect
 from compat_tests.siege.subjects import SUBJECTS, TOPIC, Subject
 from compat_tests.support import raw
 
-from ottla.server.gate.dispatch import Route
+from ottla.server.dispatch.dispatch import Route
 from ottla.wire.compression import Compression, compress
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest

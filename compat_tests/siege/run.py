@@ -26,7 +26,7 @@ from compat_tests.siege.siege import Damage, Limits, Siege, laid
 from compat_tests.siege.state_attacks import of_states
 from compat_tests.support.zookeepers import Ensemble
 
-from ottla.server.gate.dispatch import Route, served_routes
+from ottla.server.dispatch.dispatch import Route, served_routes
 
 BYSTANDERS_P99_MS = 60.0
 GARBAGE_MAX = 20_000

@@ -20,7 +20,7 @@ from compat_tests.siege.state_attacks import of_states
 from compat_tests.siege.subjects import subjects_that_differ
 from compat_tests.siege.watched_broker import Moment, Notes, Seen, Turn, WatchedEpoll
 
-from ottla.server.gate.dispatch import Route, served_routes
+from ottla.server.dispatch.dispatch import Route, served_routes
 
 SIZE_BYTES = 160 << 10
 BUSY_MS_MAX = 150.0

@@ -251,7 +251,7 @@ class Watch(trio.abc.Instrument):
 
 
 def main() -> int:
-    from ottla.server.commands import cli
+    from ottla.server.cli import cli
 
     notes = Notes(Path(sys.argv[1]))
 

@@ -37,7 +37,7 @@ from ottla.replication.partition.retry_window import RetryWindow
 from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager
 from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.coordinators.transaction_markers import TransactionMarkers
-from ottla.server.net.inbox import Inbox
+from ottla.server.network.inbox import Inbox
 from ottla.wire.errors import ErrorCode
 
 SECONDS, CALM_SECONDS = 120.0, 25.0

@@ -23,14 +23,14 @@ from ottla.replication.log.storage import FileRegion
 from ottla.replication.replica_manager.directories import LogDirectoryProblem
 from ottla.server.broker import Broker
 from ottla.server.cluster.session import JoinProblem
+from ottla.server.config.broker_config import load_config
+from ottla.server.dispatch.dispatch import served_routes
 from ottla.server.environment import Environment
-from ottla.server.gate.dispatch import served_routes
-from ottla.server.net.calls import Calls
-from ottla.server.net.connection import Connection
-from ottla.server.net.connection_limits import ConnectionLimits
-from ottla.server.net.inbox import ReceiveBuffers
-from ottla.server.net.listener import Listener
-from ottla.server.settings.broker_config import load_config
+from ottla.server.network.calls import Calls
+from ottla.server.network.connection import Connection
+from ottla.server.network.connection_limits import ConnectionLimits
+from ottla.server.network.inbox import ReceiveBuffers
+from ottla.server.network.listener import Listener
 from ottla.server.testing.memory_coordination import MemoryCoordination, MemoryService
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.wire.records import iter_batches

@@ -14,7 +14,7 @@ from typing import Any
 import trio
 from compat_tests.simulation.network import Network, SimSocket
 
-from ottla.server.net.readiness import WAIT_READABLE, Wait
+from ottla.server.network.readiness import WAIT_READABLE, Wait
 from ottla.server.peers.connection import exchange_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, decode_response_header, encode_request_header

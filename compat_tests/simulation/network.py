@@ -5,8 +5,8 @@ to another can be blocked (`block`), also one way only: what is sent then waits,
 the way is free or somebody gives the connection up; no connection can be made meanwhile. `break_connections` is a router
 that loses its memory. A host that dies (`vanish`) leaves resets behind, for those that hear them.
 
-`SimSocket` is as much of a socket as `server/net/connection.py` and `server/peers/connection.py` use, so that these are what
-runs; `SimReadiness` serves it as `server/net/readiness.py` serves real ones.
+`SimSocket` is as much of a socket as `server/network/connection.py` and `server/peers/connection.py` use, so that these are what
+runs; `SimReadiness` serves it as `server/network/readiness.py` serves real ones.
 """
 
 import random
@@ -23,8 +23,8 @@ from compat_tests.simulation.processors import Processors
 from compat_tests.simulation.trace import Trace
 
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
-from ottla.server.net.readiness import ROUND_S, Step, Wait
-from ottla.server.net.sliced_work import WorkQueue
+from ottla.server.network.readiness import ROUND_S, Step, Wait
+from ottla.server.network.sliced_work import WorkQueue
 from ottla.server.peers.tcp import TcpPeer, TcpPeers
 from ottla.server.testing.memory_coordination import Agenda, Pipe
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from compat_tests.support.raw import Peer, frame, header
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.schema import Message
 

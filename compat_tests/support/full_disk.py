@@ -16,8 +16,8 @@ def main() -> int:
     from ottla.replication.log.names import LOG_SUFFIX
     from ottla.replication.log.segment import Segment
     from ottla.replication.log.storage import OsStorage
-    from ottla.server.commands import cli
-    from ottla.server.coordination.journal import TEMPORARY_NAME
+    from ottla.server.cli import cli
+    from ottla.server.cluster.coordination.journal import TEMPORARY_NAME
 
     flag = sys.argv.pop(1)
     append, open_file = Segment.append, OsStorage.open

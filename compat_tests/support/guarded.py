@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from ottla.server.process.certificates_command import make_certificates
+from ottla.server.launch.certificates_command import make_certificates
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC

@@ -15,8 +15,8 @@ from compat_tests.support.brokers import BrokerProcess, free_port
 from compat_tests.support.guarded import ADMIN, GuardedOttla, password_of
 from compat_tests.support.wire_client import WireClient, encode_frame
 
-from ottla.server.gate.access import CLUSTER_NAME
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest

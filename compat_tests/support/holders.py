@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ottla.server.coordination.tree_server import SOCKET_NAME
+from ottla.server.cluster.coordination.tree_server import SOCKET_NAME
 
 START_S = 60.0
 PROGRAM = """
 import sys, trio
 from pathlib import Path
-from ottla.server.coordination.tree_server import hold_tree
+from ottla.server.cluster.coordination.tree_server import hold_tree
 
 async def main():
     async with trio.open_nursery() as nursery:

@@ -20,7 +20,7 @@ from typing import Any
 from compat_tests.support.raw import receive_frame
 from compat_tests.support.wire_client import decode_response
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.schema import Message
 
 HOST = "127.0.0.1"

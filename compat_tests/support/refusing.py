@@ -57,7 +57,7 @@ def _full_for_one_write(*_: Any) -> None:
 def main() -> int:
     from ottla.replication.log.segment import Segment
     from ottla.replication.partition.partition import Partition
-    from ottla.server.commands import cli
+    from ottla.server.cli import cli
 
     too_few = _each(TOO_FEW_EVERY, _too_few_for_an_instant, Partition.append_as_leader)
     full = _each(FULL_EVERY, _full_for_one_write, Segment.append)

@@ -34,7 +34,7 @@ def secrets_of(settings: Mapping[str, str]) -> set[str]:
 
 @functools.cache
 def _names_of_passwords() -> tuple[str, ...]:
-    from ottla.server.settings.broker_config import broker_settings
+    from ottla.server.config.broker_config import broker_settings
 
     return tuple(name for name, declared in broker_settings().items() if declared.kind is PASSWORD)
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from compat_tests.support import secrecy
 from compat_tests.support.raw import receive_frame
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ottla.server.cluster.features import FEATURES
-from ottla.server.gate.dispatch import all_routes
+from ottla.server.dispatch.dispatch import all_routes
 
 COMMAND = "FeatureCommand"
 FEATURE = "transaction.version"

@@ -16,8 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaTopic
 
+from ottla.server.cli.cli import main
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE, supported_levels
-from ottla.server.commands.cli import main
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 

@@ -13,7 +13,7 @@ from compat_tests.test_restarts import read_all
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.server.commands.cli import main
+from ottla.server.cli.cli import main
 
 TOPIC = "t"
 MOMENTS = 5

@@ -1,5 +1,5 @@
 """Share groups (KIP-932): the part of a shard that has them, and the service for their requests.
 
 `coordinator/` is the share coordinator, which keeps the state of share partitions in `__share_group_state`. `partition/` has
-the share partitions and share sessions at the leaders of partitions. The broker's side is in `server/share/`.
+the share partitions and share sessions at the leaders of partitions. The broker's side is in `server/api/share/`.
 """

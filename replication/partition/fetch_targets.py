@@ -79,7 +79,7 @@ class IdleTarget:
         follower: Follower | None,
         on_change: Callable[[IdleTarget], None],
     ) -> None:
-        """`role` is the partition's role when it became idle (`server/fetch/waiting.py:role_of`)."""
+        """`role` is the partition's role when it became idle (`server/api/fetch/waiting.py:role_of`)."""
         self.target = target
         self.partition = partition
         self.role = role

@@ -30,15 +30,15 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.auth import acl_znodes
-from ottla.server.auth.acls import Acl, AclFilter, Entry, Pattern, PatternType
 from ottla.server.cluster.config_notifications import ChangeNotices, persistently
 from ottla.server.cluster.session import make_missing
+from ottla.server.security import acl_znodes
+from ottla.server.security.acls import Acl, AclFilter, Entry, Pattern, PatternType
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.server.auth.authorizer import AclAuthorizer
+    from ottla.server.security.authorizer import AclAuthorizer
 
 logger = logging.getLogger("ottla.acls")
 

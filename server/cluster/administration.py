@@ -41,9 +41,9 @@ from ottla.replication.keyed_lock import KeyedLock
 from ottla.replication.random_ids import random_topic_id
 from ottla.server.cluster.controller.decision_writer import not_stored
 from ottla.server.cluster.settings_administration import SettingsAdministration
+from ottla.server.config.changes import check_topic
 from ottla.server.coordinators.coordinators import new_topic
-from ottla.server.net.sliced_work import each_in_slices
-from ottla.server.settings.changes import check_topic
+from ottla.server.network.sliced_work import each_in_slices
 from ottla.wire.errors import ErrorCode, KafkaError, bare
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.server.cluster.ports import Member
     from ottla.server.cluster.prepared_logs import PreparedLogs
-    from ottla.server.settings.coordination_config import ZooKeeperConfig
-    from ottla.server.settings.passwords import KeptPasswords
-    from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.config.coordination_config import ZooKeeperConfig
+    from ottla.server.config.passwords import KeptPasswords
+    from ottla.server.config.repository import ConfigRepository
     from ottla.wire.messages.create_topics import CreateTopicsResponse
 
     OnOutcome = Callable[[str, KafkaError | None], None]
@@ -83,7 +83,7 @@ PlanOrError = TopicPlan | KafkaError
 
 
 def _kept_passwords(zookeeper: ZooKeeperConfig) -> KeptPasswords:
-    from ottla.server.settings.passwords import KeptPasswords  # here, because most brokers are alone
+    from ottla.server.config.passwords import KeptPasswords  # here, because most brokers are alone
 
     return KeptPasswords.of(zookeeper)
 

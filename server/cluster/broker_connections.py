@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.replication.cluster.peers import Peer, Peers, PeerUnavailable
 from ottla.server.cluster.controller_channel import ControllerChannel
-from ottla.server.gate.context import THIS_BROKER, RequestContext
-from ottla.server.gate.dispatch import all_routes
+from ottla.server.dispatch.context import THIS_BROKER, RequestContext
+from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegistration
-    from ottla.server.auth.authorizer import AclAuthorizer
-    from ottla.server.auth.tls_listener import TlsListeners
-    from ottla.server.auth.tokens.table import DelegationTokens
+    from ottla.server.security.authorizer import AclAuthorizer
+    from ottla.server.security.tls_listener import TlsListeners
+    from ottla.server.security.tokens.table import DelegationTokens
     from ottla.wire.schema import Message
 
 

@@ -34,9 +34,9 @@ from ottla.replication.cluster.metadata_cache import NO_CONTROLLER
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminder
 from ottla.server.cluster.controller_channel import ask_active_controller
-from ottla.server.gate.context import THIS_BROKER
-from ottla.server.net.large_requests import LARGE_FRAME_BYTES
-from ottla.server.net.sliced_work import computed, is_short
+from ottla.server.dispatch.context import THIS_BROKER
+from ottla.server.network.large_requests import LARGE_FRAME_BYTES
+from ottla.server.network.sliced_work import computed, is_short
 from ottla.server.peers.connection import Exchange, Exchanges
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -49,8 +49,8 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from ottla.server.cluster.controller.election import ControllerElection
     from ottla.server.cluster.controller_channel import ControllerChannel
-    from ottla.server.gate.context import RequestContext
-    from ottla.server.gate.dispatch import Handler
+    from ottla.server.dispatch.context import RequestContext
+    from ottla.server.dispatch.dispatch import Handler
     from ottla.wire.answers import Answer
 
 logger = logging.getLogger("ottla.cluster")
@@ -153,7 +153,7 @@ class ForwardingManager:
         return EncodedAnswer(data[start:])
 
     async def _is_large(self, request: Any, context: RequestContext[Any]) -> bool:
-        """True if it keeps memory from others (`server/net/memory_accounting.py`). Such a request is sent once, and waits for nobody."""
+        """True if it keeps memory from others (`server/network/memory_accounting.py`). Such a request is sent once, and waits for nobody."""
         if is_short(request):
             return False
         exchange = await self._exchanges.get(type(request), context.api_version)

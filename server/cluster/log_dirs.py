@@ -13,7 +13,7 @@ from ottla.replication.cluster.coordination import CoordinationError, Create, Op
 from ottla.replication.log.names import path_in
 from ottla.replication.replica_manager.directories import HeldDirectory, LogDirectoryProblem
 from ottla.replication.replica_manager.log_directory_registry import Known, identify
-from ottla.server.coordination.journal import JOURNAL_NAME
+from ottla.server.cluster.coordination.journal import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node

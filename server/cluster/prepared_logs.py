@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ottla.replication.controller.topic_planner import TopicPlan
     from ottla.replication.replica_manager.manager import ReplicaManager
-    from ottla.server.settings.repository import ConfigRepository
+    from ottla.server.config.repository import ConfigRepository
     from ottla.wire.errors import KafkaError
 
 logger = logging.getLogger("ottla.administration")

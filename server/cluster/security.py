@@ -109,7 +109,7 @@ class Security:
             await self.acls.read_all()
         if self.tokens is not None:
             if self.login_secret is not None:
-                from ottla.server.auth.scram_credentials import MadeUpCredentials
+                from ottla.server.security.scram_credentials import MadeUpCredentials
 
                 self.tokens.table.salt_of = MadeUpCredentials(self.login_secret).salt_of_token
             await self.tokens.read_all()

@@ -29,8 +29,7 @@ from ottla.replication.cluster.coordination import (
 )
 from ottla.replication.keyed_lock import KeyedLock
 from ottla.server.cluster.entity_configs import EntityConfigs
-from ottla.server.net.sliced_work import computed
-from ottla.server.settings.changes import (
+from ottla.server.config.changes import (
     check_broker,
     check_group,
     check_min_insync_replicas,
@@ -38,8 +37,9 @@ from ottla.server.settings.changes import (
     check_topic,
     check_with_listeners,
 )
-from ottla.server.settings.overrides import NO_OVERRIDES, Overrides, Texts
-from ottla.server.settings.repository import ConfigRepository
+from ottla.server.config.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.server.config.repository import ConfigRepository
+from ottla.server.network.sliced_work import computed
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ottla.replication.cluster.coordination import Coordination, Node
     from ottla.replication.cluster.metadata_cache import MetadataCache
     from ottla.replication.replica_manager.manager import ReplicaManager
-    from ottla.server.settings.passwords import KeptPasswords
+    from ottla.server.config.passwords import KeptPasswords
 
 logger = logging.getLogger("ottla.administration")
 
@@ -241,7 +241,7 @@ class SettingsAdministration:
         """A broker's settings as they are written into the tree."""
         if self._passwords is None:
             return texts
-        from ottla.server.settings.passwords import has_passwords  # here, because most brokers are alone
+        from ottla.server.config.passwords import has_passwords  # here, because most brokers are alone
 
         node_id = None if for_all else self._node_id
         return await computed(partial(self._passwords.to_keep, texts, node_id), in_thread=has_passwords(texts))
@@ -413,7 +413,7 @@ class SettingsAdministration:
         texts = _settings(node)
         if self._passwords is None:
             return texts
-        from ottla.server.settings.passwords import has_passwords
+        from ottla.server.config.passwords import has_passwords
 
         if not has_passwords(texts):
             return texts

@@ -11,7 +11,7 @@ from functools import partial
 
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.cluster.administration import Administration
-from ottla.server.settings.changes import creation_texts
+from ottla.server.config.changes import creation_texts
 from ottla.wire.errors import KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic
 

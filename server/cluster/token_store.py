@@ -30,7 +30,9 @@ from ottla.replication.cluster.coordination import (
     SetData,
 )
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.auth.tokens.token import (
+from ottla.server.cluster.config_notifications import ChangeNotices, persistently
+from ottla.server.cluster.session import make_missing
+from ottla.server.security.tokens.token import (
     CHANGE_PREFIX,
     CHANGES,
     PATHS,
@@ -44,16 +46,14 @@ from ottla.server.auth.tokens.token import (
     renewed,
     token_path,
 )
-from ottla.server.cluster.config_notifications import ChangeNotices, persistently
-from ottla.server.cluster.session import make_missing
 from ottla.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ottla.replication.cluster.coordination import Coordination, Node
-    from ottla.server.auth.tokens.table import DelegationTokens
-    from ottla.server.settings.security_config import TokenConfig
+    from ottla.server.config.security_config import TokenConfig
+    from ottla.server.security.tokens.table import DelegationTokens
 
 logger = logging.getLogger("ottla.tokens")
 

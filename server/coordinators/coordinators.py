@@ -13,7 +13,7 @@ from ottla.replication.cluster.metadata_cache import (
     TRANSACTION_STATE_TOPIC,
 )
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.settings.broker_config import BrokerConfig
+from ottla.server.config.broker_config import BrokerConfig
 
 logger = logging.getLogger("ottla.broker")
 

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple, Protocol
 
 import trio
 
-from ottla.server.gate.dispatch import response_class_of
-from ottla.server.net.readiness import WAIT_READABLE, Step, Wait
-from ottla.server.net.transport import expected_by_system
+from ottla.server.dispatch.dispatch import response_class_of
+from ottla.server.network.readiness import WAIT_READABLE, Step, Wait
+from ottla.server.network.transport import expected_by_system
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.headers import (
     RequestHeader,

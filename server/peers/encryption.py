@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ottla.server.auth.mechanism import NotEncrypted
-from ottla.server.net.readiness import WAIT_READABLE, Readiness, Step
-from ottla.server.net.tls_handshakes import HandshakeSteps
-from ottla.server.net.tls_session import Watch
-from ottla.server.net.tls_transport import BrokenTls, TlsStream
+from ottla.server.network.readiness import WAIT_READABLE, Readiness, Step
+from ottla.server.network.tls_handshakes import HandshakeSteps
+from ottla.server.network.tls_session import Watch
+from ottla.server.network.tls_transport import BrokenTls, TlsStream
+from ottla.server.security.mechanism import NotEncrypted
 
 if TYPE_CHECKING:
-    from ottla.server.auth.tls_listener import TlsListener
+    from ottla.server.security.tls_listener import TlsListener
 
 RECEIVED_AT_ONCE_MAX = 1024 * 1024
 """Bytes that one step decrypts (about 1 ms); without a limit a fast peer would hold the loop for a whole large answer."""

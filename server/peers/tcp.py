@@ -22,15 +22,15 @@ import trio
 from ottla.replication.cluster.metadata_cache import BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.reminders import Reminders
-from ottla.server.auth.mechanism import LoginFailed, LoginRefused, NotEncrypted
-from ottla.server.net.readiness import serve_in_task
+from ottla.server.network.readiness import serve_in_task
 from ottla.server.peers.connection import Exchange, Exchanges, PeerConnection, PeerTransport, PlainPeerTransport, Serve
+from ottla.server.security.mechanism import LoginFailed, LoginRefused, NotEncrypted
 from ottla.wire.limits import FRAME_BYTES_MAX
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
-    from ottla.server.auth.tls_listener import TlsListener
-    from ottla.server.settings.sasl_rules import PeerLoginConfig
+    from ottla.server.config.sasl_rules import PeerLoginConfig
+    from ottla.server.security.tls_listener import TlsListener
 
 
 @dataclass(frozen=True, kw_only=True)

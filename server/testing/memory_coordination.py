@@ -39,8 +39,8 @@ from ottla.replication.cluster.coordination import (
     Operation,
     SessionExpired,
 )
-from ottla.server.coordination.probed_session import ProbedSession
-from ottla.server.coordination.tree import NodeChange, Result, Tree, Watched, Watches, concerned_by
+from ottla.server.cluster.coordination.probed_session import ProbedSession
+from ottla.server.cluster.coordination.tree import NodeChange, Result, Tree, Watched, Watches, concerned_by
 
 ATTEMPT_SHARE = 1 / 6  # of the session timeout, to connect
 RETRY_S = 0.1

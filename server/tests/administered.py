@@ -12,10 +12,10 @@ from ottla.replication.cluster.metadata_cache import BrokerEndpoint, BrokerRegis
 from ottla.replication.config import LogConfig
 from ottla.replication.log.storage import Storage
 from ottla.server.broker import Broker
-from ottla.server.coordination.embedded import EmbeddedCoordination
+from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
+from ottla.server.config.broker_config import load_config
+from ottla.server.dispatch.context import RequestContext
 from ottla.server.environment import Environment
-from ottla.server.gate.context import RequestContext
-from ottla.server.settings.broker_config import load_config
 from ottla.wire.errors import bare
 
 LISTENER = "PLAINTEXT"

@@ -34,13 +34,13 @@ from ottla.replication.config import LogConfig
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.replication.controller.topic_planner import TopicPlan, TopicPlanner
 from ottla.server.cluster.administration import Administration
+from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.session import settle_cluster_id
-from ottla.server.coordination.embedded import EmbeddedCoordination
-from ottla.server.gate.context import RequestContext
-from ottla.server.gate.dispatch import all_routes
-from ottla.server.quotas.client_quotas import ClientQuotas
-from ottla.server.settings.broker_config import BrokerConfig, load_config
-from ottla.server.settings.repository import ConfigRepository
+from ottla.server.config.broker_config import BrokerConfig, load_config
+from ottla.server.config.repository import ConfigRepository
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import all_routes
+from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
 

@@ -13,9 +13,9 @@ import trio
 
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.broker import Broker
+from ottla.server.config.broker_config import load_config
 from ottla.server.serving import serve
 from ottla.server.serving_state import Stop
-from ottla.server.settings.broker_config import load_config
 from ottla.wire.records import Record, encode_batch
 
 FAR_S = 60.0

@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
-import ottla.server.http
+import ottla.server.admin.http
 
-_FOLDER = Path(ottla.server.http.__file__).parent / "dashboards"
+_FOLDER = Path(ottla.server.admin.http.__file__).parent / "dashboards"
 DASHBOARD, ALERTS = _FOLDER / "grafana-ottla.json", _FOLDER / "prometheus-alerts.yml"
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.server.auth.certificate_authority import Authority
-from ottla.server.auth.tls_listener import TlsListener
-from ottla.server.net.tls_batches import BatchedTlsTransport
-from ottla.server.net.tls_session import Bios, TlsSession
-from ottla.server.net.tls_transport import Pieces
+from ottla.server.network.tls_batches import BatchedTlsTransport
+from ottla.server.network.tls_session import Bios, TlsSession
+from ottla.server.network.tls_transport import Pieces
+from ottla.server.security.certificate_authority import Authority
+from ottla.server.security.tls_listener import TlsListener
 
 AUTHORITY = Authority("test authority", days=2)
 BROKER = AUTHORITY.issue("broker", ["localhost", "127.0.0.1"], is_server=True, organization="Ottla")

@@ -20,7 +20,7 @@ from ottla.replication.cluster.znodes import LeaderAndIsr, TopicAssignment
 from ottla.replication.controller.decisions import TopicPartition
 from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.election import ControllerElection
-from ottla.server.settings.broker_config import BrokerConfig, load_config
+from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.leader_and_isr import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
-from ottla.server.gate.context import THIS_BROKER
-from ottla.server.gate.dispatch import all_routes
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.context import THIS_BROKER
+from ottla.server.dispatch.dispatch import all_routes
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.error_answers import error_answer
 from ottla.wire.errors import KafkaError

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.server.gate.apis import Api
-from ottla.server.gate.dispatch import Code, FastPath, Handler, Route, response_class_of
+from ottla.server.dispatch.apis import Api
+from ottla.server.dispatch.dispatch import Code, FastPath, Handler, Route, response_class_of
 from ottla.wire.schema import Message, VersionRange
 
 

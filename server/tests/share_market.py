@@ -24,12 +24,12 @@ from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
+from ottla.server.api.handlers.share_acknowledge import share_acknowledge
+from ottla.server.api.handlers.share_fetch import share_fetch
+from ottla.server.api.share.share_partition_manager import SharePartitionManager
+from ottla.server.dispatch.context import RequestContext
 from ottla.server.environment import Environment
-from ottla.server.gate.context import RequestContext
-from ottla.server.handlers.share_acknowledge import share_acknowledge
-from ottla.server.handlers.share_fetch import share_fetch
-from ottla.server.net.deadlines import Deadlines
-from ottla.server.share.share_partition_manager import SharePartitionManager
+from ottla.server.network.deadlines import Deadlines
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import read_share_group_state as reading

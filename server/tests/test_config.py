@@ -7,7 +7,7 @@ import pytest
 
 import ottla
 from ottla.groupcoord.group_settings import GroupSettings, broker_synonym
-from ottla.server.settings.broker_config import (
+from ottla.server.config.broker_config import (
     ConfigError,
     GroupConfig,
     LogConfig,
@@ -19,8 +19,8 @@ from ottla.server.settings.broker_config import (
     load_config,
     texts_of_listener,
 )
-from ottla.server.settings.endpoint import Endpoint
-from ottla.server.settings.server_config import ServerConfig
+from ottla.server.config.endpoint import Endpoint
+from ottla.server.config.server_config import ServerConfig
 from ottla.wire.settings import parse_value
 
 

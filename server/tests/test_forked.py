@@ -34,9 +34,9 @@ def test_two_workers_give_different_topics_different_ids():
 
 # Who may use numbers that somebody can foretell, and for what.
 FORETOLD = {
-    "server/client/cluster.py": "commands ask the brokers in any order",
-    "server/auth/oauth/login_tokens.py": "logins are renewed not all at the same moment",
-    "server/commands/produce.py": "records without keys begin at any partition",
+    "server/cli/client/cluster.py": "commands ask the brokers in any order",
+    "server/security/oauth/login_tokens.py": "logins are renewed not all at the same moment",
+    "server/cli/produce.py": "records without keys begin at any partition",
     "server/testing/memory_coordination.py": "a simulation's seed",
     "server/testing/memory_storage.py": "a simulation's seed",
 }

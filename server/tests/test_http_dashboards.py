@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import ottla.server.http
+import ottla.server.admin.http
+from ottla.server.tests.admin.test_http_health import config_for, get, running
 from ottla.server.tests.dashboards import ALERTS, DASHBOARD, names_in, queries
-from ottla.server.tests.test_http_health import config_for, get, running
 
-FOLDER = Path(ottla.server.http.__file__).parent / "dashboards"
+FOLDER = Path(ottla.server.admin.http.__file__).parent / "dashboards"
 
 # What Strimzi's dashboard for Kafka and its alerts ask for, without what is Java's.
 PUBLISHED = """

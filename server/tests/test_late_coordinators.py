@@ -9,7 +9,8 @@ from threading import Event, Thread
 import pytest
 
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from ottla.server import console, handlers
+from ottla.server.admin import console
+from ottla.server.api import handlers
 from ottla.server.coordinators.coordinators import Coordinators
 from ottla.server.tests.administered import opened
 

@@ -1,7 +1,7 @@
 """The `ottla` command, and `python -m ottla`: the same.
 
 A start may be ended by a signal at any moment, also while Python still loads modules: nothing has been touched then, so the
-process ends at once and cleanly. Later `server/process/signals.py` takes the signals.
+process ends at once and cleanly. Later `server/launch/signals.py` takes the signals.
 """
 
 import os
@@ -23,7 +23,7 @@ def main() -> int:
     from ottla.server.standard_streams import set_up_streams
 
     set_up_streams()
-    from ottla.server.commands.cli import main as run
+    from ottla.server.cli.cli import main as run
 
     return run()
 

@@ -5,8 +5,8 @@ from typing import Any
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.acls import DESCRIBE, EVERYBODY, ME, delete, find, rule, settle
 
-from ottla.server.gate.access import CLUSTER_NAME
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from ottla.wire.messages.create_acls import CreateAclsRequest
 from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -9,7 +9,7 @@ from typing import Any
 from compat_tests.differential.asking import produce
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.wire.messages.describe_acls import DescribeAclsRequest

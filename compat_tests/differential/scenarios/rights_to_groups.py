@@ -9,7 +9,7 @@ from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.logins import SECURED
 from compat_tests.differential.scenarios.rights_to_records import CLUSTER, DELETE, DESCRIBE, READ, TOPIC, two_topics
 
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.delete_groups import DeleteGroupsRequest

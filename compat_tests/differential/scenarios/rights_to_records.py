@@ -8,7 +8,7 @@ from compat_tests.differential.asking_transactions import new_producer
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.logins import SECURED
 
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest

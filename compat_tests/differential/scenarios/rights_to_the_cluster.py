@@ -30,7 +30,7 @@ from compat_tests.differential.scenarios.rights_to_records import (
     two_topics,
 )
 
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from ottla.wire.messages.alter_partition_reassignments import (

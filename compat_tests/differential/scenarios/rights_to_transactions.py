@@ -25,7 +25,7 @@ from compat_tests.differential.scenarios.rights_to_records import (
 )
 from compat_tests.differential.scenarios.transactional_offsets import commit_in
 
-from ottla.server.gate.authorized_operations import AclOperation
+from ottla.server.dispatch.authorized_operations import AclOperation
 from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest

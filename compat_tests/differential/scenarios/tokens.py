@@ -10,7 +10,7 @@ from typing import Any
 from compat_tests.differential.conversation import Link, Talk, scenario
 from compat_tests.support.logging_in import by_plain, by_token
 
-from ottla.server.gate.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from ottla.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest

@@ -10,7 +10,7 @@ from compat_tests.differential.asking_streams import StreamsMember, subtopology,
 from compat_tests.differential.conversation import Talk, newest, scenario
 from compat_tests.differential.scenarios.api_versions import named
 
-from ottla.server.gate.dispatch import response_class_of
+from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ottla.replication.controller.elect_leaders import ElectionType
     from ottla.replication.controller.reassignment import Targets
     from ottla.server.cluster.features import Update
-    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.config.broker_config import BrokerConfig
     from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 logger = logging.getLogger("ottla.controller")

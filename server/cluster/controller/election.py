@@ -42,7 +42,7 @@ from ottla.server.cluster.controller.active_controller import ActiveController
 from ottla.server.cluster.controller.tree import Deposed
 
 if TYPE_CHECKING:
-    from ottla.server.settings.broker_config import BrokerConfig
+    from ottla.server.config.broker_config import BrokerConfig
 
 logger = logging.getLogger("ottla.controller")
 

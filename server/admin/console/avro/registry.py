@@ -1,0 +1,199 @@
+"""Schema registry: asked for schemas by their ids; and the keys and values of a page that are framed with such an id.
+
+Whoever may write a record can name any id. So a page asks for FETCHES_MAX ids at most, all pages ask one after the other, for
+WAIT_S each, and a failure is not retried for RETRY_S. A schema never changes, so it is kept until others need its place.
+The credentials go into a header, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import trio
+
+from ottla.server.admin.console.avro.schemas import TEXT_MAX, AvroProblem, Data, Schema, parse_schema
+from ottla.server.admin.console.cells import Buffer, cell
+from ottla.server.security.oauth.fetching import FailedRead, Limits, fetch
+from ottla.wire.foreign_json import parse_json
+from ottla.wire.threads import paced
+
+if TYPE_CHECKING:
+    import ssl
+
+FETCHES_MAX = 8
+WAIT_S, FETCH_S, RETRY_S = 3.0, 2.0, 30.0
+SCHEMA_BYTES_MAX, KEPT_BYTES_MAX, FAILURES_KEPT = 256 * 1024, 2 * 1024 * 1024, 1_000
+LIMITS: Final = Limits(connect_s=FETCH_S, read_s=FETCH_S, all_s=FETCH_S, bytes_max=SCHEMA_BYTES_MAX)
+AVRO, JSON_SCHEMA = "AVRO", "JSON"
+
+_threads = trio.CapacityLimiter(1)
+
+
+class Known(NamedTuple):
+    """Meaning of an id: a schema of Avro, None for one of JSON, or the reason why it is unknown."""
+
+    schema: Schema | None
+    problem: str = ""
+
+
+class Registry:
+    """Client of a schema registry with a cache. `url`: http or https, with a path or without."""
+
+    def __init__(self, url: str, user_info: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = () if user_info is None else (("Authorization", _basic(user_info)),)
+        self._turn = trio.Lock()
+        self._context: ssl.SSLContext | None = None
+        self._kept: OrderedDict[int, tuple[Known, int]] = OrderedDict()
+        self._kept_bytes = 0
+        self._failures: OrderedDict[int, tuple[str, float]] = OrderedDict()
+        self._down: tuple[str, float] = "", 0.0
+
+    async def schemas(self, ids: Iterable[int]) -> dict[int, Known]:
+        """Look up or ask for schemas; returns after WAIT_S and the time that others wait before."""
+        wanted = list(dict.fromkeys(ids))
+        found = {each: known for each in wanted if (known := self._known(each)) is not None}
+        missing = [each for each in wanted if each not in found]
+        if missing:
+            async with self._turn:
+                with trio.move_on_after(WAIT_S):
+                    for each in missing[:FETCHES_MAX]:
+                        # Another page may have asked for it meanwhile.
+                        found[each] = self._known(each) or await self._fetched(each)
+        for each in missing:
+            found.setdefault(each, Known(None, "the registry has not answered yet"))
+        return found
+
+    def _known(self, schema_id: int) -> Known | None:
+        if schema_id in self._kept:
+            self._kept.move_to_end(schema_id)
+            return self._kept[schema_id][0]
+        for problem, until in (self._down, self._failures.get(schema_id, ("", 0.0))):
+            if trio.current_time() < until:
+                return Known(None, problem)
+        return None
+
+    async def _fetched(self, schema_id: int) -> Known:
+        until = trio.current_time() + RETRY_S
+        try:
+            body = await self._answer(f"{self._url}/schemas/ids/{schema_id}?format=resolved")
+            known = await trio.to_thread.run_sync(_read, body, limiter=_threads)
+        except FailedRead as failure:
+            if failure.status is None:
+                # It is the same for all schemas.
+                self._down = f"the registry cannot be asked: {failure}", until
+                return Known(None, self._down[0])
+            return self._failed(schema_id, f"the registry does not tell it: {failure}", until)
+        except AvroProblem as problem:
+            return self._failed(schema_id, f"the schema cannot be used, because {problem}", until)
+        self._keep(schema_id, known, len(body))
+        return known
+
+    async def _answer(self, url: str) -> bytes:
+        if urlsplit(url).scheme == "https" and self._context is None:
+            self._context = await trio.to_thread.run_sync(_default_context, limiter=_threads)
+        return await fetch(url, self._context, self._headers, LIMITS)
+
+    def _failed(self, schema_id: int, problem: str, until: float) -> Known:
+        self._failures[schema_id] = problem, until
+        self._failures.move_to_end(schema_id)
+        while len(self._failures) > FAILURES_KEPT:
+            self._failures.popitem(last=False)
+        return Known(None, problem)
+
+    def _keep(self, schema_id: int, known: Known, size: int) -> None:
+        self._kept[schema_id] = known, size
+        self._kept_bytes += size
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            self._kept_bytes -= self._kept.popitem(last=False)[1][1]
+
+
+def _basic(user_info: str) -> str:
+    return "Basic " + b64encode(user_info.encode()).decode()
+
+
+def _default_context() -> ssl.SSLContext:
+    # Only who names a registry with https pays for OpenSSL, and for reading all authorities.
+    from ssl import create_default_context
+
+    return create_default_context()
+
+
+def _read(body: bytes) -> Known:
+    """Parse the answer of a registry. Raises AvroProblem."""
+    try:
+        answer: Any = parse_json(body)
+    except ValueError:
+        raise AvroProblem("the registry's answer is no JSON") from None
+    text = answer.get("schema") if isinstance(answer, dict) else None
+    if not isinstance(text, str):
+        raise AvroProblem("the registry's answer has no schema")
+    kind = answer.get("schemaType", AVRO)
+    if kind == JSON_SCHEMA:
+        return Known(None)
+    if kind != AVRO:
+        raise AvroProblem(f"it is of the kind {str(kind)[:50]!r}, which is not decoded")
+    return Known(parse_schema(text))
+
+
+MAGIC, FRAME_BYTES = 0, 5
+VALUE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_TEXT_MAX = 64 * 1024, 1024 * 1024, 1024 * 1024
+
+_decoding_threads = trio.CapacityLimiter(1)
+
+
+class Framed:
+    """Framed values of one page: the cells that show them, and their bytes. Filled in a thread."""
+
+    def __init__(self, cut: int) -> None:
+        self._cut = cut
+        self._found: list[tuple[dict[str, Any], int, bytes]] = []
+        self._bytes = 0
+
+    def note(self, shown: dict[str, Any] | None, value: Buffer | None) -> None:
+        """Keep the value of a cell if it is framed, and there is room."""
+        if shown is None or value is None or len(value) < FRAME_BYTES or value[0] != MAGIC:
+            return
+        schema_id = int.from_bytes(value[1:FRAME_BYTES], "big", signed=True)
+        if schema_id < 0:
+            return
+        if len(value) > VALUE_BYTES_MAX or self._bytes + len(value) > PAGE_BYTES_MAX:
+            shown["hint"] = f"It may be of schema {schema_id}, but is too long to be decoded here."
+            return
+        self._bytes += len(value)
+        self._found.append((shown, schema_id, bytes(value[FRAME_BYTES:])))
+
+    async def decode(self, registry: Registry) -> None:
+        """Ask for the schemas, and change the cells."""
+        if self._found:
+            known = await registry.schemas(schema_id for _, schema_id, _ in self._found)
+            await trio.to_thread.run_sync(self._take, known, limiter=_decoding_threads)
+
+    def _take(self, known: Mapping[int, Known]) -> None:
+        give_way, left = paced(), PAGE_TEXT_MAX
+        for shown, schema_id, data in self._found:
+            give_way()
+            # What cannot be read has taken as much as what can.
+            left -= self._show(shown, schema_id, Data(data, give_way, min(left, TEXT_MAX)), known[schema_id])
+
+    def _show(self, shown: dict[str, Any], schema_id: int, data: Data, known: Known) -> int:
+        """Change one cell; returns the number of characters made."""
+        if known.problem:
+            shown["hint"] = f"It may be of schema {schema_id}: {known.problem}."
+            return 0
+        if known.schema is None:
+            shown |= cell(data.rest, self._cut) or {}
+            shown["schema"] = {"id": schema_id, "name": "JSON"}
+            return len(shown["text"])
+        try:
+            text = known.schema.decode(data)
+        except AvroProblem as problem:
+            shown["hint"] = f"It may be of schema {schema_id}, but cannot be decoded, because {problem}."
+            return data.spent
+        shown |= {"form": "json", "text": text[: self._cut], "isCut": len(text) > self._cut}
+        shown["schema"] = {"id": schema_id, "name": known.schema.name[:200]}
+        return data.spent

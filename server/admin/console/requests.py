@@ -1,0 +1,201 @@
+"""Requests to the console: who may make them, their parameters, pages of long lists, and calls of the broker's handlers.
+
+Access: without a token for everybody who reaches the console, as long as it shows no more than a Kafka client on this machine could read
+anyway: the endpoint is bound to loopback, there is no authorizer, some listener takes clients without login and certificate, and the
+operator has not chosen a token. Otherwise only with the token, which lets its owner see and, with `http.console.write`, change
+everything: the rules of the authorizer do not apply.
+
+Behind a proxy on this machine everybody seems to be here. So a request that says it was forwarded needs the token, too.
+
+A change needs the token in any case. Where the console is open, its own page is told the token, which pages of other sites cannot read.
+That is one more bar beside the `Guard` of `server/admin/http/routes.py`, which comes first.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import trio
+
+from ottla.server.admin.http.routes import Refused, Request
+from ottla.server.dispatch.context import THIS_BROKER, RequestContext
+from ottla.server.dispatch.dispatch import CloseConnection, all_routes
+from ottla.wire.answers import EncodedAnswer, PendingAnswer
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.foreign_json import parse_json
+
+if TYPE_CHECKING:
+    from ottla.server.admin.http.pace import PacedTimeSlice
+    from ottla.server.broker import Broker
+    from ottla.wire.schema import Message
+
+_SCHEME = "bearer "
+_CHALLENGE = (("WWW-Authenticate", "Bearer"),)
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""Headers that proxies add, most of them unasked."""
+
+
+class Access:
+    """The console's token and its rules. `is_open`: reading needs no token."""
+
+    def __init__(self, token: str | None, *, is_open: bool, may_write: bool) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self.is_generated = token is None
+        self.is_open = is_open
+        self.may_write = may_write
+
+    @classmethod
+    def of(cls, broker: Broker) -> Access:
+        """Make the rules from the settings of a broker whose HTTP address is known."""
+        config = broker.config
+        assert broker.http_address is not None
+        takes_anybody = any(each.security_protocol == "PLAINTEXT" for each in config.listeners)
+        is_open = ip_address(broker.http_address[0]).is_loopback and broker.authorizer is None and takes_anybody
+        token = config.http.http_console_token
+        return cls(token, is_open=is_open and token is None, may_write=config.http.http_console_write)
+
+    def check(self, request: Request) -> None:
+        """Raise Refused if the request lacks a token that it needs."""
+        is_forwarded = any(each in request.headers for each in _FORWARDED)
+        if not (request.method in ("GET", "HEAD") and self.is_open and not is_forwarded):
+            self.check_token(request)
+
+    def check_token(self, request: Request) -> None:
+        """Raise Refused if the request does not have the token."""
+        given = request.headers.get("authorization", "")
+        is_bearer = given[: len(_SCHEME)].lower() == _SCHEME
+        # In constant time, which does not tell how much of the token is right.
+        if not is_bearer or not hmac.compare_digest(
+            given[len(_SCHEME) :].encode("utf-8", "replace"), self.token.encode()
+        ):
+            raise Refused(401, "The console asks for its token, which the broker's start has told.", _CHALLENGE)
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+TEXT_LENGTH_MAX = 1_000
+LONG_MAX = (1 << 63) - 1
+
+
+def text(request: Request, name: str, default: str | None = None) -> str:
+    """Read a text parameter; without a default it is required."""
+    given = request.query.get(name, default)
+    if given is None:
+        raise Refused(400, f"The parameter {name} is missing.")
+    if len(given) > TEXT_LENGTH_MAX:
+        raise Refused(400, f"The parameter {name} is longer than {TEXT_LENGTH_MAX} characters.")
+    return given
+
+
+def number(request: Request, name: str, default: int | None, minimum: int = 0, maximum: int = LONG_MAX) -> int:
+    """Read a whole number within bounds; without a default it is required."""
+    given = request.query.get(name)
+    if given is None and default is not None:
+        return default
+    given = text(request, name)
+    if not _NUMBER.fullmatch(given) or not minimum <= int(given) <= maximum:
+        raise Refused(400, f"The parameter {name} must be a whole number from {minimum} to {maximum}.")
+    return int(given)
+
+
+def posted(request: Request) -> Mapping[str, Any]:
+    """Parse the JSON object of a body."""
+    try:
+        body = parse_json(request.body)
+    except ValueError:
+        raise Refused(400, "The body is no JSON.") from None
+    if not isinstance(body, dict):
+        raise Refused(400, "The body must be a JSON object.")
+    return body
+
+
+SORTED_AT_ONCE = 1_000
+T = TypeVar("T")
+
+
+class Wanted(NamedTuple):
+    """Parameters of a request for a page of a list."""
+
+    after: str
+    """Name before the page."""
+    contains: str
+    """Text that names have to contain, in lower case."""
+
+    @classmethod
+    def by(cls, request: Request) -> Wanted:
+        """Read them from a request."""
+        return cls(text(request, "after", ""), text(request, "contains", "").lower())
+
+
+async def first_page(
+    everything: Iterable[T], name_of: Callable[[T], str], wanted: Wanted, size: int, time_slice: PacedTimeSlice
+) -> tuple[list[T], str | None]:
+    """Find a page in slices; returns it, and the name after which the next one begins, if there is one."""
+    first: list[T] = []
+    for each in everything:
+        await time_slice.yield_if_over()
+        name = name_of(each)
+        # Those with very long names could not be asked for.
+        if wanted.after < name and len(name) <= TEXT_LENGTH_MAX and wanted.contains in name.lower():
+            first.append(each)
+        # There may be a million, which are not sorted in one step.
+        if len(first) > max(size, SORTED_AT_ONCE):
+            first = sorted(first, key=name_of)[: size + 1]
+    first = sorted(first, key=name_of)[: size + 1]
+    page = first[:size]
+    return page, name_of(page[-1]) if len(first) > size else None
+
+
+CLIENT_ID = "ottla-console"
+
+_loading = trio.CapacityLimiter(1)  # of modules of handlers, which an import holds for itself anyway
+
+
+async def ask(broker: Broker, request: Message, version: int) -> Any:
+    """Call a handler with all rights, and wait for its response in whatever form it comes. Raises Refused for its errors."""
+    route = all_routes()[request.api_key]
+    await trio.to_thread.run_sync(lambda: route.code, limiter=_loading)
+    context = RequestContext(
+        broker,
+        api_version=version,
+        client_id=CLIENT_ID,
+        client_host="console",
+        principal=THIS_BROKER,
+        now_ms=broker.now_ms(),
+    )
+    try:
+        answer = route.handler(request, context)
+        if isinstance(answer, Coroutine):
+            answer = await answer
+        if isinstance(answer, PendingAnswer):
+            answer = await _when_ready(answer)
+    except KafkaError as error:
+        raise refusal(error.code, error.message) from None
+    except CloseConnection as reason:
+        raise Refused(409, str(reason)) from None
+    if isinstance(answer, EncodedAnswer):
+        return await trio.to_thread.run_sync(route.response_class.decode, answer.body, version)
+    return answer
+
+
+async def _when_ready(answer: PendingAnswer[Any]) -> Any:
+    ready = trio.Event()
+    answer.on_ready = ready.set
+    try:
+        if not answer.is_ready:
+            await ready.wait()
+    except trio.Cancelled:
+        answer.abandon()
+        raise
+    return answer.response()
+
+
+def refusal(code: int, message: str | None = None) -> Refused:
+    """Make the HTTP answer for an error of Kafka."""
+    error = ErrorCode.of(code)
+    status = 404 if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND) else 409
+    return Refused(status, f"{error.name}: {message or error.message}")

@@ -1,0 +1,443 @@
+"""Server of the HTTP endpoint: its connections, within limits of their own.
+
+Limits of connections
+    CONNECTIONS_MAX in all, CONNECTIONS_PER_ADDRESS from one address. They count as descriptors of the broker, which has a few in reserve
+    for them: health can be asked when clients have taken everything. If an address has as many as it may have, its longest idle one is
+    closed for the new one: behind a proxy everybody has one address. If all connections or those descriptors are taken, the longest idle
+    one of all is closed. If none idles, the address with most connections loses the one whose request or answer began first, if it has
+    at least two more than the newcomer's address. So a few addresses with slow requests do not keep others out. Else the new one is
+    closed.
+
+States of one connection
+    idle                     IDLE_S until the first byte of a request
+    head, then body          REQUEST_S for both together; HEAD_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX, and the body that the
+                             route allows. The guard is asked, and the route found, before a body is read. Reading is paid for
+                             (`Pace`): chunks of a byte cost as much as a long answer.
+    answer                   ANSWER_S from the call of the handler to the last byte, unless it lasts; SEND_S for each piece of
+                             PIECE_BYTES, lasting or not. So a reader that stops, or trickles, is cut off.
+    idle again               if both sides keep the connection, and the request was read to its end
+
+h11 knows the protocol: bytes go in, events come out. Whatever it refuses is answered with its hint (400, 431), and the
+connection ends. It has at most HEAD_BYTES_MAX of an incomplete head, and is given RECEIVE_BYTES at a time.
+
+A lasting answer has no end, so its reader is listened to while it is sent: when that closes its side, or goes on talking, the
+answer is cancelled. No connection is used again after one.
+
+Whole answers in flight share ANSWERS_BYTES_MAX of memory (`Room`). A long answer should come in pieces. One that is made at once, such
+as a page of records, stays until a reader has it, and a slow reader has a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+import h11
+import trio
+
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.reminders import Reminder
+from ottla.server.admin.http.pace import Pace
+from ottla.server.admin.http.routes import Guard, Handler, Refused, Request, Response, Route, Routes
+from ottla.server.network.connection_limits import RETRY_SECONDS, plain_address
+
+if TYPE_CHECKING:
+    from ottla.replication.log.descriptors import Descriptors
+
+ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Room:
+    """Memory of whole answers in flight, of the whole endpoint."""
+
+    def __init__(self, bytes_max: int = ANSWERS_BYTES_MAX) -> None:
+        self._left = self._bytes_max = bytes_max
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """Count an answer while it is sent. Raises Refused if others take the room; a single answer may have any size."""
+        if size > self._left and self._left < self._bytes_max:
+            raise Refused(503, "Other answers are on their way, which have not been read.")
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+logger = logging.getLogger("ottla.http")
+
+IDLE_S, REQUEST_S, ANSWER_S, SEND_S, LINGER_S = 75.0, 10.0, 60.0, 10.0, 1.0
+HEAD_BYTES_MAX, TARGET_BYTES_MAX, HEADERS_MAX, QUERY_FIELDS_MAX = 16 * 1024, 8 * 1024, 100, 100
+RECEIVE_BYTES, PIECE_BYTES, LINGER_BYTES_MAX = 16 * 1024, 64 * 1024, 256 * 1024
+LENGTH_DIGITS_MAX = 18  # of a Content-Length
+LINES_MAX = HEADERS_MAX + 1  # of a head
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
+
+_STRICT = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""Headers of every answer for browsers, unless it has its own."""
+
+
+class Gone(Exception):
+    """The peer has left, or is too slow to be served."""
+
+
+class HttpConnection:
+    """One connection and its requests, answered one after the other.
+
+    `is_idle`: it may be ended without cutting anything off; `since`: when it became idle, or else when its request began.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.HalfCloseableStream,
+        peer: str,
+        routes: Routes,
+        guard: Guard,
+        pace: Pace,
+        room: Room | None = None,
+    ) -> None:
+        self._note_idle(is_idle=True)
+        self.cancel_scope = trio.CancelScope()
+        self._stream, self.peer, self._routes, self._guard, self._pace = stream, peer, routes, guard, pace
+        self._room = room or Room()
+        self._method = ""  # of the request that is answered, as far as it is known
+        self._worked_s = 0.0  # with what is read, and not paid for yet
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+
+    async def run(self) -> None:
+        """Serve until one side ends the connection. Nothing is raised for the peer's faults."""
+        with self.cancel_scope:
+            try:
+                while await self._serve_one():
+                    self._note_idle(is_idle=True)
+                await self._linger()
+            except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+
+    def _note_idle(self, *, is_idle: bool) -> None:
+        self.is_idle, self.since = is_idle, trio.current_time()
+
+    async def _serve_one(self) -> bool:
+        """Serve one request; returns True if another may follow."""
+        self._method = ""
+        try:
+            if (found := await self._request()) is None:
+                return False
+            await self._answer(*found)
+        except Refused as refused:
+            await self._refuse(refused)
+        except h11.RemoteProtocolError as error:
+            await self._refuse(Refused(error.error_status_hint, f"This is no HTTP request: {error}"))
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def _answer(self, request: Request, handler: Handler) -> None:
+        with trio.move_on_after(ANSWER_S) as limit:
+            response = await _called(handler, request)
+            if response.is_lasting:
+                limit.deadline = math.inf
+            with self._room.held(len(response.body) if isinstance(response.body, bytes) else 0):
+                await self._send(response)
+        if limit.cancelled_caught:
+            raise Gone
+
+    # ------------------------------------------------------------------ reading
+
+    async def _request(self) -> tuple[Request, Handler] | None:
+        """Read the next request and find its handler; None at the end. Raises Refused, RemoteProtocolError, Gone."""
+        await self._first_byte()
+        await self._pace.request()
+        with trio.move_on_after(REQUEST_S):
+            event = await self._event(is_head=True)
+            if not isinstance(event, h11.Request):
+                return None
+            self._method = event.method.decode("latin-1")
+            request, route = self._judged(event)
+            return replace(request, body=await self._body(route)), route.handler
+        raise Refused(408, f"The request was not complete after {REQUEST_S:g} s.")
+
+    async def _first_byte(self) -> None:
+        # A request that came together with the one before is here already.
+        if not self._http.trailing_data[0]:
+            with trio.move_on_after(IDLE_S):
+                self._http.receive_data(await self._received())
+                self._note_idle(is_idle=False)
+                return
+            raise Gone
+        self._note_idle(is_idle=False)
+
+    async def _received(self) -> bytes:
+        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+
+    async def _event(self, *, is_head: bool = False) -> h11.Event | None:
+        """Read the next event of h11; None if nothing more comes in this request."""
+        while True:
+            if is_head:
+                self._check_lines()
+            begun = trio.current_time()
+            event = self._http.next_event()
+            self._worked_s += trio.current_time() - begun
+            if self._worked_s > self._pace.PIECE_S:
+                worked_s, self._worked_s = self._worked_s, 0.0
+                await self._pace.pay(worked_s)
+            if event is not h11.NEED_DATA:
+                return event if isinstance(event, h11.Event) else None
+            self._http.receive_data(await self._received())
+
+    def _check_lines(self) -> None:
+        """Raise Refused for a head of very many lines: parsing them would hold the loop for tens of milliseconds."""
+        received = self._http.trailing_data[0]
+        end = _EMPTY_LINE.search(received)
+        if received.count(b"\n", 0, len(received) if end is None else end.start()) > LINES_MAX:
+            raise _too_many_headers()
+
+    def _judged(self, event: h11.Request) -> tuple[Request, Route]:
+        """Check the head of a request and find its route. Raises Refused."""
+        if len(event.headers) > HEADERS_MAX:
+            raise _too_many_headers()
+        if len(event.target) > TARGET_BYTES_MAX:
+            raise Refused(414, f"The target has more than {TARGET_BYTES_MAX} bytes.")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+        self._guard.check_host(headers.get("host"))
+        # The target of a request to a proxy is a whole address, which nothing here answers.
+        path, _, query = event.target.decode("latin-1").partition("?")
+        method = self._method
+        try:
+            fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX))
+        except ValueError:
+            raise Refused(400, f"The query has more than {QUERY_FIELDS_MAX} parameters.") from None
+        request = Request(method=method, path=unquote(path), query=fields, headers=headers, peer=self.peer)
+        route = self._routes.find(method, request.path)
+        if method in ("GET", "HEAD"):
+            self._guard.check_read(headers)
+        else:
+            self._guard.check_change(headers)
+        route.check(request)
+        if "transfer-encoding" in headers and not route.body_bytes_max:
+            raise _too_long(route)
+        length = headers.get("content-length", "0")
+        if len(length) > LENGTH_DIGITS_MAX or int(length) > route.body_bytes_max:
+            raise _too_long(route)
+        return request, route
+
+    async def _body(self, route: Route) -> bytes:
+        body = bytearray()
+        if self._http.they_are_waiting_for_100_continue and route.body_bytes_max:
+            await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            if len(body) > route.body_bytes_max:
+                raise _too_long(route)
+        if not isinstance(event, h11.EndOfMessage):
+            raise Gone
+        return bytes(body)
+
+    # ------------------------------------------------------------------ answering
+
+    async def _refuse(self, refused: Refused) -> None:
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            # What is left of the request is not read, so no other can follow.
+            closing = Refused(refused.status, str(refused), (*refused.headers, ("Connection", "close")))
+            await self._send(closing.response)
+
+    async def _send(self, response: Response) -> None:
+        body = response.body
+        headers = {**_STRICT, "content-type": response.content_type}
+        if isinstance(body, bytes):
+            headers["content-length"] = str(len(body))
+        headers |= {name.lower(): value for name, value in response.headers}
+        if response.is_lasting:
+            headers["connection"] = "close"
+        reason = HTTPStatus(response.status).phrase
+        head = h11.Response(status_code=response.status, headers=list(headers.items()), reason=reason)
+        await self._write(self._http.send(head))
+        if isinstance(body, bytes):
+            if self._method != "HEAD":
+                await self._send_piece(body)
+        else:
+            async with aclosing(body):
+                if self._method != "HEAD":
+                    await (self._send_lasting(body) if response.is_lasting else self._send_pieces(body))
+        await self._write(self._http.send(h11.EndOfMessage()))
+
+    async def _send_pieces(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        try:
+            async for piece in pieces:
+                await self._send_piece(piece)
+        except (Gone, trio.BrokenResourceError, trio.ClosedResourceError):
+            raise
+        except Exception:
+            # Its reader finds out, because the last chunk is missing.
+            logger.exception("bug: an answer over HTTP")
+            raise Gone from None
+
+    async def _send_lasting(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        """Send a lasting answer. Raises Gone if the reader goes before the end."""
+        is_whole = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, nursery.cancel_scope)
+            # A nursery would wrap what is raised in it.
+            with suppress(Gone, trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._send_pieces(pieces)
+                is_whole = True
+            nursery.cancel_scope.cancel()
+        if not is_whole:
+            raise Gone
+
+    async def _listen(self, answer: trio.CancelScope) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._stream.receive_some(1)
+        answer.cancel()
+
+    async def _send_piece(self, piece: bytes) -> None:
+        for start in range(0, len(piece), PIECE_BYTES):
+            await self._write(self._http.send(h11.Data(data=piece[start : start + PIECE_BYTES])))
+
+    async def _write(self, data: bytes | None) -> None:
+        if data:
+            with trio.move_on_after(SEND_S):
+                await self._stream.send_all(data)
+                return
+            raise Gone
+
+    async def _linger(self) -> None:
+        """Read on for a moment: closing over unread bytes would take the answer back from the peer."""
+        await self._stream.send_eof()
+        left = LINGER_BYTES_MAX
+        with trio.move_on_after(LINGER_S):
+            while left > 0 and (data := await self._received()):
+                left -= len(data)
+
+
+async def _called(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except Refused:
+        raise
+    except Exception:
+        logger.exception("bug: the answer to %r %r", request.method, request.path)
+        return Response(b"The broker has a bug here, which its log tells of.\n", status=500)
+
+
+def _too_many_headers() -> Refused:
+    return Refused(431, f"There are more than {HEADERS_MAX} headers.")
+
+
+def _too_long(route: Route) -> Refused:
+    return Refused(413, f"The body may have {route.body_bytes_max} bytes here.")
+
+
+CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS = 128, 64
+RESERVE_PART = 8  # this part of the reserve of descriptors may be used
+
+
+class HttpServer:
+    """Accepts connections and closes some of them to keep the limits."""
+
+    def __init__(self, routes: Routes, guard: Guard, descriptors: Descriptors, pace: Pace) -> None:
+        self._routes, self._guard, self._descriptors, self._pace = routes, guard, descriptors, pace
+        self._room = Room()
+        self._connections: set[HttpConnection] = set()
+        self._are_taken, self._shortage = Reminder(), Reminder()
+
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return len(self._connections)
+
+    async def run(self, sock: socket.socket) -> None:
+        """Serve a listening socket until cancelled."""
+        listener = trio.socket.from_stdlib_socket(sock)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, address = await listener.accept()
+                except OSError as error:
+                    await self._after_failed_accept(error)
+                    continue
+                host = plain_address(address[0])
+                if self._has_room(host):
+                    nursery.start_soon(self._serve, accepted, host)
+                else:
+                    accepted.close()
+
+    async def _after_failed_accept(self, error: OSError) -> None:
+        # The socket stays readable, so without a pause the loop would do nothing but fail.
+        if classify(error) is Fault.TRANSIENT:
+            self._shortage.tell(logger.error, "cannot accept over HTTP for now: %s", error)
+            await trio.sleep(RETRY_SECONDS)
+
+    def _has_room(self, host: str) -> bool:
+        """Decide about a new connection of this address, and close another one for it if need be."""
+        descriptors = self._descriptors
+        staying = [each for each in self._connections if not each.cancel_scope.cancel_called]
+        of_host = [each for each in staying if each.peer == host]
+        if len(of_host) >= CONNECTIONS_PER_ADDRESS:
+            leaver = _longest_idle(of_host)
+            if leaver is None:
+                self._warn("one address has %d connections over HTTP, and gets no more", CONNECTIONS_PER_ADDRESS)
+                return False
+            leaver.cancel_scope.cancel()
+            return True
+        are_left = descriptors.connections < descriptors.connections_max + descriptors.reserve // RESERVE_PART
+        if are_left and len(self._connections) < CONNECTIONS_MAX:
+            return True
+        leaver = _longest_idle(staying) or _of_largest_share(staying, host)
+        if leaver is None:
+            self._warn("all %d connections over HTTP are in use", len(self._connections))
+            return False
+        leaver.cancel_scope.cancel()
+        return True
+
+    def _warn(self, message: str, count: int) -> None:
+        self._are_taken.tell(logger.warning, message, count)
+
+    async def _serve(self, sock: trio.socket.SocketType, host: str) -> None:
+        self._descriptors.connection_opened()
+        # The stream sets options of the socket, and puts up with a peer that has gone already.
+        connection = HttpConnection(trio.SocketStream(sock), host, self._routes, self._guard, self._pace, self._room)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        except Exception:  # it would end the endpoint, and with it the broker
+            logger.exception("bug: a connection over HTTP of %s", host)
+        finally:
+            sock.close()
+            self._connections.discard(connection)
+            self._descriptors.connection_closed()
+
+
+def _longest_idle(connections: Sequence[HttpConnection]) -> HttpConnection | None:
+    return min((each for each in connections if each.is_idle), key=_since, default=None)
+
+
+def _of_largest_share(staying: Sequence[HttpConnection], host: str) -> HttpConnection | None:
+    """Find the oldest request of the address with most connections; None if the newcomer's address would come to have as many."""
+    counts = Counter(each.peer for each in staying)
+    most = max(counts.values(), default=0)
+    if most < counts[host] + 2:
+        return None
+    return min((each for each in staying if counts[each.peer] == most), key=_since)
+
+
+def _since(connection: HttpConnection) -> float:
+    return connection.since

@@ -1,0 +1,164 @@
+"""CreateTopics: create topics, or only say whether they could be.
+
+Behaviour
+* A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
+* Who may create topics in the cluster may create all; others those that they have the right for. The others are
+  TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+* Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
+* -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
+* From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not describe its
+  settings it tells neither them nor the numbers of partitions and replicas.
+* The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
+  (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
+* While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is created, and the
+  client pauses after it.
+* At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
+from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
+from ottla.server.broker import Broker
+from ottla.server.config.changes import creation_texts
+from ottla.server.config.repository import ConfigRepository, effective_topic_value, topic_settings
+from ottla.server.dispatch.access import may, may_on_cluster
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.context import RequestContext, mutations_of
+from ottla.server.dispatch.deciding import denied_of
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.network.sliced_work import each_in_slices
+from ottla.wire.errors import ErrorCode, KafkaError, bare
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.wire.time_slice import TimeSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from ottla.server.cluster.administration import Administration, PlanOrError
+
+TOPICS_PER_SLICE = 50
+STRICT_SINCE = 6
+
+
+@handles(CreateTopicsRequest)
+async def create_topics(request: CreateTopicsRequest, context: RequestContext[Broker]) -> CreateTopicsResponse:
+    administration = context.broker.administration
+    if not administration.is_controller:
+        elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
+        return await _all_failed(request, elsewhere)
+    named = Counter(topic.name for topic in request.topics)
+    denied = await _denied(context, (name for name, count in named.items() if count == 1))
+    asked = [topic for topic in request.topics if named[topic.name] == 1 and topic.name not in denied]
+    if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return await _all_failed(request, late)
+    take = mutations_of(context, strict_since=STRICT_SINCE)
+    outcomes = await _outcomes(administration, asked, request, take)
+    results = []
+    for number, topic in enumerate(asked, 1):
+        results.append(_result(topic, outcomes[topic.name], context))
+        if number % TOPICS_PER_SLICE == 0:
+            await trio.lowlevel.checkpoint()
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    repeated = [name for name, count in named.items() if count > 1]
+    results += await each_in_slices(repeated, lambda name: _failure(name, twice))
+    forbidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    results += await each_in_slices((name for name in named if name in denied), lambda name: _failure(name, forbidden))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _denied(context: RequestContext[Broker], names: Iterable[str]) -> Collection[str]:
+    """Names that the client may not create. A name that no topic can have is refused for itself, not for lack of rights."""
+    if may_on_cluster(context, AclOperation.CREATE, quietly=True):
+        return ()
+    possible = (name for name in names if name != CLUSTER_METADATA_TOPIC)
+    return await denied_of(context, AclOperation.CREATE, ResourceType.TOPIC, possible)
+
+
+async def _all_failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=await each_in_slices(request.topics, lambda topic: _failure(topic.name, error)))
+
+
+async def _outcomes(
+    administration: Administration,
+    asked: Sequence[CreatableTopic],
+    request: CreateTopicsRequest,
+    take: Callable[[int], None],
+) -> dict[str, PlanOrError]:
+    outcomes: dict[str, PlanOrError] = {}
+    new = []
+    time_slice = TimeSlice()
+    for topic in asked:
+        await time_slice.yield_if_over()
+        try:
+            new.append(_new_topic(topic))
+        except KafkaError as error:
+            outcomes[topic.name] = _earlier_error(administration, topic.name) or bare(error)
+    try:
+        made = await administration.create_topics(
+            new, validate_only=request.validate_only, timeout_s=request.timeout_ms / 1000, take=take
+        )
+    except KafkaError as error:
+        refused = bare(error)
+        return {topic.name: refused for topic in asked}
+    return outcomes | {topic.name: outcome for topic, outcome in zip(new, made, strict=True)}
+
+
+def _earlier_error(administration: Administration, name: str) -> KafkaError | None:
+    """Find an error in the name, which Kafka checks before the settings."""
+    try:
+        administration.planner.check_name(name)
+    except KafkaError as error:
+        return bare(error)
+    return None
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
+        configs=creation_texts((each.name, each.value) for each in topic.configs),
+    )
+
+
+def _result(topic: CreatableTopic, outcome: PlanOrError, context: RequestContext[Broker]) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return _failure(topic.name, outcome)
+    made = outcome.after
+    assert made is not None
+    result = CreatableTopicResult(name=made.name, topic_id=made.topic_id, error_code=ErrorCode.NONE, error_message=None)
+    if may(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quietly=True):
+        result.num_partitions = len(made.partitions)
+        result.replication_factor = len(made.partitions[0].replicas)
+        result.configs = _told_configs(outcome, context.broker.administration.configs)
+    else:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return result
+
+
+def _told_configs(plan: TopicPlan, configs: ConfigRepository) -> list[CreatableTopicConfigs]:
+    told = []
+    for name, declared in sorted(topic_settings().items()):
+        _, value, source = effective_topic_value(configs, declared, plan.configs or {})
+        told.append(
+            CreatableTopicConfigs(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
+        )
+    return told
+
+
+def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)

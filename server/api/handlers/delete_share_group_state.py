@@ -1,0 +1,26 @@
+"""DeleteShareGroupState: the state of share partitions ends.
+
+Behaviour
+* What is not known is deleted already.
+* This is for brokers. To others, which may not do a ClusterAction, every share partition is CLUSTER_AUTHORIZATION_FAILED.
+* Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets no
+  results.
+"""
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import may_on_cluster
+from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
+
+
+@handles(DeleteShareGroupStateRequest)
+def delete_share_group_state(
+    request: DeleteShareGroupStateRequest, context: RequestContext[Broker]
+) -> Answer[DeleteShareGroupStateResponse]:
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.broker.share_coordinator.delete(request, api_version=context.api_version)

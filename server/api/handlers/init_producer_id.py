@@ -1,0 +1,61 @@
+"""InitProducerId: an id under which a producer's batches are recognised when it sends them again.
+
+Behaviour
+* An idempotent producer gets a fresh id and epoch 0 every time, whatever id it had before.
+* A producer with a transactional id gets the id that belongs to it, and a higher epoch: whoever had the id before is
+  fenced. If it has left a transaction open that is aborted first, and the answer is CONCURRENT_TRANSACTIONS until then.
+  Since version 3 a producer may name its present id and epoch to go on with them after an error (KIP-360).
+* The client has to have the right to write with the transactional id; without one, to any topic, or the right to idempotent
+  writes.
+* Before version 4 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+"""
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import may, may_on_any, may_on_cluster
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NO_PRODUCER_ID = NO_PRODUCER_EPOCH = -1
+FIRST_EPOCH = 0
+
+
+@handles(InitProducerIdRequest)
+def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Broker]) -> Answer[InitProducerIdResponse]:
+    if (refusal := _refusal(request.transactional_id, context)) is not None:
+        return _refused(refusal)
+    half_known = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
+    if half_known:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return context.broker.transactions.init_producer_id(request, api_version=context.api_version)
+    producer_id = context.broker.producer_ids.take()
+    return _fresh(producer_id) if producer_id is not None else _next(context)
+
+
+def _refusal(transactional_id: str | None, context: RequestContext[Broker]) -> ErrorCode | None:
+    if transactional_id is not None:
+        is_allowed = may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if may_on_cluster(context, AclOperation.IDEMPOTENT_WRITE, quietly=True):
+        return None
+    is_allowed = may_on_any(context, AclOperation.WRITE, ResourceType.TOPIC)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def _next(context: RequestContext[Broker]) -> InitProducerIdResponse:
+    try:
+        return _fresh(await context.broker.producer_ids.next())
+    except KafkaError as error:
+        return _refused(error.code)
+
+
+def _fresh(producer_id: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)

@@ -1,0 +1,27 @@
+"""ReadShareGroupState: the leader of a share partition reads its state.
+
+Behaviour
+* A leader of a lower leader epoch than any before it is FENCED_LEADER_EPOCH. A higher one is written down, which fences the
+  leaders before it.
+* This is for brokers. To others, which may not do a ClusterAction, every share partition is CLUSTER_AUTHORIZATION_FAILED.
+* Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets no
+  results.
+"""
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import may_on_cluster
+from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+
+
+@handles(ReadShareGroupStateRequest)
+def read_share_group_state(
+    request: ReadShareGroupStateRequest, context: RequestContext[Broker]
+) -> Answer[ReadShareGroupStateResponse]:
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.broker.share_coordinator.read(request, api_version=context.api_version)

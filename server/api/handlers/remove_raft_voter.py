@@ -1,0 +1,21 @@
+"""RemoveRaftVoter: one voter less for the quorum that keeps Kafka's metadata, of which there is none.
+
+Behaviour
+* Only for those who may alter the cluster.
+* The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers where the
+  voters of a quorum cannot change (kraft.version 0).
+"""
+
+from __future__ import annotations
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.dispatch.no_quorum import refused_voter
+from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+@handles(RemoveRaftVoterRequest)
+def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
+    error = refused_voter(context, request.cluster_id, "removing")
+    return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)

@@ -1,0 +1,245 @@
+"""ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
+
+Behaviour
+* A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the partitions of the
+  session, in an order that turns with every request. They belong to the member until it acknowledges or releases them,
+  or until its lock ends (`groupcoord/share/partition/share_partition.py`).
+* The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes are for all partitions
+  together; each may give its part of MaxBytes, and the first one batch more.
+* Acknowledgements count first, and their results come with the records (`server/api/share/requests.py`). The first
+  request of a session may have none. Epoch -1 ends the session, and fetches nothing.
+* When there are too many sessions the refusal comes at the end of MaxWaitMs.
+
+Rights
+* The client has to have the right to read the group. Topics that it may not read are refused, anew for each request of a
+  session; ids that nobody knows are told.
+
+Version notes
+* v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.groupcoord.share.coordinator.records import SharePartitionKey
+from ottla.groupcoord.share.partition.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SessionKey,
+    ShareSession,
+    TopicPartition,
+)
+from ottla.server.api.share.fetching import Found, ShareFetching, Target, limits_of
+from ottla.server.api.share.log_reading import ShareReader
+from ottla.server.api.share.requests import (
+    Acknowledgement,
+    DelayedRefusal,
+    Member,
+    WhenReady,
+    fetch_response,
+    named,
+    rights_of,
+    session_key,
+)
+from ottla.server.broker import Broker
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE
+from ottla.wire.answers import Answer, Given
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from ottla.wire.time_slice import TimeSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RENEWAL_SINCE = 2
+INT_MAX = (1 << 31) - 1
+
+
+@handles(ShareFetchRequest, feature=SHARE_VERSION)
+def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> Answer[ShareFetchResponse]:
+    try:
+        work = FetchWork(request, context)
+    except KafkaError as error:
+        refusal = _refusal(error.code)
+        if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
+            return DelayedRefusal(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
+        return refusal
+    if work.size <= PARTITIONS_PER_SLICE:
+        for _ in work.steps():
+            pass
+        return work.answer()
+    return _in_slices(work)
+
+
+_NO_SESSION = ErrorCode.SHARE_SESSION_LIMIT_REACHED, ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def _refusal(code: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=code, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
+
+
+async def _in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
+    time_slice = TimeSlice()
+    for _ in work.steps():
+        await time_slice.yield_if_over()
+    return work.answer()
+
+
+def _has_gone_on(session: ShareSession, epoch: int) -> bool:
+    """Tell whether a request came after the one with this epoch, which is not the first."""
+    return session.epoch != (epoch + 1 if epoch < INT_MAX else 1)
+
+
+def _is_stale(begun: ShareSession | None, session: ShareSession | None, epoch: int) -> bool:
+    """Tell whether the session is over or has a later request, so that nobody would get the records that this request acquires."""
+    if begun is not None:
+        return begun.is_over
+    return session is not None and (session.is_over or _has_gone_on(session, epoch))
+
+
+class FetchWork:
+    """Work of one request until its answer."""
+
+    def __init__(self, request: ShareFetchRequest, context: RequestContext[Broker]) -> None:
+        """Raises KafkaError if the whole request is refused."""
+        self._broker = broker = context.broker
+        self._groups = groups = broker.share_groups
+        self._request = request
+        self._listener_name = context.listener_name
+        self._key = key = session_key(request.group_id, request.member_id, context)
+        self._renews = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
+        if self._renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        named_count = sum([len(topic.partitions) for topic in request.topics])
+        forgotten_count = sum([len(topic.partitions) for topic in request.forgotten_topics_data])
+        groups.sessions.check_size(key, request.share_session_epoch, max(named_count, forgotten_count))
+        self._acknowledges = any(
+            partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
+        )
+        self._rights = rights_of(context)
+        self._session: ShareSession | None = None  # of which this is not the first request
+        self._begun: ShareSession | None = None  # of which it is
+        self._wanted = self._open(key, context)
+        self._charge = context.charge
+        self._targets: list[Target] = []
+        self._refused: dict[TopicPartition, Found] = {}
+        self._acknowledged = Acknowledgement(groups, broker.cluster, Member(*key.member, self._renews), self._rights)
+
+    def _open(self, key: SessionKey, context: RequestContext[Broker]) -> list[TopicPartition]:
+        """Begin a session or go on with it; returns its partitions."""
+        request, sessions, cluster = self._request, self._groups.sessions, self._broker.cluster
+        epoch = request.share_session_epoch
+        if epoch == FINAL_EPOCH:
+            sessions.get(key)
+            return []
+        wanted = [
+            each
+            for topic in request.topics
+            for each in named(cluster, topic.topic_id, [partition.partition_index for partition in topic.partitions])
+        ]
+        if epoch == INITIAL_EPOCH:
+            if self._acknowledges:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            session = self._begun = sessions.begin(key, wanted, context)
+            context.on_close(sessions.disconnect)
+            return list(session.partitions.values())
+        forgotten = [
+            each for topic in request.forgotten_topics_data for each in named(cluster, topic.topic_id, topic.partitions)
+        ]
+        self._session = sessions.advance(key, epoch, wanted, forgotten)
+        partitions = list(self._session.partitions.values())
+        # Everybody is the first one some time.
+        turn = epoch % len(partitions) if partitions else 0
+        return partitions[turn:] + partitions[:turn]
+
+    @property
+    def size(self) -> int:
+        """Number of partitions to fetch and batches to acknowledge."""
+        batches = [len(each.acknowledgement_batches) for topic in self._request.topics for each in topic.partitions]
+        return len(self._wanted) + sum(batches)
+
+    def steps(self) -> Iterator[None]:
+        """Acknowledge, then look up the partitions to fetch; each step is short."""
+        if self._acknowledges:
+            for topic in self._request.topics:
+                for partition in topic.partitions:
+                    (found,) = named(self._broker.cluster, topic.topic_id, [partition.partition_index])
+                    yield from self._acknowledged.add(found, partition.acknowledgement_batches)
+                    yield
+        self._acknowledged.end()
+        if not self._renews:
+            for wanted in self._wanted:
+                self._look_up(self._resolved(wanted))
+                yield
+
+    def _resolved(self, wanted: TopicPartition) -> TopicPartition:
+        """Add the topic's name. The session may have begun before this broker heard of the topic, and names it only once."""
+        if wanted.topic is not None:
+            return wanted
+        return named(self._broker.cluster, wanted.topic_id, [wanted.partition])[0]
+
+    def _look_up(self, wanted: TopicPartition) -> None:
+        error = ErrorCode.NONE
+        if wanted.topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif self._rights is not None and self._rights.refuse(wanted.topic):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif self._broker.cluster.partition(wanted.topic, wanted.partition) is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            key = SharePartitionKey(self._key.group_id, wanted.topic_id, wanted.partition)
+            try:
+                self._targets.append(Target(wanted, self._groups.lead(key, wanted.topic)))
+            except KafkaError as refusal:
+                error = refusal.code
+        if error is not ErrorCode.NONE:
+            self._refused[wanted] = Found(error)
+
+    def answer(self) -> Given[ShareFetchResponse]:
+        """The answer, now or when there are records and all acknowledgements are stored."""
+        settings = self._groups.settings_of(self._key.group_id)
+        reader = ShareReader(self._broker.environment.descriptors, is_committed_only=settings.reads_committed)
+        limits = limits_of(self._request, self._broker.config.replication.fetch_max_bytes)
+        is_stale = partial(_is_stale, self._begun, self._session, self._request.share_session_epoch)
+        self._fetching = fetching = ShareFetching(
+            self._groups, reader, self._key.member_id, self._targets, limits, is_stale
+        )
+        fetching.begin()
+        if fetching.is_done and self._acknowledged.is_done:
+            return self._respond()
+        answer = WhenReady(self._respond, self._abandon)
+
+        def look() -> None:
+            if fetching.is_done and self._acknowledged.is_done:
+                answer.become_ready()
+
+        # Only those that will call: who keeps it for nothing keeps the whole request.
+        for part in (fetching, self._acknowledged):
+            if not part.is_done:
+                part.on_done = look
+        return answer
+
+    def _respond(self) -> ShareFetchResponse:
+        session, epoch = self._session, self._request.share_session_epoch
+        # Whoever asked with the next epoch meanwhile has made this answer stale.
+        if session is not None and _has_gone_on(session, epoch):
+            return _refusal(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        lock_ms = self._groups.settings_of(self._key.group_id).record_lock_duration_ms
+        found = {**self._fetching.found, **self._refused}
+        results = self._acknowledged.results
+        response = fetch_response(self._broker, self._listener_name, found, results, session, lock_ms)
+        if epoch == FINAL_EPOCH:
+            self._groups.sessions.end(self._key)
+        if self._charge is not None:
+            # Given in any case: the records belong to the member by now, and nobody else would get them.
+            self._charge.settle_fetch(sum(len(each.records) for each in self._fetching.found.values()), is_given=True)
+        return response
+
+    def _abandon(self) -> None:
+        self._fetching.abandon()
+        self._acknowledged.abandon()

@@ -1,0 +1,28 @@
+"""WriteShareGroupState: the leader of a share partition writes its state.
+
+Behaviour
+* Leaders and states of lower epochs than the known ones are FENCED_LEADER_EPOCH and FENCED_STATE_EPOCH.
+* What was not initialized is INVALID_REQUEST.
+* Answered when the state is safely in the log.
+* This is for brokers. To others, which may not do a ClusterAction, every share partition is CLUSTER_AUTHORIZATION_FAILED.
+* Each share partition has an error of its own. A request without a group, or with a topic without partitions, gets no
+  results.
+"""
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import may_on_cluster
+from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
+
+
+@handles(WriteShareGroupStateRequest)
+def write_share_group_state(
+    request: WriteShareGroupStateRequest, context: RequestContext[Broker]
+) -> Answer[WriteShareGroupStateResponse]:
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.broker.share_coordinator.write(request, api_version=context.api_version)

@@ -1,0 +1,596 @@
+"""The appends of one produce request, in the order of its partitions, and the wait for their commits.
+
+    append_all: for each partition    check what comes before the batch -> check the batch -> append -> acknowledged?
+                                      a batch whose check takes long, or that comes when the time is over: kept for later, as a copy
+    append_deferred                   check, in a thread if that takes long -> append -> acknowledged?
+    answer                            at once, or when all are committed or the time is over
+
+What cannot be appended now is deferred, and is appended in its turn before the connection goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
+from ottla.replication.log.batch_checks import (
+    TooManyForTheLoop,
+    check_produce_request_records,
+    check_quickly,
+    is_expensive,
+    ordinary_header,
+)
+from ottla.replication.log.validator import InvalidRecords
+from ottla.server.api.produce.leader_hints import current_leader, endpoints
+from ottla.server.api.produce.requests import (
+    TOPIC_IDS_SINCE,
+    checked_in_thread,
+    has_a_buffer,
+    holds_transactional,
+    named_topic,
+    numbered_batch,
+    without_repetitions,
+)
+from ottla.server.dispatch.access import may, require
+from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.dispatch import CloseConnection
+from ottla.server.network.inbox import belongs_to_one_frame
+from ottla.server.ports import BrokerParts
+from ottla.wire.answers import PendingAnswer
+from ottla.wire.buffers import copied
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.wire.records import COMPRESSION_MASK, BatchHeader, batch_size
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.replication.log.batch_checks import CheckedRecords
+    from ottla.replication.log.verification import VerificationGuard
+    from ottla.replication.partition.partition import Partition
+    from ottla.replication.partition.retry_window import Place
+    from ottla.server.api.produce.verification import Verification
+    from ottla.server.dispatch.context import RequestContext
+
+Answered = ProduceResponse | PendingAnswer[ProduceResponse] | None
+ADMIN_CLIENT_ID = "__admin_client"
+# The first version of Produce in which each partition must have exactly one batch.
+ONE_BATCH_SINCE = 3
+CURRENT_LEADER_SINCE = 10
+NO_OFFSET = -1
+TURN_S = 0.005  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
+
+# Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
+# count them as failed requests either (ReplicaManager.appendRecordsToLeader).
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class _Uncommitted(NamedTuple):
+    """Records that were appended in `leader_epoch` and end before `next_offset`; their acknowledgement is not decided."""
+
+    partition: Partition
+    place: Place
+    answer: PartitionProduceResponse
+    next_offset: int
+    leader_epoch: int
+    header: BatchHeader | None
+    """Header of a batch whose producer numbers its records."""
+
+    @property
+    def is_held(self) -> bool:
+        """Tell if the log has them still: this broker may have followed another one, and lead again."""
+        epoch, partition = self.leader_epoch, self.partition
+        # A broker loses records only as a follower, and it leads again only under another epoch. So the same epoch
+        # means that nothing was cut off.
+        if partition.leader_epoch == epoch:
+            return True
+        # The log answers with the largest epoch at or below the one asked for. Another epoch in the answer means that
+        # the log has no record of this one.
+        known, end_offset = partition.log.end_offset_for_epoch(epoch)
+        return known == epoch and end_offset >= self.next_offset
+
+
+class _Deferred(NamedTuple):
+    """A batch that is to be appended later."""
+
+    partition: Partition
+    place: Place
+    answer: PartitionProduceResponse
+    records: memoryview
+    is_long: bool
+    """True if it has to be checked in a thread. Others only come when the request has used up its time."""
+
+
+class Appending(PendingAnswer[ProduceResponse]):
+    """The appends of one produce request, and the wait for their commits."""
+
+    __slots__ = (
+        "_broker",
+        "_context",
+        "_deadline",
+        "_deferred",
+        "_has_moved",
+        "_refused",
+        "_request",
+        "_topics",
+        "_turn_end",
+        "_uncommitted",
+        "_undecided",
+        "_verification",
+        "_version",
+        "_waits",
+    )
+
+    def __init__(self, request: ProduceRequest, context: RequestContext[BrokerParts]) -> None:
+        super().__init__()
+        self._request = request
+        self._context = context
+        self._broker = context.broker
+        self._refused = context.broker.replicas.retry_window
+        self._version = context.api_version
+        self._has_moved = False  # a partition of the request is led by another broker
+        self._turn_end = time.monotonic() + TURN_S
+        self._topics: list[TopicProduceResponse] = []
+        self._verification: Verification | None = None  # of a request that is to write in transactions
+        self._deferred: list[_Deferred] = []
+        self._uncommitted: list[_Uncommitted] = []
+
+    @property
+    def has_deferred(self) -> bool:
+        """True if some of the records are to be appended later."""
+        return bool(self._deferred)
+
+    def release_records(self) -> None:
+        """Let go of the views of the receive buffer: whoever waits for disks and followers needs none of the records.
+
+        The names stay, for an error of the whole request.
+        """
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                data.records = None
+
+    def append_all(self) -> None:
+        """Append what can be appended at once; copy the rest."""
+        append = self._append_or_refuse()
+        for topic in without_repetitions(self._request.topic_data):
+            self._answer_topic(topic, [append(topic, data) for data in topic.partition_data])
+
+    def verify(self) -> bool:
+        """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_slices` awaits it."""
+        if not self._is_transactional():
+            return True
+        self._verification = self._new_verification()
+        return self._verification.begin()
+
+    def _is_transactional(self) -> bool:
+        """Tell if the request has to be verified. One that is refused as a whole has not."""
+        transactional_id = self._request.transactional_id
+        try:
+            return (
+                transactional_id is not None
+                and holds_transactional(self._request)
+                and self._may_use(transactional_id, quietly=True)
+            )
+        except KafkaError:
+            return False
+
+    def _may_use(self, transactional_id: str, *, quietly: bool) -> bool:
+        return may(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=quietly)
+
+    def _new_verification(self) -> Verification:
+        from ottla.server.api.produce.verification import (
+            Verification,  # here, because most producers have no transactions
+        )
+
+        return Verification(self._request, self._context)
+
+    def _is_unverified(self, error: KafkaError) -> bool:
+        if self._verification is None:
+            return False
+        from ottla.server.api.produce.verification import NotVerified
+
+        return isinstance(error, NotVerified)
+
+    def append_in_slices(self) -> Coroutine[Any, Any, Answered]:
+        """Append a great many partitions or bytes, giving way in between; or what is not verified yet."""
+        # The copies are made here and not in the coroutine: that begins to run when the shared receive buffer may hold
+        # the bytes of another connection already.
+        if not has_a_buffer(self._request):
+            for topic in self._request.topic_data:
+                for data in topic.partition_data:
+                    data.records = None if data.records is None else copied(data.records)
+        return self._append_in_slices()
+
+    async def _append_in_slices(self) -> Answered:
+        if self._verification is not None:
+            await self._verification.finish()
+        elif self._is_transactional():
+            self._verification = self._new_verification()
+            await self._verification.begin_in_slices()
+        await self._append_pieces()
+        self.release_records()
+        return await self.append_deferred()
+
+    async def _append_pieces(self) -> None:
+        append = self._append_or_refuse()
+        for topic in without_repetitions(self._request.topic_data):
+            answers: list[PartitionProduceResponse] = []
+            # The list is handed in while it is empty and fills up below, so the topics keep their order.
+            self._answer_topic(topic, answers)
+            for data in topic.partition_data:
+                answers.append(append(topic, data))
+                # The look at the clock comes after a partition, never inside one: an append is not divisible.
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Let others have their turn, if the time of this one is over."""
+        if time.monotonic() > self._turn_end:
+            await trio.lowlevel.checkpoint()
+            self._turn_end = time.monotonic() + TURN_S
+
+    def _append_or_refuse(self) -> Callable[[TopicProduceData, PartitionProduceData], PartitionProduceResponse]:
+        request = self._request
+        # This looks at the whole request before the first append, because Kafka refuses all of its partitions for one
+        # such batch.
+        try:
+            transactional_id = request.transactional_id
+            if holds_transactional(request) and (
+                transactional_id is None or not self._may_use(transactional_id, quietly=False)
+            ):
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if self._verification is not None and (refusal := self._verification.refusal()) is not None:
+                raise refusal
+        except KafkaError as error:
+            return partial(self._refuse, error)
+        return self._append
+
+    def _answer_topic(self, topic: TopicProduceData, answers: list[PartitionProduceResponse]) -> None:
+        self._topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+
+    def _refuse(
+        self, error: KafkaError, topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        # Kafka sends a text here only with these.
+        is_told = error.code is ErrorCode.CORRUPT_MESSAGE or self._is_unverified(error)
+        message = error.message if is_told else None
+        return PartitionProduceResponse(
+            index=data.index, error_code=error.code, base_offset=NO_OFFSET, error_message=message
+        )
+
+    def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(index=data.index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
+        place = topic.name, topic.topic_id, data.index
+        records = data.records
+        # Phase 1: the request and its partition. An ordinary header proves that there is one whole batch of magic 2, so
+        # the checks of `_partition` that ask for that are skipped, unless the codec may be too new for the request.
+        header = ordinary_header(records) if records is not None else None
+        is_plain = header is not None and not header.attributes & COMPRESSION_MASK
+        checked = partition = None
+        try:
+            partition = self._partition(topic, data, is_plain=is_plain)
+            self._guard(partition)  # before its batch is checked, as in Kafka
+            # Old clients may send no batch. Kafka answers NONE to that, without an offset.
+            if records is None or (self._version < ONE_BATCH_SINCE and not batch_size(records, 0, len(records))):
+                return answer
+        except KafkaError as error:
+            self._refuse_batch(place, answer, error, partition, header or numbered_batch(records))
+            return answer
+        # Phase 2: the batch. Nothing is written before all checks are through.
+        rules = partition.log.validation_rules()
+        # What is compressed takes so long that the time of the request may be over.
+        if header is not None and (is_plain or time.monotonic() <= self._turn_end):
+            checked = check_quickly(records, header, rules, now_ms=self._context.now_ms)
+        # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
+        # has used up its turn: many small batches would hold the event loop together.
+        is_long = checked is None and is_expensive(records, rules)
+        if is_long or (checked is None and time.monotonic() > self._turn_end):
+            self._defer(partition, place, answer, records, is_long=is_long)
+        elif not self._append_to(partition, place, answer, records, header, checked):
+            self._defer(partition, place, answer, records, is_long=True)
+        return answer
+
+    def _guard(self, partition: Partition) -> VerificationGuard | None:
+        return None if self._verification is None else self._verification.guard(partition)
+
+    def _append_to(
+        self,
+        partition: Partition,
+        place: Place,
+        answer: PartitionProduceResponse,
+        records: memoryview,
+        header: BatchHeader | None,
+        checked: CheckedRecords | None,
+    ) -> bool:
+        """Append a batch and note what becomes of it. False: nothing was done, because a thread has to check it first."""
+        header = header or numbered_batch(records)
+        now_ms, acks = self._context.now_ms, self._request.acks
+        try:
+            # Right before the append: for a deferred batch the answer may have become another one. The dict is empty
+            # nearly always, which keeps this check off the usual way.
+            if partition.doubts_unknown_until_ms > now_ms:
+                self._check_it_is_known(partition, header)
+            if self._refused.by_producer:
+                self._check_none_is_missing(place, partition, header)
+            guard = self._guard(partition)
+            info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked, guard=guard)
+        # The log found out, before it wrote anything, that the records need a look one by one.
+        except TooManyForTheLoop:
+            return False
+        except KafkaError as error:
+            self._refuse_batch(place, answer, error, partition, header)
+            return True
+        # The offsets are set even if the acknowledgement fails: Kafka tells them in that case, too.
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        self._acknowledge(_Uncommitted(partition, place, answer, info.last_offset + 1, partition.leader_epoch, header))
+        return True
+
+    def _defer(
+        self,
+        partition: Partition,
+        place: Place,
+        answer: PartitionProduceResponse,
+        records: memoryview,
+        *,
+        is_long: bool,
+    ) -> None:
+        # The shared receive buffer is filled again before this goes on. A buffer of one frame is not, and copying
+        # its megabytes would hold the event loop.
+        kept = records if belongs_to_one_frame(records.obj) else copied(records)
+        self._deferred.append(_Deferred(partition, place, answer, kept, is_long))
+
+    def _check_it_is_known(self, partition: Partition, batch: BatchHeader | None) -> None:
+        """KafkaError if a producer's first batches may be on their way from the leader before this one."""
+        if batch is None or batch.producer_id < 0 or batch.base_sequence <= 0:
+            return
+        entry = partition.log.producers.get(batch.producer_id)
+        if entry is None or not entry.batches:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What comes before may come from the leader before this one"
+            )
+
+    def _check_none_is_missing(self, place: Place, partition: Partition, batch: BatchHeader | None) -> None:
+        """KafkaError if an earlier batch of the producer was refused and has to come again first."""
+        if batch is not None and batch.producer_id in self._refused.by_producer:
+            code = self._refused.missing(place, batch, partition.log.producers.get(batch.producer_id))
+            if code is not None:
+                raise KafkaError(
+                    code, f"A batch before sequence {batch.base_sequence} was refused and has not come again"
+                )
+
+    def _refuse_batch(
+        self,
+        place: Place,
+        answer: PartitionProduceResponse,
+        error: KafkaError,
+        partition: Partition | None,
+        batch: BatchHeader | None,
+    ) -> None:
+        """Answer a refused batch; what follows it has to wait for it if it will come again."""
+        # Only producers that number their batches can leave a gap.
+        if batch is None or batch.producer_id < 0:
+            self._fail(answer, error, partition)
+            return
+        # librdkafka answers OUT_OF_ORDER_SEQUENCE_NUMBER with a new producer epoch and sends records again that are
+        # written already. So it gets an error after which it only tries again, as long as the gap may close.
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_come_yet(place, partition, batch):
+            error = KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "What is missing may come from the leader before this one"
+            )
+        self._fail(answer, error, partition)
+        # A producer gives up a batch after any other error, so nothing has to wait for it.
+        if error.code.retriable:
+            self._refused.note(place, batch, error.code)
+
+    def _may_come_yet(self, place: Place, partition: Partition | None, batch: BatchHeader) -> bool:
+        """Tell if a gap may be one of `RetryWindow.may_come_yet`; a broker that is alone had no leader before it."""
+        if partition is None or (len(partition.replicas) < 2 and len(self._broker.cluster.brokers) < 2):
+            return False
+        entry = partition.log.producers.get(batch.producer_id)
+        epoch, start = partition.leader_epoch, partition.leader_epoch_start_offset
+        return self._refused.may_come_yet(place, batch, entry, epoch, start, trio.current_time())
+
+    def _partition(self, topic: TopicProduceData, data: PartitionProduceData, *, is_plain: bool) -> Partition:
+        """The partition to append to, after all checks that come before its own."""
+        broker, request = self._broker, self._request
+        # The order of these checks is Kafka's: it decides which error a client sees where two apply.
+        name = topic.name if self._version < TOPIC_IDS_SINCE else named_topic(broker, topic)
+        # Before it is said whether the topic exists. An attribute first: this is the hot path of an unsecured broker.
+        if broker.authorizer is not None:
+            require(self._context, AclOperation.WRITE, ResourceType.TOPIC, name)
+        if broker.cluster.partition(name, data.index) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # An ordinary batch that is not compressed has passed this by its header.
+        if not is_plain:
+            check_produce_request_records(data.records, self._version)
+        if request.acks not in (-1, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        # Kafka lets nobody write to internal topics but this client id.
+        if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return broker.partition(name, data.index)
+
+    def _acknowledge(self, appended: _Uncommitted) -> None:
+        """Answer why appended records are not acknowledged, if they are not; or note that this is not decided yet."""
+        # Without an answer there is nothing to wait for.
+        if self._request.acks == 0:
+            return
+        # Asked at once: without followers and forced flushes the append is committed already, and nobody has to watch
+        # the partition.
+        code = appended.partition.acknowledgement(appended.next_offset, self._request.acks)
+        if code is None:
+            self._uncommitted.append(appended)
+        elif code:
+            self._refuse_late(appended, code)
+
+    # ------------------------------------------------------------------ what is waited for
+
+    async def append_deferred(self) -> Answered:
+        """Append what was deferred."""
+        # Turned round, so that `pop` takes them in the order of the request and keeps no reference.
+        self._deferred.reverse()
+        while self._deferred:  # each copy is given up as soon as it is written
+            await self._append_deferred(self._deferred.pop())
+        appended, self._uncommitted = self._uncommitted, []
+        for each in appended:  # may be committed by now, or lost: nobody watched them meanwhile
+            if each.is_held:
+                self._acknowledge(each)
+            else:
+                self._refuse_late(each, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.answer()
+
+    async def _append_deferred(self, deferred: _Deferred) -> None:
+        partition, place, answer, records, is_long = deferred
+        checked: CheckedRecords | KafkaError | None = None
+        # A thread for each of many short batches would cost more than they do, and a wait for the loop each time.
+        if is_long:
+            checked = await checked_in_thread(partition.log, records, self._context.now_ms)
+        else:
+            await self._give_way()
+        if isinstance(checked, KafkaError):
+            self._refuse_batch(place, answer, checked, partition, numbered_batch(records))
+            return
+        try:
+            # Others had their turn, and the broker may be fenced by now.
+            self._broker.partition(partition.topic, partition.index)
+        except KafkaError as error:
+            self._refuse_batch(place, answer, error, partition, numbered_batch(records))
+            return
+        if not self._append_to(partition, place, answer, records, None, checked):
+            self._deferred.append(deferred._replace(is_long=True))
+
+    def answer(self) -> Answered:
+        """Return the response if nothing has to be committed first, else this pending answer."""
+        if not self._uncommitted:
+            return self.response()
+        # A producer that grants no time hears so at once. The records stay in the log.
+        if self._request.timeout_ms <= 0:
+            for each in self._uncommitted:
+                self._refuse_late(each, ErrorCode.REQUEST_TIMED_OUT)
+            return self.response()
+        # Nobody knows how long followers take, and the records may be megabytes.
+        self.release_records()
+        waits = self._broker.replicas.produce_purgatory
+        acks = self._request.acks
+        self._undecided = len(self._uncommitted)
+        self._waits = [
+            waits.add(each.partition, each.next_offset, acks, partial(self._decide, each)) for each in self._uncommitted
+        ]
+        # One deadline for the whole request: it is due when the last partition is decided or the time is over.
+        self._deadline = self._broker.deadlines.add(self._request.timeout_ms / 1000, self._time_out)
+        return self
+
+    def _decide(self, decided: _Uncommitted, code: ErrorCode) -> None:
+        if code:
+            self._refuse_late(decided, code)
+        self._undecided -= 1
+        if not self._undecided:
+            self._broker.deadlines.cancel(self._deadline)
+            self.become_ready()
+
+    def _time_out(self) -> None:
+        for wait, each in zip(self._waits, self._uncommitted, strict=True):
+            # Those that were decided keep their answers; only the others have run out of time.
+            if wait.settle is not None:
+                wait.give_up()
+                self._refuse_late(each, ErrorCode.REQUEST_TIMED_OUT)
+        self.become_ready()
+
+    def _refuse_late(self, appended: _Uncommitted, code: ErrorCode) -> None:
+        """Answer an error for appended records. As in Kafka the answer says all the same where they were appended."""
+        appended.answer.error_code = code
+        # The producer sends this batch again. If the log has lost it by then, the batches behind it must not take its
+        # place.
+        header = appended.header
+        if header is not None and header.producer_id >= 0 and code.retriable:
+            self._refused.note_late(appended.place, header, code)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
+
+    def abandon(self) -> None:
+        self._broker.deadlines.cancel(self._deadline)
+        for wait in self._waits:
+            wait.give_up()
+
+    # ------------------------------------------------------------------ answers
+
+    def response(self) -> ProduceResponse | None:
+        if self._request.acks == 0:
+            # A producer with acks=0 reads no answer. A connection that closes is the only way to tell it of an error.
+            self._close_on_error()
+            return None
+        response = ProduceResponse(responses=self._topics)
+        # Older clients cannot read these fields, and most answers have nothing to put there.
+        if self._has_moved and self._version >= CURRENT_LEADER_SINCE:
+            self._tell_leaders(response)
+        return response
+
+    def _close_on_error(self) -> None:
+        for topic in self._topics:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    raise CloseConnection(f"acks=0 and error {answer.error_code!r} for {topic.name}-{answer.index}")
+
+    def _fail(self, answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+        answer.error_code = error.code
+        if partition is not None:
+            partition.traffic.produce_requests += 1
+            partition.traffic.failed_produce_requests += error.code not in _WITHOUT_LOG_START
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._has_moved = True
+        if self._is_unverified(error):
+            # The log has not been asked, so nothing of it is told.
+            answer.error_message = error.message or None
+            return
+        if partition is not None and error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log_start_offset
+        if isinstance(error, InvalidRecords):
+            answer.error_message = error.message
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=batch_index, batch_index_error_message=message)
+                for batch_index, message in error.record_errors
+            ]
+
+    def _tell_leaders(self, response: ProduceResponse) -> None:
+        """Name the leaders of refused partitions, and their addresses (KIP-951)."""
+        broker, leaders = self._broker, set()
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leader, epoch = current_leader(broker, self._name_of(topic), answer.index)
+                    answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders.add(leader)
+        response.node_endpoints = [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in endpoints(broker, leaders, self._context.listener_name)
+        ]
+
+    def _name_of(self, topic: TopicProduceResponse) -> str:
+        # From v13 on a request names topics by their ids alone.
+        state = self._broker.cluster.topic_by_id.get(topic.topic_id) if topic.topic_id != ZERO_UUID else None
+        return topic.name if state is None else state.name

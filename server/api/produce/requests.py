@@ -1,0 +1,117 @@
+"""Checks of a produce request: what is seen before any partition is asked, and checks of batches in threads."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ottla.replication.log.validator import check_thoroughly
+from ottla.server.network.inbox import belongs_to_one_frame
+from ottla.wire.decompression import TooLargeDecompressed
+from ottla.wire.errors import ErrorCode, KafkaError, result_of
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.records import LOG_OVERHEAD, MAGIC_V2, RECORDS_OFFSET, BatchHeader, batch_size, unpack_header
+
+if TYPE_CHECKING:
+    from ottla.replication.log.batch_checks import CheckedRecords
+    from ottla.replication.log.partition_log import PartitionLog
+    from ottla.server.ports import BrokerParts
+
+TOPIC_IDS_SINCE = 13
+TRANSACTIONAL_FLAG = 0x10
+# All flags are in the low byte of the attributes, so reading one byte is enough.
+_MAGIC_AT, _ATTRIBUTES_LOW_BYTE_AT = 16, 22
+# The size of a batch with its front must fit 31 bits, as in Java's int.
+_LENGTH_MAX = 2**31 - 1 - LOG_OVERHEAD
+
+
+def without_repetitions(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Each topic and partition once, as clients send them."""
+    # Nearly all small requests end here; the rest would cost them a few objects for nothing.
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    named: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            # A later entry replaces an earlier one: as in Kafka the last records count.
+            named.setdefault((topic.name, topic.topic_id), {})[data.index] = data
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in named.items()
+    ]
+
+
+def named_topic(broker: BrokerParts, topic: TopicProduceData) -> str:
+    """The name of a topic that is given by its id; KafkaError if this broker does not know the id."""
+    state = broker.cluster.topic_by_id.get(topic.topic_id)
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return state.name
+
+
+def has_a_buffer(request: ProduceRequest) -> bool:
+    """Tell if the request is so large that it has a receive buffer of its own, in which its records may stay."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                # All records of a request lie in the same buffer, so the first ones tell for all.
+                return belongs_to_one_frame(data.records.obj)
+    return False
+
+
+def holds_transactional(request: ProduceRequest) -> bool:
+    """Tell if a first batch is transactional; KafkaError if the front of one before it cannot be."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if is_transactional(data.records):
+                return True
+    return False
+
+
+def is_transactional(records: memoryview | None) -> bool:
+    """Tell if the first batch is transactional; KafkaError if its front cannot be."""
+    if records is None:
+        return False
+    if not batch_size(records, 0, len(records)):
+        if len(records) > _MAGIC_AT and int.from_bytes(records[8:12], "big") > _LENGTH_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The size of the batch is beyond 31 bits")
+        return False
+    # Attributes of magic 0 and 1 are elsewhere and know no transactions.
+    return records[_MAGIC_AT] == 2 and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_FLAG)
+
+
+def numbered_batch(records: memoryview | None) -> BatchHeader | None:
+    """The header of a batch whose producer numbers its records."""
+    if records is None or len(records) < RECORDS_OFFSET or records[_MAGIC_AT] != MAGIC_V2:
+        return None
+    # Not `read_header`: the magic is known here.
+    header = BatchHeader._make(unpack_header(records))
+    return header if header.producer_id >= 0 and header.base_sequence >= 0 else None
+
+
+# Two limits, so that a few bombs, one after the other, do not keep ordinary compressed batches waiting.
+_small_checks = trio.CapacityLimiter(2)
+_large_checks = trio.CapacityLimiter(1)
+SMALL_CHECK_BYTES_MAX = 16 * 1024 * 1024
+"""Nearly all batches decompress to less. One that does not is checked again behind all others like it, each of which
+may take a hundred megabytes: a few kilobytes are enough to ask for that."""
+
+
+async def checked_in_thread(log: PartitionLog, records: memoryview, now_ms: int) -> CheckedRecords | KafkaError:
+    """Check records in a thread; returns why they are refused, if they are."""
+    # The rules are taken on the event loop: the thread must not read the log, which changes meanwhile.
+    rules = log.validation_rules()
+    small = rules._replace(decompressed_bytes_max=min(SMALL_CHECK_BYTES_MAX, rules.decompressed_bytes_max))
+    checked: CheckedRecords | KafkaError | None = None
+    # The small limit comes first. Nearly every batch passes it, so the second round costs only those that are large.
+    for limits, limiter in ((small, _small_checks), (rules, _large_checks)):
+        check = partial(check_thoroughly, records, limits, now_ms=now_ms, topic_partition=log.name)
+        # `result_of` makes a value of an error: a raised one would keep the frames of the thread, and with them the
+        # records.
+        checked = await trio.to_thread.run_sync(result_of, check, limiter=limiter)
+        if not isinstance(checked, TooLargeDecompressed):
+            break
+    assert checked is not None
+    return checked

@@ -1,0 +1,123 @@
+"""The `ottla` command.
+
+`COMMANDS` lists the commands. Each is a module of this package with the command's name:
+
+    DESCRIPTION, EXAMPLES    text of `ottla <command> --help` before and after the options
+    add_arguments(parser)    adds its options
+    run(options) -> int      runs it, and returns the exit code
+
+Only the module of the given command is imported. Shell completion is derived from its parser: a metavar with FILE, FOLDER or PATH
+in it stands for files, `name=value` for a setting of brokers with a value, SETTING for any setting.
+
+Exit codes: 0 done, or stopped cleanly; 1 it failed, could not start or had to stop (port taken, data directory in use or
+not writable, nothing can be written to stdout); 2 wrong use or bad configuration; 130 interrupted by Ctrl-C. Each failure
+is one line on stderr. If the reader of stdout has gone (`head` has seen enough), a command ends silently, with the exit code
+that it had come to, or 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+from ottla import __version__
+from ottla.server.cli.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    OneLineParser,
+    PlainFormatter,
+    fail,
+    misspelling,
+)
+from ottla.server.standard_streams import OutputFailed, OutputUnread, give_up_output
+
+EXIT_INTERRUPTED = 130  # as shells have it
+
+COMMANDS = {
+    "start": "run a broker in the foreground",
+    "cluster": "run several brokers and their ZooKeeper on this machine",
+    "status": "tell how a running cluster is, of any make of Kafka",
+    "topics": "list, create, delete and describe topics",
+    "groups": "list and describe groups, and reset their offsets",
+    "spread": "move partitions evenly over the brokers",
+    "features": "list and change levels of features, such as transaction.version",
+    "produce": "write records",
+    "consume": "read records",
+    "bench": "measure a running cluster by a small load",
+    "certificates": "make certificates for TLS",
+    "settings": "show what can be set, and what it does",
+    "logs": "show what is in the files of a log",
+    "check": "look for damage without a broker, and say what a start would do",
+    "completion": "print what makes a shell complete commands and options",
+    "ping": "ask whether a broker answers",
+    "version": "print the version",
+}
+"""Summary of each command, in the order of the help."""
+
+_DESCRIPTION = """\
+A broker that Apache Kafka's clients, tools and Spark talk to as if it were Apache Kafka.
+"""
+
+_HELP_END = """\
+A command says more with --help: ottla start --help
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser, command = parser_for(given)
+    if problem := misspelling(parser, given):
+        return fail(problem, EXIT_USAGE)
+    code = EXIT_OK
+    try:
+        try:
+            options = parser.parse_args(given)
+            code = _done(parser, command, options)
+        finally:
+            sys.stdout.flush()
+    except OutputUnread:
+        give_up_output()
+    except OutputFailed as failed:
+        give_up_output()
+        return fail(str(failed), EXIT_FAILED)
+    except KeyboardInterrupt:  # those that run until then have their own way to end
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _done(parser: argparse.ArgumentParser, command: ModuleType | None, options: argparse.Namespace) -> int:
+    if command is None:
+        parser.print_help()
+        return EXIT_USAGE
+    code: int = command.run(options)
+    return code
+
+
+def parser_for(words: Sequence[str]) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """Make the parser of a command line and import the module of its command; None: it names no command."""
+    name = next((each for each in words if not each.startswith("-")), None)
+    command = _module(name) if name in COMMANDS else None
+    # Where the command stands first nobody asks for the others, and a parser for each would take longer than all that is parsed.
+    return _parser([name] if name in COMMANDS and words[0] == name else COMMANDS, name, command), command
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"ottla.server.cli.{name}")
+
+
+def _parser(names: Iterable[str], chosen: str | None, command: ModuleType | None) -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="ottla", description=_DESCRIPTION, epilog=_HELP_END, formatter_class=PlainFormatter)
+    parser.add_argument("--version", action="version", version=f"ottla {__version__}")
+    # With a name argparse need not make one, for which it would measure the terminal.
+    commands = parser.add_subparsers(dest="command", metavar="command", prog="ottla")
+    for name in names:
+        each = commands.add_parser(name, help=COMMANDS[name], formatter_class=PlainFormatter)
+        if name == chosen and command is not None:
+            each.description, each.epilog = command.DESCRIPTION, command.EXAMPLES
+            command.add_arguments(each)
+    return parser

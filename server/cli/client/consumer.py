@@ -1,0 +1,359 @@
+"""Consumer without a group: reads partitions from their leaders, batch by batch, between the bounds of kcat's -o.
+
+Each leader has a connection and one Fetch request in flight. The next one is sent as soon as an answer has come, before its records are
+looked at, so that broker and command work at the same time. When a leader moves or a broker leaves, leaders are looked up again; the
+command ends if that does not help within ANSWER_TIMEOUT_S.
+
+With READ_COMMITTED records of aborted transactions are left out, as by Kafka's clients: the broker says which producers aborted one,
+and from which offset on (KIP-98).
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.server.cli.client.cluster import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    Cluster,
+    Partition,
+    TemporaryFailure,
+    failed,
+    leaders_of,
+    offsets_at,
+)
+from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnection
+from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError, say
+from ottla.wire.control_batches import ControlType, control_type_id
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.records import BatchHeader, crc_is_valid, decode_records, iter_batches
+from ottla.wire.settings import parse_integer
+
+if TYPE_CHECKING:
+    from ottla.wire.messages.fetch import PartitionData
+
+MAX_WAIT_MS = 500
+ANSWER_BYTES = 16 << 20
+PARTITION_BYTES = 4 << 20
+RETRY_S = 0.2
+OFFSET_MAX = (1 << 63) - 1
+_NAMES_MAX_VERSION = 12  # of Fetch: later ones name topics by their ids
+
+
+class Batch(NamedTuple):
+    """One batch as it lies in an answer: `buffer[start:end]`, valid until the next one is asked for."""
+
+    place: Partition
+    broker: int
+    header: BatchHeader
+    buffer: Any
+    start: int
+    end: int
+    first_offset: int
+    """Records before it were not asked for: a broker answers with whole batches."""
+
+
+class AtEnd(NamedTuple):
+    """Notice that all records of a partition that are there have been read."""
+
+    place: Partition
+    offset: int
+
+
+class Consumer:
+    """Reads partitions until each of them is closed."""
+
+    def __init__(self, cluster: Cluster, begins: Mapping[Partition, int], isolation: int) -> None:
+        self.positions = dict(begins)
+        """The next offset of each partition that is still read."""
+
+        self._cluster = cluster
+        self._isolation = isolation
+        self._leaders: dict[Partition, int] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+        self._under_way: set[int] = set()
+        self._failing_since_s: float | None = None
+        self._told_end: dict[Partition, int] = {}
+
+    def close(self, place: Partition) -> None:
+        """Stop reading a partition."""
+        self.positions.pop(place, None)
+
+    def close_all(self) -> None:
+        """Close all connections."""
+        for each in self._connections.values():
+            each.close()
+
+    def __iter__(self) -> Iterator[Batch | AtEnd]:
+        """Yield batches in the order of their partition, and AtEnd whenever the end of a partition is reached anew."""
+        while self.positions:
+            try:
+                self._ask_all()
+            except (TemporaryFailure, ConnectionLost) as error:
+                self._wait_for_better(error)
+                continue
+            for leader in self._answered():
+                yield from self._taken(leader)
+
+    # --- asking
+
+    def _ask_all(self) -> None:
+        """Send a request to each leader that has none in flight."""
+        if any(place not in self._leaders for place in self.positions):
+            self._find_leaders()
+        for leader in {self._leaders[place] for place in self.positions} - self._under_way:
+            self._ask(leader)
+
+    def _find_leaders(self) -> None:
+        wanted: dict[str, list[int]] = {}
+        for topic, number in self.positions:
+            wanted.setdefault(topic, []).append(number)
+        found = leaders_of(self._cluster, wanted)
+        self._leaders = {
+            (topic, number): leader
+            for leader, topics in found.items()
+            for topic, numbers in topics.items()
+            for number in numbers
+        }
+
+    def _ask(self, leader: int) -> None:
+        if leader not in self._connections:
+            self._connections[leader] = self._cluster.connected(leader)
+        topics: dict[str, list[FetchPartition]] = {}
+        is_caught_up = True
+        for (topic, number), offset in self.positions.items():
+            if self._leaders.get((topic, number)) == leader:
+                asked = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES)
+                topics.setdefault(topic, []).append(asked)
+                is_caught_up = is_caught_up and self._told_end.get((topic, number)) == offset
+        if topics:
+            request = FetchRequest(
+                # Whoever wants to know where the end is need not wait there.
+                max_wait_ms=MAX_WAIT_MS if is_caught_up else 0,
+                min_bytes=1,
+                max_bytes=ANSWER_BYTES,
+                isolation_level=self._isolation,
+                topics=[FetchTopic(topic=topic, partitions=asked) for topic, asked in topics.items()],
+            )
+            try:
+                self._connections[leader].send(request, at_most=_NAMES_MAX_VERSION)
+            except ConnectionLost:
+                self._drop(leader)
+                raise
+            self._under_way.add(leader)
+
+    def _drop(self, leader: int) -> None:
+        self._under_way.discard(leader)
+        self._connections.pop(leader).close()
+
+    def _answered(self) -> list[int]:
+        """Wait for leaders with an answer. A single one is simply read from, which has a time limit of its own."""
+        if len(self._under_way) < 2:
+            return list(self._under_way)
+        sockets = {self._connections[leader].socket: leader for leader in self._under_way}
+        ready = select.select(list(sockets), [], [], ANSWER_TIMEOUT_S)[0]
+        if not ready:
+            raise RequestFailed(f"none of brokers {', '.join(map(str, sorted(self._under_way)))} answers")
+        return [sockets[each] for each in ready]
+
+    def _wait_for_better(self, error: Exception) -> None:
+        """Wait before leaders are looked up again. Raises RequestFailed if they have been missing for long."""
+        now_s = time.monotonic()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            say(f"{error}; trying again")
+        elif now_s - self._failing_since_s > ANSWER_TIMEOUT_S:
+            raise RequestFailed(f"{error}; given up after {ANSWER_TIMEOUT_S:g} s")
+        self._leaders.clear()
+        time.sleep(RETRY_S)
+
+    # --- answers
+
+    def _taken(self, leader: int) -> Iterator[Batch | AtEnd]:
+        try:
+            answer = self._connections[leader].receive()
+        except ConnectionLost as error:
+            self._drop(leader)
+            self._wait_for_better(error)
+            return
+        self._under_way.discard(leader)
+        found: list[Batch | AtEnd] = []
+        trouble: TemporaryFailure | None = None
+        for topic in answer.responses:
+            for part in topic.partitions:
+                try:
+                    found += self._batches((topic.topic, part.partition_index), leader, part)
+                except TemporaryFailure as error:
+                    trouble = error
+        # Before the records are looked at, so that the broker works meanwhile.
+        if trouble is None:
+            self._failing_since_s = None
+            self._ask_unless_lost(leader)
+        yield from found
+        if trouble is not None:
+            self._wait_for_better(trouble)
+
+    def _ask_unless_lost(self, leader: int) -> None:
+        try:
+            self._ask(leader)
+        except (ConnectionLost, TemporaryFailure):
+            # The same comes out when it is tried anew, after what has been read is printed.
+            self._leaders.clear()
+
+    def _batches(self, place: Partition, leader: int, part: PartitionData) -> Iterator[Batch | AtEnd]:
+        if place not in self.positions:
+            return
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._begin_anew(place)
+            return
+        self._cluster.check(f"partition {place[0]}-{place[1]}", part.error_code)
+        yield from self._batches_of(place, leader, part)
+        # Brokers before 0.11 know no transactions.
+        is_stable = self._isolation == READ_COMMITTED and part.last_stable_offset >= 0
+        end = part.last_stable_offset if is_stable else part.high_watermark
+        position = self.positions[place]
+        if position >= end and self._told_end.get(place) != position:
+            self._told_end[place] = position
+            yield AtEnd(place, position)
+
+    def _batches_of(self, place: Partition, leader: int, part: PartitionData) -> Iterator[Batch]:
+        if not part.records:
+            return
+        wanted = self.positions[place]
+        is_wanted = _committed(part) if self._isolation == READ_COMMITTED else _no_control
+        try:
+            for header, start, end in iter_batches(part.records):  # type: ignore[arg-type]
+                if header.next_offset <= wanted:
+                    continue
+                if header.next_offset > OFFSET_MAX or not crc_is_valid(part.records, start, end):  # type: ignore[arg-type]
+                    raise corrupt(
+                        place, KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset}")
+                    )
+                self.positions[place] = header.next_offset
+                if is_wanted(header, part.records, start):
+                    yield Batch(place, leader, header, part.records, start, end, wanted)
+        except KafkaError as error:
+            raise corrupt(place, error) from None
+
+    def _begin_anew(self, place: Partition) -> None:
+        """Move to an offset that exists, as the wanted one is deleted or not written yet. Raises TemporaryFailure if it does exist."""
+        partition = {place[0]: [place[1]]}
+        earliest = offsets_at(self._cluster, partition, EARLIEST)[place]
+        latest = offsets_at(self._cluster, partition, LATEST, isolation=self._isolation)[place]
+        wanted = self.positions[place]
+        if earliest <= wanted <= latest:
+            raise TemporaryFailure(
+                f"offset {wanted} of {place[0]}-{place[1]} is refused, although {earliest} to {latest} are there"
+            )
+        self.positions[place] = earliest if wanted < earliest else latest
+        say(
+            f"offset {wanted} of {place[0]}-{place[1]} is not there ({earliest} to {latest} are);"
+            f" going on at {self.positions[place]}"
+        )
+
+
+IsWanted = Callable[[BatchHeader, Any, int], bool]
+
+
+def _no_control(header: BatchHeader, buffer: Any, start: int) -> bool:
+    return not header.is_control
+
+
+def _committed(part: PartitionData) -> IsWanted:
+    """Make the filter of committed batches; it has to see all batches of an answer in their order."""
+    to_come = sorted(part.aborted_transactions or (), key=lambda each: -each.first_offset)
+    aborted: set[int] = set()
+
+    def is_wanted(header: BatchHeader, buffer: Any, start: int) -> bool:
+        while to_come and to_come[-1].first_offset <= header.last_offset:
+            aborted.add(to_come.pop().producer_id)
+        if header.is_control:
+            if _is_abort(buffer, start, header):
+                aborted.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in aborted)
+
+    return is_wanted
+
+
+def _is_abort(buffer: Any, start: int, header: BatchHeader) -> bool:
+    return any(control_type_id(each.key) == ControlType.ABORT for each in decode_records(buffer, start, header=header))
+
+
+def corrupt(place: Partition, error: KafkaError) -> RequestFailed:
+    """Make the failure of a batch whose records cannot be read."""
+    return failed(f"records of {place[0]}-{place[1]}", error.code, error.message)
+
+
+class Bounds(NamedTuple):
+    """Parsed -o. `kind` is beginning, end, offset, before_end or time."""
+
+    kind: str = "beginning"
+    number: int = 0
+    until_ms: int | None = None
+
+
+def parse_bounds(texts: Sequence[str]) -> Bounds:
+    """Parse -o, which may be given twice, for the beginning and for the end: -o s@TIME -o e@TIME. Raises UsageError."""
+    bounds = Bounds()
+    for text in texts:
+        if text in ("beginning", "start", "end"):
+            bounds = bounds._replace(kind="end" if text == "end" else "beginning")
+            continue
+        prefix, number_text = (text[:2], text[2:]) if text[:2] in ("s@", "e@") else ("", text)
+        number = parse_integer(number_text, 64)
+        if number is None or (prefix and number < 0):
+            raise UsageError(f"-o {text}: must be beginning, end, an offset, -N, s@TIME or e@TIME (in ms since 1970)")
+        if prefix == "e@":
+            bounds = bounds._replace(until_ms=number)
+        elif prefix == "s@":
+            bounds = bounds._replace(kind="time", number=number)
+        else:
+            # Also "-0", which is the end.
+            kind = "before_end" if number_text.startswith("-") else "offset"
+            bounds = bounds._replace(kind=kind, number=abs(number))
+    return bounds
+
+
+def begin_and_end(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int = READ_COMMITTED
+) -> dict[Partition, tuple[int, int | None]]:
+    """Resolve bounds to the first offset of each partition, and the one before which to end (None: go on)."""
+    begins = _begins(cluster, partitions, bounds, isolation)
+    if bounds.until_ms is None:
+        return {place: (begin, None) for place, begin in begins.items()}
+    ends = _at_time(cluster, partitions, bounds.until_ms, isolation)
+    return {place: (begin, ends[place]) for place, begin in begins.items()}
+
+
+def _begins(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], bounds: Bounds, isolation: int
+) -> dict[Partition, int]:
+    if bounds.kind == "offset":
+        return {(topic, number): bounds.number for topic, numbers in partitions.items() for number in numbers}
+    if bounds.kind == "beginning":
+        return offsets_at(cluster, partitions, EARLIEST)
+    if bounds.kind == "time":
+        return _at_time(cluster, partitions, bounds.number, isolation)
+    latest = offsets_at(cluster, partitions, LATEST, isolation=isolation)
+    if bounds.kind == "end":
+        return latest
+    earliest = offsets_at(cluster, partitions, EARLIEST)
+    return {place: max(earliest[place], offset - bounds.number) for place, offset in latest.items()}
+
+
+def _at_time(
+    cluster: Cluster, partitions: Mapping[str, Sequence[int]], timestamp_ms: int, isolation: int
+) -> dict[Partition, int]:
+    """Ask for the first record that is not older than a time; the present end where there is none."""
+    found = offsets_at(cluster, partitions, timestamp_ms)
+    late: dict[str, list[int]] = {}
+    for (topic, number), offset in found.items():
+        if offset < 0:
+            late.setdefault(topic, []).append(number)
+    return found | (offsets_at(cluster, late, LATEST, isolation=isolation) if late else {})

@@ -1,0 +1,182 @@
+"""Formats of `ottla consume`: kcat's format strings, its JSON envelope, and both made safe for a terminal.
+
+A format string has these fields; `%%` is a percent sign, and \\n \\r \\t \\xNN are characters:
+
+    %s %S  value and its length (-1: null)    %k %K  key and its length    %h  headers, as a=b,c=d
+    %t topic   %p partition   %o offset   %T timestamp in ms   %R  length of the value, as 32 bits
+
+`printing.py` compiles a function for a format that prints whole batches.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.server.cli.client.output import UsageError, shown_bytes, shown_text
+from ottla.wire.records import Record
+
+FIELDS = "sSRkKTtpoh"
+NULL = b"NULL"
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+_length = struct.Struct(">i")
+
+
+class Piece(NamedTuple):
+    """A part of a format: literal text, or the field of this letter."""
+
+    text: bytes = b""
+    field: str = ""
+
+
+class Place(NamedTuple):
+    """Origin of a record."""
+
+    topic: str
+    partition: int
+    broker: int
+    is_append_time: bool
+
+
+class Format(NamedTuple):
+    """Parsed format. `is_null_shown`: a null key or value is printed as NULL, as with -Z."""
+
+    pieces: tuple[Piece, ...]
+    is_null_shown: bool = False
+
+    @property
+    def null(self) -> bytes:
+        """Text for a null key or value."""
+        return NULL if self.is_null_shown else b""
+
+
+def unescaped(text: str, option: str) -> bytes:
+    """Decode the escapes of a delimiter or of a format's text. Raises UsageError."""
+    found = bytearray()
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character != "\\" or position + 1 == len(text):
+            found += character.encode("utf-8", "surrogateescape")
+            position += 1
+            continue
+        kind, digits = text[position + 1], text[position + 2 : position + 4]
+        if kind == "x":
+            digits = "".join(digit for digit in digits if digit in _HEXADECIMAL)
+            if not digits:
+                raise UsageError(f"{option}: \\x is followed by one or two hexadecimal digits")
+            found.append(int(digits, 16))
+            position += 2 + len(digits)
+        else:
+            found += _ESCAPES.get(kind, kind).encode("utf-8", "surrogateescape")
+            position += 2
+    return bytes(found)
+
+
+def parse_format(text: str, *, is_null_shown: bool = False) -> Format:
+    """Parse a format string. Raises UsageError for an unknown field."""
+    pieces: list[Piece] = []
+    literal: list[str] = []
+
+    def end_literal() -> None:
+        if literal:
+            pieces.append(Piece(text=unescaped("".join(literal), "-f")))
+            literal.clear()
+
+    characters = iter(text)
+    for character in characters:
+        if character != "%":
+            literal.append(character)
+        elif (field := next(characters, "")) == "%":
+            literal.append("%")
+        elif field and field in FIELDS:
+            end_literal()
+            pieces.append(Piece(field=field))
+        else:
+            raise UsageError(
+                f"-f: %{field} is not known; fields are {', '.join('%' + each for each in FIELDS)}, and %%"
+            )
+    end_literal()
+    return Format(tuple(pieces), is_null_shown)
+
+
+def usual_format(delimiter: bytes, key_delimiter: bytes | None, *, is_null_shown: bool = False) -> Format:
+    """Make the format without -f: value and delimiter, after key and its delimiter if one is given."""
+    key = () if key_delimiter is None else (Piece(field="k"), Piece(text=key_delimiter))
+    return Format((*key, Piece(field="s"), Piece(text=delimiter)), is_null_shown)
+
+
+# --- one record
+
+PrintRecord = Callable[[Record, Place], bytes]
+
+
+def raw_printer(chosen: Format) -> PrintRecord:
+    """Print bytes as they are, for a pipe or a file."""
+    null = chosen.null
+
+    def printed(record: Record, place: Place) -> bytes:
+        return b"".join(piece.text or _raw_field(piece.field, record, place, null) for piece in chosen.pieces)
+
+    return printed
+
+
+def shown_printer(chosen: Format) -> PrintRecord:
+    """Print for a terminal: control characters as escapes, huge values cut."""
+    null = chosen.null
+
+    def printed(record: Record, place: Place) -> bytes:
+        parts = []
+        for piece in chosen.pieces:
+            if piece.field in ("s", "k", "h", "t"):
+                parts.append(shown_bytes(_raw_field(piece.field, record, place, null)).encode())
+            elif piece.field == "R":
+                parts.append(shown_text(_raw_field("R", record, place, null).decode("latin-1")).encode())
+            else:
+                parts.append(piece.text or _raw_field(piece.field, record, place, null))
+        return b"".join(parts)
+
+    return printed
+
+
+def json_printer(delimiter: bytes) -> PrintRecord:
+    """Print kcat's JSON envelope, one object a line. It is ASCII, so it cannot control a terminal."""
+
+    def printed(record: Record, place: Place) -> bytes:
+        headers = [text for key, value in record.headers for text in (_text(key), _text(value))]
+        envelope = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": record.offset,
+            "tstype": "logappend" if place.is_append_time else "create",
+            "ts": record.timestamp,
+            "broker": place.broker,
+            **({"headers": headers} if headers else {}),
+            "key": _text(record.key),
+            "payload": _text(record.value),
+        }
+        return json.dumps(envelope, separators=(",", ":")).encode() + delimiter
+
+    return printed
+
+
+def _text(data: bytes | None) -> str | None:
+    # What is no UTF-8 is kept as a lone surrogate each, as Python's readers of JSON take it back.
+    return None if data is None else bytes(data).decode("utf-8", "surrogateescape")
+
+
+def _raw_field(field: str, record: Record, place: Place, null: bytes) -> bytes:
+    value = record.key if field in "kK" else record.value
+    if field in ("s", "k"):
+        return null if value is None else value
+    if field == "h":
+        return b",".join(b"%b=%b" % (key, NULL if value is None else value) for key, value in record.headers)
+    if field == "t":
+        return place.topic.encode()
+    if field == "R":
+        return _length.pack(-1 if value is None else len(value))
+    numbers = {"o": record.offset, "T": record.timestamp, "p": place.partition}
+    return b"%d" % numbers.get(field, -1 if value is None else len(value))

@@ -1,0 +1,300 @@
+"""Requests of `ottla groups`: groups of all types, their members, and their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at, only
+from ottla.server.cli.client.output import RequestFailed
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
+from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+
+CLASSIC, SHARE = "classic", "share"
+WITHOUT_MEMBERS = ("", "Empty", "Dead")
+_NAMES_MAX_VERSION = 9  # of OffsetFetch and OffsetCommit: later ones name topics by their ids
+
+
+class Listed(NamedTuple):
+    """A group of the list. A broker before 2.6 tells no state, and one before 3.8 no type."""
+
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    coordinator: int
+
+
+def list_groups(cluster: Cluster) -> list[Listed]:
+    """List the groups of all brokers by name. Raises RequestFailed if a broker cannot be asked."""
+    cluster.metadata(())
+    found = [each for node_id in cluster.brokers() for each in _listed_by(cluster, node_id)]
+    return sorted(found)
+
+
+def _listed_by(cluster: Cluster, node_id: int) -> list[Listed]:
+    def ask() -> list[Listed]:
+        answer = cluster.broker(node_id).ask(ListGroupsRequest())
+        cluster.check(f"the groups of broker {node_id}", answer.error_code)
+        return [
+            Listed(each.group_id, each.group_type or CLASSIC, each.group_state, each.protocol_type, node_id)
+            for each in answer.groups
+        ]
+
+    return cluster.patiently(ask)
+
+
+def find_group(cluster: Cluster, group: str) -> Listed | None:
+    """Find one group in its coordinator's list; None if it does not exist."""
+    coordinator = cluster.coordinator(group)
+
+    def ask() -> Listed | None:
+        answer = coordinator.ask(ListGroupsRequest())
+        cluster.check(f"group {group}", answer.error_code)
+        for each in answer.groups:
+            if each.group_id == group:
+                return Listed(group, each.group_type or CLASSIC, each.group_state, each.protocol_type, -1)
+        return None
+
+    return cluster.patiently(ask)
+
+
+# --- offsets
+
+
+def committed_of(cluster: Cluster, group: str) -> dict[Partition, int]:
+    """Fetch the committed offsets of a group. Raises RequestFailed."""
+
+    def ask() -> dict[Partition, int]:
+        wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+        request = OffsetFetchRequest(group_id=group, topics=None, groups=[wanted])
+        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        found = answer.groups[0] if answer.groups else answer
+        cluster.check(f"the offsets of group {group}", found.error_code)
+        answered = {(topic.name, each.partition_index): each for topic in found.topics for each in topic.partitions}
+        for (topic_name, number), each in answered.items():
+            cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code)
+        return {place: each.committed_offset for place, each in answered.items() if each.committed_offset >= 0}
+
+    return cluster.patiently(ask)
+
+
+def starts_of(cluster: Cluster, group: str) -> dict[Partition, int]:
+    """Fetch the start offsets of a share group's partitions that have begun. Raises RequestFailed."""
+
+    def ask() -> dict[Partition, int]:
+        wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
+        answer = cluster.coordinator(group).ask(DescribeShareGroupOffsetsRequest(groups=[wanted]))
+        found = only(answer.groups, f"the offsets of group {group}")
+        cluster.check(f"the offsets of group {group}", found.error_code, found.error_message)
+        answered = {
+            (topic.topic_name, each.partition_index): each for topic in found.topics for each in topic.partitions
+        }
+        for (topic_name, number), each in answered.items():
+            cluster.check(f"the offset of group {group} for {topic_name}-{number}", each.error_code, each.error_message)
+        return {place: each.start_offset for place, each in answered.items() if each.start_offset >= 0}
+
+    return cluster.patiently(ask)
+
+
+def ends_of(cluster: Cluster, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    """Fetch the end offsets of partitions; deleted ones and those without a leader are left out."""
+    topics = {topic for topic, _ in partitions}
+    if not topics:
+        return {}
+    there = {
+        (topic.name or "", each.partition_index)
+        for topic in cluster.metadata(topics).topics
+        if not topic.error_code
+        for each in topic.partitions
+        if each.leader_id >= 0
+    }
+    return offsets_at(cluster, by_topic([each for each in partitions if each in there]), LATEST)
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Commit offsets for a group, which must have no members. Raises RequestFailed."""
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offsets[topic, number], committed_metadata=""
+                )
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(list(offsets)).items()
+    ]
+    request = OffsetCommitRequest(group_id=group, member_id="", topics=topics)
+
+    def ask() -> None:
+        answer = cluster.coordinator(group).ask(request, at_most=_NAMES_MAX_VERSION)
+        answered = {
+            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        }
+        for place in offsets:
+            what = f"{place[0]}-{place[1]} of group {group}"
+            if place not in answered:
+                raise RequestFailed(f"{what}: the broker does not say what became of its offset; is it a Kafka broker?")
+            if answered[place] in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
+                raise RequestFailed(f"group {group} has members: stop them first")
+            cluster.check(what, answered[place])
+
+    cluster.patiently(ask)
+
+
+_DESCRIBE_MAX_VERSION = 5  # of DescribeGroups: later ones differ in what they say of groups that are not there
+
+
+class Task(NamedTuple):
+    """A task of a Streams application: it reads partitions of this number in the topics of its subtopology."""
+
+    subtopology: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.subtopology}_{self.number}"
+
+
+class Member(NamedTuple):
+    """A member of a group with its assignment: partitions, or tasks in a streams group."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...] = ()
+    tasks: tuple[Task, ...] = ()
+
+
+class Members(NamedTuple):
+    """All members of one group."""
+
+    all: list[Member]
+    subtopologies: dict[str, str]
+    """In a streams group: topic -> the subtopology that reads it."""
+
+    def readers(self, committed: Collection[Partition]) -> dict[Partition, list[str]]:
+        """Map partitions to the members that read them, assigned and committed ones; a share group has several for one."""
+        found: dict[Partition, list[str]] = {}
+        owners: dict[Task, str] = {}
+        for each in self.all:
+            for place in each.partitions:
+                found.setdefault(place, []).append(each.member_id)
+            owners.update(dict.fromkeys(each.tasks, each.member_id))
+        for topic, number in committed if owners else ():
+            owner = owners.get(Task(self.subtopologies.get(topic, ""), number))
+            if owner is not None:
+                found[topic, number] = [owner]
+        return found
+
+
+def members_of(cluster: Cluster, listed: Listed) -> Members:
+    """Describe the members of a group; empty for an unknown type. Raises RequestFailed."""
+    ask = _KINDS.get(listed.kind.lower())
+    return Members([], {}) if ask is None else cluster.patiently(lambda: ask(cluster, listed.group))
+
+
+def _classic_members(cluster: Cluster, group: str) -> Members:
+    request = DescribeGroupsRequest(groups=[group])
+    answer = cluster.coordinator(group).ask(request, at_most=_DESCRIBE_MAX_VERSION)
+    found = only(answer.groups, f"group {group}")
+    cluster.check(f"group {group}", found.error_code, found.error_message)
+    is_consumer = found.protocol_type == "consumer"
+    members = [
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            assigned(bytes(each.member_assignment)) if is_consumer else (),
+        )
+        for each in found.members
+    ]
+    return Members(members, {})
+
+
+def assigned(blob: bytes) -> tuple[Partition, ...]:
+    """Decode a classic consumer's assignment; empty if it is no such thing, for members may write what they like."""
+    version = int.from_bytes(blob[:2], "big", signed=True)
+    if len(blob) < 2 or version < 0:
+        return ()
+    try:
+        newest = min(version, ConsumerProtocolAssignment.versions.last)
+        decoded = ConsumerProtocolAssignment.decode(blob, newest, start=2)
+    except (KafkaError, ProtocolViolation, ValueError, IndexError):
+        return ()
+    return tuple((topic.topic, number) for topic in decoded.assigned_partitions for number in topic.partitions)
+
+
+def _consumer_members(cluster: Cluster, group: str) -> Members:
+    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    return _with_partitions(described(cluster, group, request))
+
+
+def _share_members(cluster: Cluster, group: str) -> Members:
+    request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    return _with_partitions(described(cluster, group, request))
+
+
+def described(cluster: Cluster, group: str, request: Any) -> Any:
+    """Ask the coordinator to describe one group of a newer type. Raises RequestFailed, TemporaryFailure."""
+    found = only(cluster.coordinator(group).ask(request).groups, f"group {group}")
+    cluster.check(f"group {group}", found.error_code, found.error_message)
+    return found
+
+
+def _with_partitions(found: Any) -> Members:
+    members = [
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            tuple((part.topic_name, number) for part in each.assignment.topic_partitions for number in part.partitions),
+        )
+        for each in found.members
+    ]
+    return Members(members, {})
+
+
+def _streams_members(cluster: Cluster, group: str) -> Members:
+    found = described(
+        cluster, group, StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    )
+    members = [
+        Member(
+            each.member_id,
+            each.client_id,
+            each.client_host,
+            tasks=tuple(
+                Task(part.subtopology_id, number) for part in each.assignment.active_tasks for number in part.partitions
+            ),
+        )
+        for each in found.members
+    ]
+    known = (found.topology.subtopologies or ()) if found.topology is not None else ()
+    topics = {name: each.subtopology_id for each in known for name in each.source_topics}
+    topics |= {topic.name: each.subtopology_id for each in known for topic in each.repartition_source_topics}
+    return Members(members, topics)
+
+
+_KINDS: dict[str, Callable[[Cluster, str], Members]] = {
+    "classic": _classic_members,
+    "consumer": _consumer_members,
+    "share": _share_members,
+    "streams": _streams_members,
+}

@@ -1,0 +1,204 @@
+"""Exit codes, the argument parser of all commands, and settings given on the command line.
+
+An error is one line on stderr, and a misspelt option or command is answered with the nearest one. `walk` reads a command line as
+argparse does, as far as needed to find the place of its last word; completion uses it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def fail(message: str, code: int) -> int:
+    """Print a failure as one line on stderr; returns the exit code."""
+    line = " ".join(message.split())
+    # A name from the file may hold characters that stderr cannot write.
+    print(f"ottla: {line}".encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    return code
+
+
+_MANY = ("*", "+", argparse.REMAINDER)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Parser that reports an error in one line on stderr, with the help to ask for. Its subcommands do so too."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(fail(f"{message} ({self.prog} --help)", EXIT_USAGE))
+
+
+class PlainFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help formatter that measures the terminal only when it writes help; argparse makes one for each option to look at its metavar."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=80)
+
+    def format_help(self) -> str:
+        # For None argparse loads `shutil`, and with that all that compresses.
+        as_wide = argparse.HelpFormatter(self._prog)
+        self._width, self._max_help_position = as_wide._width, as_wide._max_help_position
+        return super().format_help()
+
+
+@dataclass(slots=True)
+class Place:
+    """Position in a command line."""
+
+    parser: argparse.ArgumentParser
+    """Parser of the command, or of its subcommand."""
+    awaiting: argparse.Action | None = None
+    """Option whose value comes next."""
+    positional_count: int = 0
+    """Number of positional arguments given to this parser."""
+    only_positionals: bool = False
+    """True behind `--`."""
+    unknown: str | None = None
+    """First word that is neither an option nor a command of this parser."""
+
+    def take(self, word: str) -> None:
+        """Go on behind the next word."""
+        if not self.only_positionals and is_option(word):
+            self._take_option(word)
+        elif self.awaiting is not None:
+            if self.awaiting.nargs not in _MANY:
+                self.awaiting = None
+        elif (commands := commands_of(self.parser)) and not self.positional_count:
+            if word in commands:
+                self.parser = commands[word]
+            else:
+                self.unknown = word
+        else:
+            self.positional_count += 1
+
+    def _take_option(self, word: str) -> None:
+        self.awaiting = None
+        if word == "--":
+            self.only_positionals = True
+            return
+        name, has_value, _ = word.partition("=")
+        action = option_of(self.parser, name)
+        if action is None:
+            self.unknown = name
+        # -n5 has its value with it.
+        elif not has_value and action.nargs != 0 and (name.startswith("--") or len(name) == 2):
+            self.awaiting = action
+
+
+def walk(parser: argparse.ArgumentParser, words: Sequence[str]) -> Place:
+    """Walk through these words, up to the first unknown one."""
+    place = Place(parser)
+    for word in words:
+        place.take(word)
+        if place.unknown is not None:
+            break
+    return place
+
+
+def is_option(word: str) -> bool:
+    """Tell whether argparse takes a word for an option."""
+    return len(word) > 1 and word.startswith("-") and " " not in word and not word[1].isdigit()
+
+
+def options_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Action]:
+    """Options of a parser by name, without hidden ones."""
+    return {name: each for each in shown_actions(parser) for name in each.option_strings}
+
+
+def shown_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Arguments of a parser that help shows."""
+    return [each for each in parser._actions if each.help is not argparse.SUPPRESS]
+
+
+def option_of(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
+    """Find the option of this name, or the only one that begins with it."""
+    options = {each: action for action in parser._actions for each in action.option_strings}
+    if name in options:
+        return options[name]
+    if not name.startswith("--"):
+        return options.get(name[:2])  # -n5, -vq
+    begun = {id(action): action for each, action in options.items() if each.startswith(name)}
+    return next(iter(begun.values())) if len(begun) == 1 else None
+
+
+def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """Parsers of subcommands by name; empty if there are none."""
+    found: Any = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+    return {} if found is None else found.choices
+
+
+def misspelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
+    """Suggest the nearest option or command for the first unknown one; None if all are known."""
+    place = walk(parser, words)
+    if place.unknown is None:
+        return None
+    is_of_options = is_option(place.unknown)
+    if is_of_options and any(each.startswith(place.unknown) for each in options_of(place.parser)):
+        return None  # it is ambiguous, and argparse says between what
+    known = options_of(place.parser) if is_of_options else commands_of(place.parser)
+    import difflib  # only for a message that ends the process
+
+    close = difflib.get_close_matches(place.unknown, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {close[0]}?" if close else f" ({place.parser.prog} --help)"
+    return f"{place.parser.prog} has no {'option' if is_of_options else 'command'} {place.unknown}{hint}"
+
+
+LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
+
+
+def add_accept_empty_log_dir(command: argparse.ArgumentParser) -> None:
+    """Add the option by which a start accepts a log directory that is empty or another one."""
+    command.add_argument(
+        "--accept-empty-log-dir",
+        action="append",
+        default=[],
+        type=os.path.abspath,
+        metavar="PATH",
+        help="start although this log directory is empty or another one than it was; repeatable",
+    )
+
+
+def add_log_level(command: argparse.ArgumentParser) -> None:
+    """Add the option for the log level of a broker."""
+    command.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="from what level on lines are logged, by Apache Kafka's names (default: info)",
+    )
+
+
+def given_texts(file: Path | None, overrides: Sequence[str], *, with_environment: bool = False) -> dict[str, str]:
+    """Collect settings by name, unparsed: a file's, over them the environment's if wanted, then --override. Raises ConfigError."""
+    from ottla.server.config.broker_config import ConfigError
+    from ottla.server.config.properties import MalformedProperties, parse_properties
+
+    texts: dict[str, str] = {}
+    if file is not None:
+        try:
+            texts = parse_properties(file.read_text(encoding="utf-8", errors="surrogateescape"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+        except MalformedProperties as error:
+            raise ConfigError(f"cannot read {file}: {error}") from None
+    if with_environment:
+        from ottla.server.config import environment  # a start without it does not pay for its patterns
+
+        texts |= environment.settings_from_environment(os.environ)
+    for override in overrides:
+        name, separator, text = override.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--override {override}: must be name=value")
+        texts[name.strip()] = text.strip()
+    if with_environment:
+        environment.add_listeners(texts)
+    return texts

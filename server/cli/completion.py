@@ -1,0 +1,219 @@
+"""ottla completion bash|zsh|fish
+
+The printed script calls `ottla completion SHELL --line ...` at each press of the key, so that the installed version decides what is
+completed, by the parsers of its commands and the declarations of settings. A line of the answer is a candidate and, behind a tab, its
+description. The line `:files` alone means names of files, which the shell completes itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ottla.server.cli.cli import parser_for
+from ottla.server.cli.command_line import (
+    EXIT_OK,
+    commands_of,
+    is_option,
+    option_of,
+    options_of,
+    shown_actions,
+    walk,
+)
+
+DESCRIPTION = """\
+Prints a script that makes a shell complete what `ottla` takes: commands, options, names of settings and files.
+"""
+
+EXAMPLES = """\
+examples:
+  eval "$(ottla completion bash)"                in ~/.bashrc
+  eval "$(ottla completion zsh)"                 in ~/.zshrc, behind compinit
+  ottla completion fish >~/.config/fish/completions/ottla.fish
+"""
+
+# `default` completes files where this finds nothing. Candidates bring their space, because behind `name=` there is none.
+_BASH = r"""_ottla() {
+    local IFS=$'\n' line
+    COMPREPLY=()
+    while read -r line; do
+        if [ "$line" != ":files" ]; then COMPREPLY+=("${line%%$'\t'*}"); fi
+    done < <(ottla completion bash --line "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+}
+complete -o default -o nospace -F _ottla ottla
+"""
+
+_ZSH = r"""_ottla() {
+    local line
+    local -a candidates shown
+    for line in "${(@f)$(ottla completion zsh --line "${(j: :)words[1,CURRENT]}" 2>/dev/null)}"; do
+        if [[ $line == :files ]]; then _files; return; fi
+        if [[ -z $line ]]; then continue; fi
+        candidates+=("${line%%$'\t'*}")
+        shown+=("${line/$'\t'/  -- }")
+    done
+    compadd -Q -S '' -l -d shown -a candidates
+}
+compdef _ottla ottla
+"""
+
+_FISH = r"""function __ottla_complete
+    for line in (ottla completion fish --line (commandline -cp | string collect) 2>/dev/null)
+        if test "$line" = ":files"
+            __fish_complete_path (commandline -ct)
+        else
+            printf '%s\n' $line
+        end
+    end
+end
+complete -c ottla -f -a '(__ottla_complete)'
+"""
+
+SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the shell, and the command line up to the cursor that the scripts give."""
+    parser.add_argument("shell", choices=SCRIPTS, help="the shell that the script is for")
+    parser.add_argument("--line", help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script, or the candidates for a line."""
+    if options.line is None:
+        print(SCRIPTS[options.shell], end="")
+        return EXIT_OK
+
+    for each in candidates(options.line):
+        if each == FILES:
+            print(":files")
+        elif options.shell == "fish":
+            print(f"{each.text}\t{each.what}" if each.what else each.text)
+        else:
+            text = behind_word_breaks(options.line, each.text) if options.shell == "bash" else each.text
+            print(text + ("" if each.goes_on else " ") + (f"\t{each.what}" if each.what else ""))
+    return EXIT_OK
+
+
+_OF_FILES = ("FILE", "FOLDER", "PATH", "DIR", ".properties")
+_BREAKS = "=:"  # where bash begins a new word to complete
+
+
+class Candidate(NamedTuple):
+    """A possible last word of the line. `goes_on`: more can be typed behind it."""
+
+    text: str
+    what: str = ""
+    goes_on: bool = False
+
+
+FILES = Candidate(":files")
+
+
+def candidates(line: str) -> list[Candidate]:
+    """Complete the last word of a line, which ends at the cursor; FILES alone stands for names of files."""
+    *before, current = _words(line)
+    parser, _ = parser_for(before)
+    place = walk(parser, before)
+    if place.unknown is not None:
+        return []
+    option, separator, value = current.partition("=")
+    if not place.only_positionals and is_option(current) and separator:
+        action = option_of(place.parser, option)
+        return [] if action is None else [_with_option(option, each) for each in _values(action, value)]
+    if place.awaiting is not None:
+        return list(_values(place.awaiting, current))
+    if not place.only_positionals and current.startswith("-"):
+        return _beginning(current, _options(place.parser))
+    if (commands := commands_of(place.parser)) and not place.positional_count:
+        return _beginning(current, _commands(place.parser, commands))
+    positional = _positional(place.parser, place.positional_count)
+    return [] if positional is None else list(_values(positional, current))
+
+
+def behind_word_breaks(line: str, candidate: str) -> str:
+    """Strip the words that bash splits off a candidate: bash replaces only the last of them."""
+    current = _words(line)[-1]
+    last = max(current.rfind(each) for each in _BREAKS)
+    return candidate[last + 1 :]
+
+
+def _words(line: str) -> list[str]:
+    """Words behind `ottla`; the last one is empty if the line ends with a space."""
+    words = _split(line)
+    if not words or line[-1:].isspace():
+        words.append("")
+    name = next((number for number, each in enumerate(words[:-1]) if os.path.basename(each) == "ottla"), 0)
+    return words[name + 1 :] or [""]
+
+
+def _split(line: str) -> list[str]:
+    for end in ("", "'", '"'):  # the last word may have begun with a quotation mark
+        try:
+            return shlex.split(line + end)
+        except ValueError:
+            continue
+    return line.split()
+
+
+def _with_option(option: str, candidate: Candidate) -> Candidate:
+    return candidate if candidate == FILES else candidate._replace(text=f"{option}={candidate.text}")
+
+
+def _beginning(current: str, found: Iterable[Candidate]) -> list[Candidate]:
+    return [each for each in found if each.text.startswith(current)]
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[Candidate]:
+    for name, action in options_of(parser).items():
+        yield Candidate(name, _one_line(action.help))
+
+
+def _commands(parser: argparse.ArgumentParser, names: Iterable[str]) -> Iterator[Candidate]:
+    (action,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    helps = {each.dest: each.help for each in action._choices_actions}
+    for name in names:
+        yield Candidate(name, _one_line(helps.get(name)))
+
+
+def _positional(parser: argparse.ArgumentParser, number: int) -> argparse.Action | None:
+    found = [each for each in shown_actions(parser) if not each.option_strings]
+    if number < len(found):
+        return found[number]
+    return found[-1] if found and found[-1].nargs in ("*", "+") else None
+
+
+def _values(action: argparse.Action, current: str) -> Iterable[Candidate]:
+    """Values of an option or another argument."""
+    if action.choices is not None:
+        return _beginning(current, [Candidate(str(each)) for each in action.choices])
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    if metavar == "name=value":
+        return _settings_with_values(current)
+    if metavar == "SETTING":
+        from ottla.server.config.reference import all_references
+
+        return _beginning(current, [Candidate(name) for name in sorted({each.name for each in all_references()})])
+    return [FILES] if any(each in metavar for each in _OF_FILES) else []
+
+
+def _settings_with_values(current: str) -> list[Candidate]:
+    """Names of broker settings, or behind `name=` the values of a setting that has few."""
+    from ottla.server.config.broker_config import known_names, settings_of_member
+    from ottla.wire.settings import BOOLEAN
+
+    name, separator, value = current.partition("=")
+    if not separator:
+        return _beginning(current, [Candidate(f"{each}=", goes_on=True) for each in sorted(known_names())])
+    declared = settings_of_member().get(name)
+    if declared is None:
+        return []
+    allowed = ("true", "false") if declared.kind is BOOLEAN else declared.choices
+    return [Candidate(f"{name}={each}") for each in allowed if each.startswith(value)]
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())

@@ -1,0 +1,148 @@
+"""ottla features [describe | upgrade | downgrade]"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla import __version__
+from ottla.server.cli.client.output import UsageError, print_json, print_line, print_table
+from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.on_cluster import Actions, run_action, wants_json
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.server.cli.client.cluster import Cluster
+    from ottla.wire.messages.api_versions import ApiVersionsResponse
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+LEVEL_MAX = 32767
+
+DESCRIPTION = """\
+Tells which levels of features a cluster supports and uses (its finalized levels), or changes them. A level that somebody has set
+stays until somebody sets it again; the others rise by themselves when all brokers support more.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla features                                 list them
+  ottla features upgrade transaction.version=2   fails while a broker does not support it
+  ottla features downgrade transaction.version=0 before brokers go back to a release without it
+"""
+
+
+class FeatureLevels(NamedTuple):
+    """Levels of a feature: those that all brokers support, and the finalized one, 0 for none."""
+
+    feature: str
+    finalized: int
+    supported: tuple[int, int] | None
+    """None: not all of them support it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions; the default describes."""
+    actions = Actions(parser, "describe", _describe)
+    actions.add("describe", "tell which levels are supported and finalized", _describe)
+    for name, what in (("upgrade", "raise levels"), ("downgrade", "lower levels; 0 turns a feature off")):
+        changing = actions.add(name, what, _change)
+        changing.add_argument("levels", nargs="+", metavar="FEATURE=LEVEL")
+        changing.add_argument("--dry-run", action="store_true", help="have it checked, and change nothing")
+        if name == "downgrade":
+            changing.add_argument(
+                "--unsafe", action="store_true", help="even if data written at the higher level is lost"
+            )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the action of the command line, by default `describe`."""
+    return run_action(options)
+
+
+def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+    features = _features_of(cluster)
+    if wants_json(options):
+        print_json([_as_json(each) for each in features])
+    elif not features:
+        print_line(
+            "no broker tells of features: one that knows none is in the cluster, or levels are not finalized yet"
+        )
+    else:
+        rows = [(each.feature, each.finalized, _range(each)) for each in features]
+        print_table(("FEATURE", "FINALIZED", "SUPPORTED"), rows)
+    return EXIT_OK
+
+
+def _range(levels: FeatureLevels) -> str:
+    return "not by all brokers" if levels.supported is None else f"{levels.supported[0]}-{levels.supported[1]}"
+
+
+def _as_json(levels: FeatureLevels) -> dict[str, Any]:
+    least, most = levels.supported or (None, None)
+    return {"feature": levels.feature, "finalized": levels.finalized, "supported_min": least, "supported_max": most}
+
+
+def _features_of(cluster: Cluster) -> list[FeatureLevels]:
+    request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
+
+    def ask(node_id: int) -> ApiVersionsResponse:
+        answer: ApiVersionsResponse = cluster.broker(node_id).ask(request)
+        return answer
+
+    answers = [cluster.patiently(partial(ask, node_id)) for node_id in cluster.brokers()]
+    # Brokers hear of a change one after the other; who has heard of the most is right.
+    newest = max(answers, key=lambda answer: answer.finalized_features_epoch, default=None)
+    finalized = {} if newest is None else {each.name: each.max_version_level for each in newest.finalized_features}
+    ranges = [
+        {each.name: (each.min_version, each.max_version) for each in answer.supported_features} for answer in answers
+    ]
+    names = sorted({*finalized, *(name for each in ranges for name in each)})
+    return [FeatureLevels(name, finalized.get(name, 0), _common([each.get(name) for each in ranges])) for name in names]
+
+
+def _common(ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    known = [each for each in ranges if each is not None]
+    if len(known) < len(ranges):
+        return None
+    least, most = max(low for low, _ in known), min(high for _, high in known)
+    return (least, most) if least <= most else None
+
+
+def _change(cluster: Cluster, options: argparse.Namespace) -> int:
+    kind = UPGRADE
+    if options.action == "downgrade":
+        kind = UNSAFE_DOWNGRADE if options.unsafe else SAFE_DOWNGRADE
+    levels = dict(map(_level, options.levels))
+    request = UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind != UPGRADE)
+            for name, level in levels.items()
+        ],
+        validate_only=options.dry_run,
+    )
+
+    def change() -> None:
+        answer = cluster.controller().ask(request)
+        cluster.check("the levels are not changed", answer.error_code, answer.error_message)
+        for each in answer.results:
+            cluster.check(each.feature, each.error_code, each.error_message)
+
+    cluster.patiently(change)
+    if wants_json(options):
+        print_json({"levels": levels, "dry_run": options.dry_run})
+    else:
+        would_be = "would be" if options.dry_run else "is"
+        for name, level in levels.items():
+            print_line(f"{name} {would_be} at level {level}")
+    return EXIT_OK
+
+
+def _level(text: str) -> tuple[str, int]:
+    name, separator, level = text.partition("=")
+    if not name or not separator or not level.isascii() or not level.isdecimal() or int(level[:6]) > LEVEL_MAX:
+        raise UsageError(f"{text!r} is not FEATURE=LEVEL, such as transaction.version=2")
+    return name, int(level)

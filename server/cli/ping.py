@@ -1,0 +1,109 @@
+"""ottla ping [HOST:PORT] [--tls] [--wait] [--timeout SECONDS]
+
+A health check: it speaks to one broker without any client library, and without a login.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import socket
+import ssl
+import struct
+import time
+from functools import partial
+
+from ottla.server.cli.command_line import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail
+
+DEFAULT_ADDRESS = "127.0.0.1:9092"
+TIMEOUT_S, TIMEOUT_MAX_S = 3.0, 3600.0
+AGAIN_S = 0.05
+MOMENT_S = 0.001  # 0 would mean not to wait, and to fail in another way
+CORRELATION_ID = 0x07714A
+_API_VERSIONS, _NO_CLIENT_ID = 18, -1
+# Version 0 of ApiVersions: length, api key, version, correlation id, client id; then length, correlation id, error code.
+_QUESTION = struct.pack(">ihhih", 10, _API_VERSIONS, 0, CORRELATION_ID, _NO_CLIENT_ID)
+_ANSWER = struct.Struct(">iih")
+_FRAME_MAX = 1 << 20
+
+DESCRIPTION = """\
+Asks a broker for the versions that it speaks. Exit code 0: it answers; 1: it does not, and one line on stderr says why. It is
+asked before anybody would have to log in. With --tls the connection is encrypted; the certificate is not looked at.
+"""
+EXAMPLES = f"""\
+examples:
+  ottla ping                                     the broker at {DEFAULT_ADDRESS}
+  ottla ping --wait --timeout 30                 until a broker that has just been started answers
+  ottla ping broker1.example:9093 --tls --timeout 10
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the address and the options."""
+    parser.add_argument("address", nargs="?", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="the broker")
+    parser.add_argument("--tls", action="store_true", help="the listener encrypts")
+    parser.add_argument("--wait", action="store_true", help="ask again until it answers or the time is up")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=TIMEOUT_S, metavar="SECONDS", help=f"wait so long (default: {TIMEOUT_S:g})"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask once, or with --wait until the broker answers."""
+    host, separator, port = options.address.rpartition(":")
+    if not separator or not port.isdecimal() or not 0 < int(port) < 65536:
+        return fail(f"{options.address}: must be HOST:PORT", EXIT_USAGE)
+    ask = partial(_ask, host.strip("[]") or "127.0.0.1", int(port), encrypted=options.tls)
+    end_s = time.monotonic() + options.timeout
+    while True:
+        try:
+            ask(max(end_s - time.monotonic(), MOMENT_S))
+        except (OSError, ValueError) as error:
+            if not options.wait or time.monotonic() + AGAIN_S >= end_s:
+                return fail(f"{options.address} does not answer: {_reason(error)}", EXIT_FAILED)
+            time.sleep(AGAIN_S)
+        else:
+            print(f"{options.address} answers")
+            return EXIT_OK
+
+
+def _ask(host: str, port: int, timeout_s: float, *, encrypted: bool) -> None:
+    """Ask for the versions of the broker. Raises OSError or ValueError."""
+    deadline_s = time.monotonic() + timeout_s
+    plain = socket.create_connection((host, port), timeout=timeout_s)
+    with plain, _encrypted(plain) if encrypted else plain as sock:
+        sock.sendall(_QUESTION)
+        answer = b""
+        while len(answer) < _ANSWER.size:
+            sock.settimeout(max(deadline_s - time.monotonic(), MOMENT_S))
+            piece = sock.recv(_ANSWER.size - len(answer))
+            if not piece:
+                raise ValueError("the connection was closed")
+            answer += piece
+    length, correlation_id, error_code = _ANSWER.unpack(answer)
+    if not _ANSWER.size - 4 <= length <= _FRAME_MAX or correlation_id != CORRELATION_ID:
+        raise ValueError("this is no Kafka broker, or its listener encrypts (--tls)")
+    if error_code != 0:
+        raise ValueError(f"error code {error_code}")
+
+
+def _encrypted(sock: socket.socket) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(sock)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= TIMEOUT_MAX_S:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds up to {TIMEOUT_MAX_S:g}")
+    return seconds

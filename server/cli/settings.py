@@ -1,0 +1,145 @@
+"""ottla settings [name or part of it] [--json | --markdown]"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.server.cli.command_line import EXIT_OK, EXIT_USAGE, fail
+
+if TYPE_CHECKING:
+    from ottla.server.config.reference import Reference
+
+DESCRIPTION = """\
+Shows the settings that Ottla knows, by Apache Kafka's names: type, default, allowed values, where each can be changed and
+what a change does, whether it has an effect here, and what it is for. No broker is asked: what is in force on one, tell
+`kafka-configs.sh --describe --all` and the like.
+
+CHANGE says who can change a setting while a broker runs: nobody (read-only: server.properties or --override, at the start),
+somebody for one broker (per-broker) or for all of them (cluster-wide), and for single topics, groups or subscriptions.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla settings                                 all of them
+  ottla settings retention                       those with `retention` in their names
+  ottla settings log.retention.ms                all about one
+  ottla settings --json                          for programs
+  ottla settings --markdown >settings.md         the reference page
+"""
+
+_WHAT_WIDTH_MIN = 40
+_CELL_WIDTH_MAX = 24
+_HEADS = ("NAME", "TYPE", "DEFAULT", "CHANGE")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of settings and of their form."""
+    parser.add_argument("name", nargs="?", default="", metavar="SETTING", help="a setting, or a part of its name")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="a list of objects, one for each setting")
+    forms.add_argument("--markdown", action="store_true", help="a page with tables")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the chosen settings."""
+    from ottla.server.config.reference import matching
+
+    found = matching(options.name)
+    if not found:
+        return fail(_nothing_found(options.name), EXIT_USAGE)
+    if options.json:
+        import json
+
+        print(json.dumps([each._asdict() for each in found], indent=2))
+    elif options.markdown:
+        from ottla.server.config.reference import reference_page
+
+        print(reference_page(found), end="")
+    elif len({each.name for each in found}) == 1:
+        print("\n\n".join("\n".join(described(each)) for each in found))
+    else:
+        print("\n".join(table(found, shutil.get_terminal_size((120, 24)).columns)))
+    return EXIT_OK
+
+
+def _nothing_found(name: str) -> str:
+    from ottla.server.config.broker_config import nearest_name
+    from ottla.server.config.reference import all_references
+
+    nearest = nearest_name(name, [each.name for each in all_references()])
+    return f"no setting has {name!r} in its name" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+def described(setting: Reference) -> list[str]:
+    """Describe one setting in full, one line for each property."""
+    from ottla.server.config.reference import BROKER
+
+    notes = [
+        (setting.per_listener, f"a listener may have its own, as listener.name.<listener>.{setting.name}"),
+        (setting.cluster_only, "described by members of a cluster with ZooKeeper only"),
+        (setting.internal, "not described to clients, as in Apache Kafka"),
+    ]
+    parts = [
+        ("of", "brokers" if setting.scope == BROKER else setting.scope),
+        ("type", setting.type),
+        ("default", shown_default(setting)),
+        ("default from", ", ".join(setting.defaults_from)),
+        ("allowed", setting.allowed),
+        ("change", setting.change),
+        ("at run time", setting.on_change),
+        ("effect", "" if setting.has_effect else "none here: it is accepted, checked and described"),
+        ("note", "; ".join(note for holds, note in notes if holds)),
+    ]
+    return [setting.name, f"  {setting.what}", *(f"  {head:13} {text}" for head, text in parts if text)]
+
+
+def shown_default(setting: Reference) -> str:
+    """Format the default for people; an empty text is named."""
+    if setting.default is None:
+        return "none"
+    return setting.default or "empty"
+
+
+def table(settings: Sequence[Reference], width: int) -> list[str]:
+    """Format a table of at most `width` characters where names allow it; descriptions come last, or below."""
+    rows = [_cells(each) for each in settings]
+    widths = [max(len(row[column]) for row in [_HEADS, *rows]) for column in range(len(_HEADS))]
+    left = width - sum(widths) - 2 * len(widths)
+    is_beside = left >= _WHAT_WIDTH_MIN
+    lines = [_joined([*_HEADS, "WHAT IT DOES"] if is_beside else _HEADS, widths)]
+    for setting, row in zip(settings, rows, strict=True):
+        what = wrapped(_what(setting), left if is_beside else max(width - 4, _WHAT_WIDTH_MIN))
+        if is_beside:
+            lines.append(_joined([*row, what[0]], widths))
+            lines += [" " * (width - left) + each for each in what[1:]]
+        else:
+            lines.append(_joined(row, widths))
+            lines += [f"    {each}" for each in what]
+    return lines
+
+
+def _what(setting: Reference) -> str:
+    return setting.what if setting.has_effect else f"{setting.what} (no effect here)"
+
+
+def _cells(setting: Reference) -> tuple[str, ...]:
+    cells = (setting.type, shown_default(setting), setting.change)
+    return (
+        setting.name,
+        *(each if len(each) <= _CELL_WIDTH_MAX else each[: _CELL_WIDTH_MAX - 1] + "…" for each in cells),
+    )
+
+
+def _joined(cells: Iterable[str], widths: Sequence[int]) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(cells, [*widths, 0], strict=False)]
+    return "  ".join(padded).rstrip()
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Wrap a text; a word that is longer stays whole."""
+    import textwrap
+
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

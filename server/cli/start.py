@@ -1,0 +1,248 @@
+"""ottla start [server.properties] [--override name=value ...] [--settings-from-environment]
+
+The broker is imported after the settings are read, so that a wrong setting is refused at once. The banner and the one line
+"listening on host:port" go to stdout when clients can connect; the log goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla import __version__
+from ottla.server.cli.command_line import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_USAGE,
+    add_accept_empty_log_dir,
+    add_log_level,
+    fail,
+    given_texts,
+)
+from ottla.server.standard_streams import announce
+
+if TYPE_CHECKING:
+    from ottla.server.broker import Broker
+    from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.security.scram_users import FirstUser
+
+LOG_FORMATS = ("text", "json")
+
+DESCRIPTION = """\
+Runs a broker in the foreground until SIGTERM or Ctrl-C.
+
+Settings have Apache Kafka's names. Without a file the broker listens on PLAINTEXT://127.0.0.1:9092, coordinates in
+process (no ZooKeeper) and keeps its data in $XDG_DATA_HOME/ottla, which is ~/.local/share/ottla if that is not set.
+
+With --settings-from-environment, as in containers, variables such as OTTLA_NUM_PARTITIONS or KAFKA_NUM_PARTITIONS are settings:
+_ stands for a dot, __ for an underscore, ___ for a hyphen. Without listeners the broker is at localhost:9092 for the host,
+and at the container's name and port 19092 for its network.
+
+Every log directory has an id. A start on one that turns up empty, or is another one, is refused: its disk may not be
+mounted. If what it held is gone for good, start once with --accept-empty-log-dir.
+
+The log goes to stderr. Its levels are changed while the broker runs by kafka-configs.sh --entity-type broker-loggers.
+"""
+
+EXAMPLES = """\
+examples:
+  ottla start                                    listen on 127.0.0.1:9092, data in ~/.local/share/ottla
+  ottla start server.properties                  take the settings from a file, by Apache Kafka's names
+  ottla start --override log.dirs=/srv/ottla     set one, over the file
+  ottla start --override listeners=PLAINTEXT://127.0.0.1:0
+                                                 take any free port and print it
+  ottla start --http :9644                       console, health and metrics on http://127.0.0.1:9644
+  ottla start --workers auto                     all cores: several brokers behind one bootstrap address
+  ottla start server.properties --add-scram @users
+                                                 begin with the SCRAM users of a file, one a line:
+                                                 SCRAM-SHA-512=[name=admin,password=...]
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a file of settings, and options over it."""
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="server.properties", help="settings, one name=value a line"
+    )
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="name=value", help="one setting, over the file's; repeatable"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="serve health and metrics over HTTP, :PORT on loopback alone; the same as --override http.listener=",
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        help="processes that serve, each a broker on a port of its own; auto: one for each processor; num.workers",
+    )
+    parser.add_argument(
+        "--settings-from-environment",
+        action="store_true",
+        help="as in a container: OTTLA_NUM_PARTITIONS=3 or KAFKA_NUM_PARTITIONS=3 is num.partitions=3, over the file's",
+    )
+    parser.add_argument(
+        "--console-write",
+        action="store_true",
+        help="let the console, which --http serves, produce records and change settings; http.console.write",
+    )
+    parser.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=...,password=...]",
+        help="a SCRAM user to begin with, if there is none of that name; @FILE has one a line; repeatable",
+    )
+    add_accept_empty_log_dir(parser)
+    add_log_level(parser)
+    parser.add_argument(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default="text",
+        help="lines for people, or a JSON object a line (default: text)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a broker until it is told to stop."""
+    with _without_collections():
+        from ottla.server.config.broker_config import ConfigError, load_config
+
+    try:
+        texts = _given(options)
+        config = load_config(texts)
+        accepted = tuple(options.accept_empty_log_dir)
+        config = replace(config, accepted_log_dirs=accepted, first_users=_first_users(options.add_scram))
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    count = _worker_count(config)
+    if count == 1:
+        return _run(config, options.log_level.upper(), options.log_format)
+    return _run_workers(texts, config, count, options.log_level.upper(), options.log_format)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Import something: what is imported stays, and collections of garbage would look at it again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _worker_count(config: BrokerConfig) -> int:
+    if config.workers.num_workers == "1":
+        return 1
+    from ottla.replication.system import processors
+
+    return config.workers.count(processors())
+
+
+def _given(options: argparse.Namespace) -> dict[str, str]:
+    http = [] if options.http is None else [f"http.listener={options.http}"]
+    http += ["http.console.write=true"] if options.console_write else []
+    workers = [] if options.workers is None else [f"num.workers={options.workers}"]
+    return given_texts(
+        options.file, [*options.override, *http, *workers], with_environment=options.settings_from_environment
+    )
+
+
+def _first_users(given: Sequence[str]) -> tuple[FirstUser, ...]:
+    """Parse the users of --add-scram. From a file their passwords do not show in the list of processes."""
+    if not given:
+        return ()
+    from ottla.server.config.broker_config import ConfigError
+    from ottla.server.security.scram_users import MalformedUser, parse_first_user
+
+    try:
+        texts = [line for each in given for line in (_lines(each[1:]) if each.startswith("@") else [each])]
+        return tuple(parse_first_user(text) for text in texts)
+    except OSError as error:
+        raise ConfigError(f"--add-scram: cannot read {error.filename}: {error.strerror}") from None
+    except MalformedUser as error:
+        raise ConfigError(f"--add-scram: {error}") from None
+
+
+def _lines(path: str) -> list[str]:
+    text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")  # what is no UTF-8 is refused later
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _run(config: BrokerConfig, log_level: str, log_format: str) -> int:
+    with _without_collections():
+        import trio
+
+        from ottla.server.launch import log_lines
+        from ottla.server.launch.running import run_broker
+        from ottla.server.serving import StartupError
+
+    log_lines.set_up(log_level, log_format)
+
+    async def run() -> None:
+        await run_broker(config, on_ready=_announce)
+
+    try:
+        trio.run(run)
+    except StartupError as error:
+        return fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        pass
+    return EXIT_OK
+
+
+def _run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, log_level: str, log_format: str) -> int:
+    with _without_collections():
+        from ottla.server.config.broker_config import ConfigError
+        from ottla.server.launch import log_lines
+        from ottla.server.launch.workers_command import run_workers
+        from ottla.server.serving import StartupError
+
+    log_lines.set_up(log_level, log_format)
+    try:
+        run_workers(texts, config, count, log_level=log_level, log_format=log_format)
+    except ConfigError as error:
+        return fail(str(error), EXIT_USAGE)
+    except StartupError as error:
+        return fail(str(error), EXIT_FAILED)
+    return EXIT_OK
+
+
+def _announce(broker: Broker) -> None:
+    """Print what is running and where; scripts wait for the last line."""
+    from ottla.server.config.endpoint import host_and_port
+
+    config = broker.config
+    ports = {listener.name: listener.port for listener in broker.listeners}
+    bound = [replace(each, port=ports[each.listener]) for each in config.listeners]
+    advertised = {each.listener: config.advertised_endpoint(each.listener, each.port) for each in bound}
+    listeners = [
+        str(each)
+        if str(each) == str(advertised[each.listener])
+        else f"{each} (advertised as {advertised[each.listener]})"
+        for each in bound
+    ]
+    first = advertised[bound[0].listener]
+    lines = [
+        f"ottla {__version__}",
+        f"  cluster id      {broker.cluster.cluster_id}",
+        f"  node id         {config.node_id}",
+        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
+        f"  listeners       {', '.join(listeners)}",
+        f"  try             kcat -b {host_and_port(first.host, first.port)} -L",
+    ]
+    if broker.http_address is not None:
+        # After the # it reaches neither the log of a proxy nor another site.
+        fragment = f"#token={broker.http_token}" if broker.http_token else ""
+        lines.append(f"  console         http://{host_and_port(*broker.http_address)}/{fragment}")
+    if config.ignored_settings:
+        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
+    lines.append(f"listening on {host_and_port(bound[0].host or '0.0.0.0', bound[0].port)}")
+    announce(lines)

@@ -1,0 +1,239 @@
+"""The coordination trees of members of a cluster: in ZooKeeper, served by another process, or that of several workers.
+
+A broker that was alone brings its tree along. The first start with `zookeeper.connect` or `coordination.socket` finds the journal
+of the tree in the data directory. If the tree there is new, it is filled with what the journal holds: topics with their ids,
+assignments and epochs, settings, the block of producer ids. Then the cluster gets the id that the log directories have, and the
+journal is set aside. A crash in between means that the next start does the rest. The logs stay where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import Create, Operation, SetData
+from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
+from ottla.replication.replica_manager.loading import HostedPartition
+from ottla.server.cluster.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
+from ottla.server.cluster.coordination.tree_client import ServedCoordination
+from ottla.server.cluster.start.own_tree import take_over
+from ottla.server.config.passwords import KeptPasswords, has_passwords
+from ottla.server.ports import BrokerParts
+from ottla.wire.errors import KafkaError
+from ottla.wire.settings import InvalidSetting
+
+if TYPE_CHECKING:
+    from ottla.replication.cluster.coordination import Coordination, Node
+    from ottla.server.cluster.session import Session
+    from ottla.server.config.coordination_config import CoordinationConfig, ZooKeeperConfig
+
+
+logger = logging.getLogger("ottla.cluster")
+
+MOVED_TO_ZOOKEEPER, MOVED_TO_SERVED_TREE = ".moved-to-zookeeper", ".moved-to-served-tree"
+# ZooKeeper by default takes no request of more than about a megabyte.
+BYTES_PER_MULTI = 256 * 1024
+OPERATIONS_PER_MULTI = 1_000  # a served tree takes no more than some thousand
+CLUSTER = "/cluster"
+
+
+async def fill_from_journal(coordination: Coordination, directory: Path, passwords: KeptPasswords | None) -> None:
+    """Copy the tree of a broker that was alone, if this is one's data directory, but for the cluster's id.
+
+    `passwords` says how they are kept there, None: as they are. Raises KafkaError if they cannot be.
+    """
+    if not (directory / JOURNAL_NAME).exists():
+        return
+    alone = EmbeddedCoordination(directory)
+    await trio.to_thread.run_sync(alone.open)
+    try:
+        nodes = [(path, node) async for path, node in _walk(alone, "")]
+    finally:
+        await trio.to_thread.run_sync(alone.close)
+    # The cluster's id stays out. A tree without it counts as new, so that after a crash the next start fills it
+    # again.
+    kept = [
+        (path, await trio.to_thread.run_sync(_encrypted, path, node, passwords))
+        for path, node in nodes
+        if path != CLUSTER and not path.startswith(CLUSTER + "/")
+    ]
+    present = await coordination.get_all([path for path, _ in kept])
+    operations: list[Operation] = []
+    for (path, node), known in zip(kept, present, strict=True):
+        if known is None:
+            operations.append(Create(path, node.data))
+        elif known.data != node.data:
+            # Some nodes are there already: those that every start makes, and those that an earlier try has copied.
+            operations.append(SetData(path, node.data, known.version))
+    for part in _parts(operations):
+        await coordination.multi(part)
+    logger.info("Moved %d nodes of a broker that was alone to the cluster's tree", len(operations))
+
+
+async def set_journal_aside(directory: Path, suffix: str) -> None:
+    """The tree is the cluster's: nobody may take the journal for the present any more."""
+    journal = directory / JOURNAL_NAME
+    if journal.exists():
+        await trio.to_thread.run_sync(journal.rename, directory / (JOURNAL_NAME + suffix))
+        logger.info("%s is set aside; this broker is in a cluster now", journal)
+
+
+def _encrypted(path: str, node: Node, passwords: KeptPasswords | None) -> Node:
+    """A node as it is kept there."""
+    parent, _, name = path.rpartition("/")
+    if passwords is None or parent != znodes.BROKER_CONFIGS or not name.isdecimal():
+        return node
+    texts = znodes.decode_config(node.data)
+    return (
+        node._replace(data=znodes.encode_config(passwords.to_keep(texts, int(name)))) if has_passwords(texts) else node
+    )
+
+
+async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]]:
+    """Yield all nodes below a path, parents first."""
+    for name, node in sorted((await tree.children_data(path or "/")).items()):
+        below = f"{path}/{name}"
+        yield below, node
+        async for each in _walk(tree, below):
+            yield each
+
+
+def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        part.append(operation)
+        size += 100 + len(operation.path) + len(getattr(operation, "data", b""))
+        if size >= BYTES_PER_MULTI or len(part) >= OPERATIONS_PER_MULTI:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last incarnation's node to go
+LOOK_AGAIN_S: Final = 0.02
+
+
+class _SharedTree:
+    """A tree that others hold. A broker that loses it waits until it is back."""
+
+    is_shared = True
+    journal_suffix = ""
+    """Of the journal that this broker had while it was alone."""
+
+    def __init__(self, broker: BrokerParts) -> None:
+        self._broker = broker
+
+    async def hosted(self, tree: Coordination) -> list[HostedPartition]:
+        """Every partition that is on the disks. The controller says later what it is to be, or that it was deleted."""
+        found = await self._broker.environment.run_in_thread(self._broker.replicas.directories.found_partitions)
+        return [
+            HostedPartition(
+                each.parsed.topic,
+                each.parsed.partition,
+                each.topic_id or NO_TOPIC_ID,
+                self._broker.configs.log_config(each.parsed.topic),
+            )
+            for each in found
+        ]
+
+    async def begin(self) -> None:
+        """The broker is in this cluster from now on: what it had alone does not count any more."""
+        await set_journal_aside(self._broker.config.log_dirs[0], self.journal_suffix)
+
+    async def keep(self) -> None:
+        """Do nothing: what was written into the tree is durable already."""
+
+    async def end_start(self) -> None:
+        """The broker goes on to wait for the tree whenever it has to."""
+
+    async def until_broken(self) -> str:
+        """Never returns."""
+        await trio.sleep_forever()
+
+
+class ZooKeeperTree(_SharedTree):
+    """The `CoordinationTree` that the brokers of a cluster share, in ZooKeeper."""
+
+    journal_suffix = MOVED_TO_ZOOKEEPER
+
+    def __init__(self, broker: BrokerParts, config: ZooKeeperConfig) -> None:
+        super().__init__(broker)
+        self._config = config
+        self.patience_s = config.zookeeper_session_timeout_ms / 1000 * PATIENCE_SHARE
+
+    async def open_session(self) -> Session:
+        return self._broker.environment.open_session(self._config)
+
+    async def fill(self, tree: Coordination) -> None:
+        """Bring what this broker had while it was alone."""
+        try:
+            await fill_from_journal(tree, self._broker.config.log_dirs[0], KeptPasswords.of(self._config))
+        except KafkaError as error:
+            message = f"the settings of this broker cannot go to ZooKeeper: {error.message}"
+            raise InvalidSetting("password.encoder.secret", None, "", message=message) from None
+
+
+class ServedTree(_SharedTree):
+    """The `CoordinationTree` that the brokers of one machine share: another process holds it, and serves it over a Unix socket.
+
+    Passwords are kept as they are: its journal is this user's alone, as that of a lone broker is.
+    """
+
+    journal_suffix = MOVED_TO_SERVED_TREE
+    start_patience_s: float | None = None
+    """How long a start waits for somebody to hold the tree; None: as long as a session lasts."""
+
+    def __init__(self, broker: BrokerParts, config: CoordinationConfig) -> None:
+        super().__init__(broker)
+        self._config = config
+        self._last: ServedCoordination | None = None
+        self.patience_s = config.session_timeout_s * PATIENCE_SHARE
+
+    async def open_session(self) -> Session:
+        last_session = 0 if self._last is None else self._last.session_id or self._last.last_session
+        self._last = ServedCoordination(
+            self._config.coordination_socket,
+            timeout_s=self._config.session_timeout_s,
+            connection_timeout_s=self.start_patience_s,
+            last_session=last_session,
+        )
+        return self._last
+
+    async def fill(self, tree: Coordination) -> None:
+        """Bring what this broker had while it was alone."""
+        await fill_from_journal(tree, self._broker.config.log_dirs[0], None)
+
+
+class WorkersTree(ServedTree):
+    """The `CoordinationTree` of several workers: that of a broker which is alone, held by their start and served to all of them.
+
+    It is the same journal in the same place, so that nothing moves when a broker that was alone gets company, or is left alone.
+    """
+
+    # It was there when the first worker was started. If it is away, its keeper waits for room: a worker that gave up would be
+    # started again until its supervisor took it for hopeless. Whoever keeps the tree away for good ends all workers.
+    start_patience_s = math.inf
+
+    def __init__(self, broker: BrokerParts, config: CoordinationConfig, number: int) -> None:
+        super().__init__(broker, config)
+        self._number = number
+
+    async def fill(self, tree: Coordination) -> None:
+        """Take over what Apache Kafka left in the log directories, which are those of worker 0. The others wait for it."""
+        if self._number == 0:
+            await take_over(self._broker, tree)
+            return
+        # If worker 0 cannot, it ends the start of all.
+        while (await tree.get_all([znodes.CLUSTER_ID]))[0] is None:
+            await trio.sleep(LOOK_AGAIN_S)
+
+    async def begin(self) -> None:
+        """Do nothing: a workers' tree never adopts directories."""

@@ -1,0 +1,121 @@
+"""Subscriptions to metrics of clients (KIP-714), as resource CLIENT_METRICS names them.
+
+Kafka keeps them, and tells of them, also if it has no plug-in that takes what clients push. So does Ottla without the HTTP
+endpoint, which is what takes it here (`server/admin/telemetry/`). In ZooKeeper mode Kafka 3.9 refuses them, and has made the node
+/config/client-metrics all the same; there they are kept (`znodes.OWN_PATHS`).
+
+Patterns are those of RE2, whose time for a match is bounded. Kafka takes those of Java: what only Java knows, such as
+look-ahead, back references and possessive quantifiers, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.server.config.overrides import Overrides, Texts
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import InvalidSetting, Setting, field_name, parse_value, setting, settings_of
+
+if TYPE_CHECKING:
+    from ottla.groupcoord.patterns import Pattern
+
+# Subscriptions are kept without end, so these are limited.
+SUBSCRIPTIONS_MAX = 1_000
+NAME_LENGTH_MAX = 1_000
+PATTERNS_LENGTH_MAX = 4_000  # of one subscription: compiling them takes some microseconds a character
+INTERVAL_MIN_MS, INTERVAL_MAX_MS = 100, 3_600_000
+
+_MATCHED = frozenset(
+    [
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    ]
+)
+
+_NEXT_REQUEST = "A client hears of it with its next request about metrics."
+
+Subscriptions = dict[str, Overrides]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientMetricsConfig:
+    """Settings of one subscription: which metrics it asks of which clients."""
+
+    metrics: tuple[str, ...] = setting(
+        (), doc="Metrics that clients are to push, by how their names begin; * means all.", on_change=_NEXT_REQUEST
+    )
+    interval_ms: int = setting(300_000, doc="Time between two pushes of a client.", on_change=_NEXT_REQUEST)
+    match: tuple[str, ...] = setting(
+        (), doc="Clients that are asked, as name=pattern; by default all clients.", on_change=_NEXT_REQUEST
+    )
+
+
+def client_metrics_settings() -> Mapping[str, Setting]:
+    return settings_of(ClientMetricsConfig)
+
+
+def check_client_metrics(name: str, texts: Texts, present: Subscriptions) -> None:
+    """Refuse a subscription that Kafka would refuse, or that is beyond the limits."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    if len(name) > NAME_LENGTH_MAX:
+        message = f"A subscription's name has no more than {NAME_LENGTH_MAX} characters."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if texts and name not in present and len(present) >= SUBSCRIPTIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There can be no more than {SUBSCRIPTIONS_MAX} subscriptions.")
+    patterns_of(named_patterns(subscription_of(texts).match))
+
+
+def subscription_of(texts: Texts) -> ClientMetricsConfig:
+    """Parse the settings of a subscription, without compiling its patterns. Raises KafkaError."""
+    known = client_metrics_settings()
+    for key in texts:
+        if key not in known:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
+    try:
+        values = {field_name(key): parse_value(known[key], text) for key, text in texts.items()}
+    except InvalidSetting as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    config = ClientMetricsConfig(**values)
+    if not INTERVAL_MIN_MS <= config.interval_ms <= INTERVAL_MAX_MS:
+        message = (
+            f"Invalid value {config.interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    return config
+
+
+def named_patterns(match: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Split the texts of a `match` into attributes and patterns, as Java's split does; a malformed text has no attribute."""
+    found = []
+    for each in match:
+        name, _, rest = each.partition("=")
+        pattern = rest.rstrip("=")
+        is_whole = name.strip() in _MATCHED and pattern and "=" not in pattern
+        found.append((name.strip() if is_whole else "", pattern.strip() if is_whole else each))
+    return tuple(found)
+
+
+def patterns_of(named: Iterable[tuple[str, str]]) -> dict[str, Pattern]:
+    """Compile the patterns, by attribute; the last one of an attribute counts. Raises KafkaError for a malformed one."""
+    from ottla.groupcoord.patterns import Pattern  # here, because few brokers have any
+
+    listed = list(named)
+    if sum([len(text) for _, text in listed]) > PATTERNS_LENGTH_MAX:
+        message = f"The client matching patterns of a subscription have no more than {PATTERNS_LENGTH_MAX} characters."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+    compiled = {}
+    for name, text in listed:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}")
+        try:
+            compiled[name] = Pattern(text)
+        except KafkaError:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {name}={text}") from None
+    return compiled

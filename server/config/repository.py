@@ -1,0 +1,458 @@
+"""Settings in force: what the broker was started with, what was changed since, and what topics and groups override.
+
+Four layers, the first that has a value wins: changed for this broker, changed for all brokers, given at start, default.
+A changed setting displaces its synonyms of the layers below (log.retention.hours changed at run time wins over
+log.retention.ms given at start), as in Kafka's DynamicBrokerConfig. Topics and groups put their own settings over the defaults
+that come out of it.
+
+Sans-IO: the administration writes changes to the coordination tree and then puts them here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from ottla.groupcoord.config import DeadLetterConfig
+from ottla.groupcoord.group_settings import (
+    BrokerValue,
+    GroupSettings,
+    broker_group_settings,
+    check_bounds_of_broker,
+    own_values,
+    settings_in_force,
+)
+from ottla.replication.config import LogConfig, ReplicationConfig
+from ottla.server.config.broker_config import (
+    BrokerConfig,
+    broker_settings,
+    broker_value,
+    check_together,
+    log_config_from,
+    setting_value,
+    settings_of_member,
+    texts_of_listener,
+)
+from ottla.server.config.overrides import NO_OVERRIDES, Overrides, Texts
+from ottla.server.config.server_config import ServerConfig
+from ottla.wire.settings import InvalidSetting, Setting, format_value, read_settings, settings_of
+
+logger = logging.getLogger("ottla.configs")
+
+DYNAMIC_TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
+GROUP_CONFIG = 8
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+_SYNONYMS: dict[str, tuple[str, ...]] = {
+    synonym.name: tuple(each.name for each in declared.synonyms)
+    for declared in settings_of(LogConfig).values()
+    for synonym in declared.synonyms
+    # Kafka has it as the default of log.flush.interval.ms only, and not the other way round.
+    if synonym.name != "log.flush.scheduler.interval.ms"
+}
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+# Settings that are given for one mechanism of one listener: listener.name.external.plain.sasl.jaas.config
+_OF_ONE_MECHANISM = (
+    "connections.max.reauth.ms",
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+)
+
+
+class ConfigRepository:
+    """Settings in force; `current` is the broker's configuration with run-time changes applied."""
+
+    def __init__(self, started_with: BrokerConfig) -> None:
+        self.started_with = started_with
+        self.known = broker_settings() if started_with.zookeeper is None else settings_of_member()
+        self.current = started_with
+        self._texts: Texts = started_with.static
+        self.for_all_brokers = NO_OVERRIDES
+        self.for_this_broker = NO_OVERRIDES
+        self.topics: dict[str, Overrides] = {}
+        self._log_configs: dict[str, LogConfig] = {}
+        self._listeners: list[Callable[[BrokerConfig], None]] = []
+        self._checkers: list[Callable[[Texts], None]] = []
+        self.groups = GroupRepository(self.value_in_force)
+        self.client_metrics: dict[str, Overrides] = {}
+        self.client_metrics_changes = 0  # how many there were
+        self.has_eligible_leaders: Callable[[], bool] = lambda: False
+        """Whether min.insync.replicas is one setting of all brokers (KIP-966)."""
+
+    # ------------------------------------------------------------------ topics
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The settings of a topic with all defaults filled in."""
+        overrides = self.topics.get(topic)
+        if overrides is None or not overrides.texts:
+            return self.current.log
+        config = self._log_configs.get(topic)
+        if config is None:
+            config = self._log_configs[topic] = self._with_overrides(topic, overrides.texts)
+        return config
+
+    def log_config_with(self, topic: str, texts: Texts) -> LogConfig:
+        """The settings that a topic would have with these of its own."""
+        return self._with_overrides(topic, texts) if texts else self.current.log
+
+    def _with_overrides(self, topic: str, texts: Texts) -> LogConfig:
+        """A topic's settings without those that Ottla does not know or take, which other brokers may have written."""
+        config = self.current.log
+        try:
+            return config.with_overrides(texts)
+        except InvalidSetting:
+            # One by one, so that a setting that cannot be taken does not take the good ones with it.
+            for name, text in texts.items():
+                try:
+                    config = config.with_overrides({name: text})
+                except InvalidSetting as error:
+                    logger.warning("Left aside a setting of topic %s: %s", topic, error)
+        return config
+
+    def topic_overrides(self, topic: str) -> Overrides:
+        return self.topics.get(topic, NO_OVERRIDES)
+
+    def put_topic(self, topic: str, overrides: Overrides) -> None:
+        self.topics[topic] = overrides
+        self._log_configs.pop(topic, None)
+
+    def remove_topic(self, topic: str) -> None:
+        self.topics.pop(topic, None)
+        self._log_configs.pop(topic, None)
+
+    def put_client_metrics(self, name: str, overrides: Overrides) -> None:
+        """Keep a subscription; there is none if there is no node."""
+        if overrides.texts != self.client_metrics.get(name, NO_OVERRIDES).texts:
+            self.client_metrics_changes += 1
+        if overrides.version is None:
+            self.client_metrics.pop(name, None)
+        else:
+            self.client_metrics[name] = overrides
+
+    # ------------------------------------------------------------------ this broker
+
+    def broker_overrides(self, *, for_all: bool) -> Overrides:
+        return self.for_all_brokers if for_all else self.for_this_broker
+
+    def put_broker(self, overrides: Overrides, *, for_all: bool) -> None:
+        """Apply changed broker settings. If one that is in force changes, be it one listener's, the listeners are called."""
+        before = self._texts
+        if for_all:
+            self.for_all_brokers = overrides
+        else:
+            self.for_this_broker = overrides
+        self._texts = self._merged(self.for_all_brokers.texts, self.for_this_broker.texts)
+        self.groups.on_broker_change()
+        changed = self.configuration(self.for_all_brokers.texts, self.for_this_broker.texts)
+        if changed != self.current:
+            self.current = changed
+            # The settings of every topic build on the defaults, which may have changed.
+            self._log_configs.clear()
+        if self._texts != before:
+            self.announce()
+
+    def announce(self) -> None:
+        """Call the listeners: a setting has changed, or was given anew because the file that it names has changed."""
+        for on_change in self._listeners:
+            on_change(self.current)
+
+    def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
+        """Have a function called after each change; `texts_of_listener` and `value` have what is in force by then.
+
+        It is also called if somebody sets settings of this broker to what they are, as Kafka reads certificates anew then.
+        """
+        self._listeners.append(listener)
+
+    def on_check(self, checker: Callable[[Texts], None]) -> None:
+        """Have a function called before each change that a client asks for, with all texts that would be in force.
+
+        It raises InvalidSetting to refuse the change, and may be called in a thread. What other brokers have written is not
+        checked by it.
+        """
+        self._checkers.append(checker)
+
+    @property
+    def has_checkers(self) -> bool:
+        """True if `check` asks anybody."""
+        return bool(self._checkers)
+
+    def check(self, for_all_brokers: Texts, for_this_broker: Texts) -> None:
+        """Run all checkers on a change that does not hold yet; raises InvalidSetting. May run in a thread."""
+        texts = self._merged(for_all_brokers, for_this_broker)
+        for checker in self._checkers:
+            checker(texts)
+
+    def takeable(self, texts: Texts, *, for_all: bool) -> Texts:
+        """Broker settings without those that cannot be taken together with the others, which another broker may have written."""
+        taken: Texts = {}
+        for name, text in texts.items():
+            tried = {**taken, name: text}
+            try:
+                if for_all:
+                    self.configuration(tried, self.for_this_broker.texts)
+                else:
+                    self.configuration(self.for_all_brokers.texts, tried)
+                taken = tried
+            except InvalidSetting as error:
+                logger.error("Left aside a setting of %s: %s", "all brokers" if for_all else "this broker", error)
+        return taken
+
+    def configuration(self, for_all_brokers: Texts, for_this_broker: Texts) -> BrokerConfig:
+        """Configuration of the broker with these changes; raises InvalidSetting."""
+        texts = self._merged(for_all_brokers, for_this_broker)
+        replication = read_settings(ReplicationConfig, texts)
+        server = read_settings(ServerConfig, texts)
+        check_together(server, replication)
+        check_bounds_of_broker(partial(broker_value, texts))
+        return replace(
+            self.started_with,
+            server=server,
+            replication=replication,
+            dead_letters=read_settings(DeadLetterConfig, texts),
+            log=log_config_from(texts),
+        )
+
+    def _merged(self, for_all_brokers: Texts, for_this_broker: Texts) -> Texts:
+        texts = dict(self.started_with.static)
+        for layer in (for_all_brokers, for_this_broker):
+            for name, text in layer.items():
+                for synonym in broker_synonyms(name):
+                    texts.pop(synonym, None)
+                texts[name] = text
+        return texts
+
+    def value(self, name: str) -> str | None:
+        """The text in force of one broker setting, None if it is neither set nor has a default."""
+        declared = self.known.get(name)
+        if declared is None:
+            return self._texts.get(name)
+        return format_value(declared.kind, setting_value(declared, self._texts))
+
+    def value_in_force(self, name: str) -> Any:
+        """The value in force of a broker setting that is known."""
+        return broker_value(self._texts, name)
+
+    @property
+    def texts(self) -> Texts:
+        """The texts in force of all settings that somebody has set."""
+        return self._texts
+
+    def texts_of_listener(self, listener: str) -> Texts:
+        """The texts in force of the settings as one listener has them, its own first."""
+        return texts_of_listener(self._texts, listener)
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether a broker setting is set, at the start or at run time."""
+        return name in self._texts
+
+    def names(self) -> list[str]:
+        """All broker settings that are described: Kafka's public ones, and whatever else was given."""
+        public = {name for name, declared in self.known.items() if not declared.internal}
+        return sorted(public.union(*(texts for texts, _ in self.layers())))
+
+    def described_for_all_brokers(self) -> Texts:
+        """The settings of all brokers as they are described: Kafka's controller writes min.insync.replicas there for KIP-966."""
+        texts = self.for_all_brokers.texts
+        if MIN_INSYNC_REPLICAS in texts or not self.has_eligible_leaders():
+            return texts
+        given = self.started_with.static.get(MIN_INSYNC_REPLICAS)
+        return {**texts, MIN_INSYNC_REPLICAS: given or default_text(self.known[MIN_INSYNC_REPLICAS]) or ""}
+
+    def layers(self) -> tuple[tuple[Texts, int], ...]:
+        """Run-time and start-up settings, highest first, each with its ConfigSource."""
+        return (
+            (self.for_this_broker.texts, DYNAMIC_BROKER_CONFIG),
+            (self.described_for_all_brokers(), DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.started_with.static, STATIC_BROKER_CONFIG),
+        )
+
+
+class SynonymValue(NamedTuple):
+    """A value that a setting has somewhere, with Kafka's ConfigSource of that place."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The names under which a broker setting can be given, in order of precedence."""
+    return _SYNONYMS.get(name, (name,))
+
+
+def without_listener(name: str) -> str | None:
+    """The setting that a name such as listener.name.external.max.connections is about, for one listener."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def _base(name: str) -> str | None:
+    """Setting that a name with a prefix of a listener, or of one of its mechanisms, is about."""
+    found = without_listener(name)
+    return None if found is None else next((each for each in _OF_ONE_MECHANISM if found.endswith(each)), found)
+
+
+def described_setting(known: Mapping[str, Setting], name: str) -> Setting | None:
+    """Declaration of a broker setting, be it one listener's."""
+    declared = known.get(name)
+    if declared is None and (base := _base(name)) is not None:
+        return known.get(base)
+    return declared
+
+
+def synonym_values(repository: ConfigRepository, name: str) -> list[SynonymValue]:
+    """Values that a broker setting has in all layers, the one in force first.
+
+    As in Kafka the list begins with an entry of the very name asked for; what only a synonym with a higher precedence
+    says is left out.
+    """
+    base = _base(name)
+    names = broker_synonyms(name) if base is None else (name, base)
+    known = repository.known
+    declared_here = described_setting(known, name)
+    found = [
+        SynonymValue(each, _shown(declared_here, texts[each]), source)
+        for texts, source in repository.layers()
+        for each in names
+        if each in texts
+    ]
+    for each in names:
+        if (declared := known.get(each)) is not None and (text := default_text(declared)) is not None:
+            found.append(SynonymValue(each, _shown(declared, text), DEFAULT_CONFIG))
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def effective_topic_value(repository: ConfigRepository, declared: Setting, overrides: Texts) -> SynonymValue:
+    """The value of a topic setting and where it comes from, as CreateTopics tells it: converted to the topic's unit."""
+    if declared.name in overrides:
+        return SynonymValue(declared.name, overrides[declared.name], DYNAMIC_TOPIC_CONFIG)
+    for texts, source in repository.layers():
+        for synonym in declared.synonyms:
+            if (text := texts.get(synonym.name)) is not None:
+                converted = text if synonym.factor == 1 else str(int(text) * synonym.factor)
+                return SynonymValue(declared.name, converted, source)
+    return SynonymValue(declared.name, default_text(declared), DEFAULT_CONFIG)
+
+
+def topic_synonym(declared: Setting) -> str | None:
+    """The broker-wide setting with the highest precedence that gives a topic setting its default."""
+    return declared.synonyms[0].name if declared.synonyms else None
+
+
+def default_text(declared: Setting) -> str | None:
+    return format_value(declared.kind, declared.default)
+
+
+def _shown(declared: Setting | None, text: str) -> str | None:
+    return None if declared is None or declared.is_sensitive else text
+
+
+def topic_settings() -> Mapping[str, Setting]:
+    return settings_of(LogConfig)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+class GroupRepository:
+    """Settings that groups have of their own, and what they come to with those of the broker.
+
+    Coordinators and leaders ask here what is in force for a group, at every heartbeat, so that a change counts from the next one
+    on. `broker_value` looks up a broker setting that is in force.
+    """
+
+    def __init__(self, broker_value: BrokerValue) -> None:
+        self._broker_value = broker_value
+        self._overrides: dict[str, Overrides] = {}
+        self._own: dict[str, Mapping[str, Any]] = {}
+        self._in_force: dict[str, GroupSettings] = {}
+        self._of_broker: GroupSettings | None = None
+        self._listeners: list[Callable[[str | None], None]] = []
+
+    # ------------------------------------------------------------------ lookups
+
+    def in_force(self, group_id: str) -> GroupSettings:
+        """All settings of a group: its own, else the broker's."""
+        found = self._in_force.get(group_id)
+        if found is not None:
+            return found
+        if group_id not in self._overrides:
+            # Not kept by group: anybody may ask for any group.
+            return self.of_broker
+        found = settings_in_force(self.own_values(group_id), self.of_broker)
+        self._in_force[group_id] = found
+        return found
+
+    def own_values(self, group_id: str) -> Mapping[str, Any]:
+        """Values that a group has set of its own and that are in force, by Kafka's names."""
+        overrides = self._overrides.get(group_id)
+        if overrides is None:
+            return {}
+        if group_id not in self._own:
+            self._own[group_id] = own_values(group_id, overrides.texts, self._broker_value)
+        return self._own[group_id]
+
+    def overrides(self, group_id: str) -> Overrides:
+        """A group's own settings as the coordination tree has them."""
+        return self._overrides.get(group_id, NO_OVERRIDES)
+
+    def __iter__(self) -> Iterator[str]:
+        """The groups that have settings of their own."""
+        return iter(self._overrides)
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._overrides
+
+    def __len__(self) -> int:
+        return len(self._overrides)
+
+    @property
+    def of_broker(self) -> GroupSettings:
+        """Settings in force for groups without settings of their own."""
+        if self._of_broker is None:
+            self._of_broker = broker_group_settings(self._broker_value)
+        return self._of_broker
+
+    # ------------------------------------------------------------------ changing
+
+    def put(self, group_id: str, overrides: Overrides) -> None:
+        """Put a group's settings into force; it has none of its own if there is no node."""
+        before = self.overrides(group_id).texts
+        if overrides.version is None:
+            self._overrides.pop(group_id, None)
+        else:
+            self._overrides[group_id] = overrides
+        if before != overrides.texts:
+            self._own.pop(group_id, None)
+            self._in_force.pop(group_id, None)
+            self._notify(group_id)
+
+    def on_broker_change(self) -> None:
+        """Forget what was computed: a broker setting has changed, and defaults and bounds with it."""
+        self._of_broker = None
+        self._own.clear()
+        self._in_force.clear()
+        self._notify(None)
+
+    def on_change(self, listener: Callable[[str | None], None]) -> None:
+        """Have a function called with a group whose settings have changed; None: those of any group may have."""
+        self._listeners.append(listener)
+
+    def _notify(self, group_id: str | None) -> None:
+        for listener in self._listeners:
+            listener(group_id)

@@ -1,0 +1,160 @@
+"""Authorization of clients, as handlers ask for it. An unsecured broker answers each question with one look at `authorizer`.
+
+    may                     one resource; a check that a request asks for, so a refusal is logged
+    require                 the same, and raises what Kafka answers for a resource of that type
+    refusal_on_cluster      the same for the cluster as a value, with the text that Kafka's controller has
+    denied_names            of many names those that are refused: `if name in denied`
+    allowed_names           of many names those that are allowed, in their order, for lists that leave out the others
+    may_on_any              some resource of a type, whichever (Kafka's `authorizeByResourceType`)
+    authorized_operations   all that a client may do to a resource, as the bits of an answer
+
+Each of them takes the context of the request, whose principal and address it speaks for. `quietly` is for questions that
+only filter what is told, which Kafka does not log either (its `logIfDenied`). Names are those that the request gives or
+that its ids stand for: who asks decides first what an id means. The cluster itself is `CLUSTER_NAME`.
+
+A decision that was made before costs a look into a dictionary, a new one some microseconds. So whoever asks about more than
+some thousand names gives way in between, as for any other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.server.dispatch.authorized_operations import OPERATIONS, AclOperation, ResourceType
+from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.server.dispatch.context import RequestContext
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the only resource of the type CLUSTER."""
+
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""Kafka's error for a refusal by type of resource. Kafka has none for users."""
+
+
+class Authorizer(Protocol):
+    """Decides what clients may do. `principal` is a text such as `User:alice`, `host` the address of the client, with a slash before it."""
+
+    @property
+    def version(self) -> int:
+        """Another number after each change of the rules: an answer that was kept may be wrong by then."""
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str, quietly: bool
+    ) -> bool: ...
+
+    def allows_on_any(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> bool: ...
+
+    def operations(
+        self, principal: str, host: str, candidates: Sequence[AclOperation], resource_type: ResourceType, name: str
+    ) -> int:
+        """The bits of those of the operations that are allowed; nothing is logged."""
+
+
+class Guarded(Protocol):
+    """A broker with an authorizer; `server/ports.py` cannot be named here because it names this file."""
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+
+
+def may(
+    context: RequestContext[Guarded],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str,
+    *,
+    quietly: bool = False,
+) -> bool:
+    """True if the client may do this to the resource of that name."""
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return True
+    return authorizer.allows(context.principal, context.client_host, operation, resource_type, name, quietly)
+
+
+def require(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType, name: str) -> None:
+    """KafkaError of that type of resource if the client may not do this."""
+    if not may(context, operation, resource_type, name):
+        raise KafkaError(REFUSALS[resource_type])
+
+
+def may_on_cluster(context: RequestContext[Guarded], operation: AclOperation, *, quietly: bool = False) -> bool:
+    """True if the client may do this to the cluster."""
+    if may(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, quietly=quietly):
+        return True
+    # What brokers ask costs them nothing. Who only says that it is one is no broker, and its quota holds (as in Kafka).
+    if operation is AclOperation.CLUSTER_ACTION and context.charge is not None:
+        context.charge.count()
+    return False
+
+
+def require_on_cluster(context: RequestContext[Guarded], operation: AclOperation) -> None:
+    """KafkaError with CLUSTER_AUTHORIZATION_FAILED if the client may not do this to the cluster."""
+    if not may_on_cluster(context, operation):
+        raise KafkaError(REFUSALS[ResourceType.CLUSTER])
+
+
+def refusal_on_cluster(context: RequestContext[Guarded], operation: AclOperation, api: str) -> KafkaError | None:
+    """The error of Kafka's controller for a client that may not do this to the cluster. `api`: Kafka's name, as `CreateAcls`."""
+    if may_on_cluster(context, operation):
+        return None
+    return KafkaError(REFUSALS[ResourceType.CLUSTER], f"Request {api} needs {operation.name} permission.")
+
+
+def denied_names(
+    context: RequestContext[Guarded],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    names: Collection[str],
+    *,
+    quietly: bool = False,
+) -> Collection[str]:
+    """Names to which the client may not do this; a look-up among them takes constant time."""
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return ()
+    principal, host, allows = context.principal, context.client_host, authorizer.allows
+    return {name for name in set(names) if not allows(principal, host, operation, resource_type, name, quietly)}
+
+
+def allowed_names(
+    context: RequestContext[Guarded],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    names: Collection[str],
+    *,
+    quietly: bool = True,
+) -> Collection[str]:
+    """Names to which the client may do this, in their order; the very same collection if there is no authorizer."""
+    if context.broker.authorizer is None:
+        return names
+    denied = denied_names(context, operation, resource_type, names, quietly=quietly)
+    return [name for name in names if name not in denied]
+
+
+def may_on_any(context: RequestContext[Guarded], operation: AclOperation, resource_type: ResourceType) -> bool:
+    """True if there can be a resource of this type to which the client may do this."""
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return True
+    return authorizer.allows_on_any(context.principal, context.client_host, operation, resource_type)
+
+
+def authorized_operations(context: RequestContext[Guarded], resource_type: ResourceType, name: str) -> int:
+    """Operations that the client may do to the resource, of all that exist for its type, as bits: bit n stands for operation n."""
+    everything = OPERATIONS[resource_type]
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return everything.bits
+    return authorizer.operations(context.principal, context.client_host, everything.operations, resource_type, name)

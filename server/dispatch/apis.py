@@ -1,0 +1,163 @@
+"""The requests that this broker serves: Kafka's key and name of each, its versions, and how it is served.
+
+A start reads this table and imports no handler. That of `ListOffsets` is in `server/api/handlers/list_offsets.py`, which is imported with
+its messages when a client first sends such a request. `server/tests/dispatch/test_routes.py` holds the table to handlers and messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ottla.wire.schema import VersionRange
+
+
+@dataclass(eq=False)
+class Api:
+    """One request that is served."""
+
+    name: str
+    """Kafka's, such as `ListOffsets`."""
+    api_key: int
+    versions: VersionRange
+    """Versions that are advertised and served."""
+    abandonable: bool = False
+    """May be cancelled when its peer has closed the connection: it waits for long before it changes anything."""
+    reads_only: bool = False
+    """May be cancelled in the same way: it works for long if it is asked for much, and changes nothing."""
+    answers_at_length: bool = False
+    """Its answer is encoded in a thread, if it had to be awaited."""
+    few_at_once: bool = False
+    """Two of them are worked on at a time, if they have to be awaited: a few bytes may ask for much work."""
+    forwarded: bool = False
+    """Only the controller carries it out, and other members hand it on; their handler refuses it if that fails."""
+    alone_only: bool = False
+    """Neither served nor advertised by a member of a cluster."""
+    between_brokers: bool = False
+    """Served only by members of a cluster, and only on their inter-broker listener."""
+    in_cluster_only: bool = False
+    """Neither served nor advertised by a broker that is alone."""
+    with_receiver_only: bool = False
+    """Neither served nor advertised by a broker where nobody takes metrics of clients."""
+    unadvertised: bool = False
+    """No client is told of it."""
+    unmetered: bool = False
+    """The time that it takes does not count for the quota of its client, as in Kafka."""
+    long_bytes: bool = False
+    """It may be longer than others: it has a field of bytes, and nothing that costs for each of many."""
+    pipelined: bool = False
+    """Handled while answers to earlier requests of the connection are pending."""
+
+    def __post_init__(self) -> None:
+        # A broker that is alone has no others that could ask.
+        self.in_cluster_only |= self.between_brokers
+        self.unmetered |= self.between_brokers
+
+
+def _api(api_key: int, name: str, versions: str, **options: bool) -> Api:
+    return Api(name, api_key, VersionRange.parse(versions), **options)
+
+
+APIS: Final = (
+    _api(0, "Produce", "0-13", pipelined=True),
+    _api(1, "Fetch", "0-18", abandonable=True, answers_at_length=True),
+    _api(2, "ListOffsets", "1-11", reads_only=True),
+    _api(3, "Metadata", "0-13", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(4, "LeaderAndIsr", "5-7", between_brokers=True),
+    _api(5, "StopReplica", "3-4", between_brokers=True),
+    _api(6, "UpdateMetadata", "7-8", between_brokers=True),
+    _api(7, "ControlledShutdown", "0-3", between_brokers=True),
+    _api(8, "OffsetCommit", "2-10"),
+    _api(9, "OffsetFetch", "1-10", reads_only=True),
+    _api(10, "FindCoordinator", "0-6"),
+    _api(11, "JoinGroup", "0-9", abandonable=True),
+    _api(12, "Heartbeat", "0-4"),
+    _api(13, "LeaveGroup", "0-5"),
+    _api(14, "SyncGroup", "0-5", abandonable=True),
+    _api(15, "DescribeGroups", "0-6", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(16, "ListGroups", "0-5", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(17, "SaslHandshake", "0-1"),
+    _api(18, "ApiVersions", "0-5"),
+    _api(19, "CreateTopics", "2-7", answers_at_length=True, forwarded=True),
+    _api(20, "DeleteTopics", "1-6", forwarded=True),
+    _api(21, "DeleteRecords", "0-2"),
+    _api(22, "InitProducerId", "0-5"),
+    _api(23, "OffsetForLeaderEpoch", "2-4", reads_only=True),
+    _api(24, "AddPartitionsToTxn", "0-5"),
+    _api(25, "AddOffsetsToTxn", "0-4"),
+    _api(26, "EndTxn", "0-5"),
+    _api(27, "WriteTxnMarkers", "1-2", unmetered=True),
+    _api(28, "TxnOffsetCommit", "0-6"),
+    _api(29, "DescribeAcls", "1-3", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(30, "CreateAcls", "1-3", few_at_once=True),
+    _api(31, "DeleteAcls", "1-3", answers_at_length=True, few_at_once=True),
+    _api(32, "DescribeConfigs", "1-4", answers_at_length=True, reads_only=True),
+    _api(33, "AlterConfigs", "0-2"),
+    _api(34, "AlterReplicaLogDirs", "1-2"),
+    _api(35, "DescribeLogDirs", "1-5", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(36, "SaslAuthenticate", "0-2"),
+    _api(37, "CreatePartitions", "0-3", forwarded=True),
+    _api(38, "CreateDelegationToken", "1-3"),
+    _api(39, "RenewDelegationToken", "1-2"),
+    _api(40, "ExpireDelegationToken", "1-2"),
+    _api(41, "DescribeDelegationToken", "1-3", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(42, "DeleteGroups", "0-3"),
+    _api(43, "ElectLeaders", "0-2", answers_at_length=True, forwarded=True),
+    _api(44, "IncrementalAlterConfigs", "0-1"),
+    _api(45, "AlterPartitionReassignments", "0-1", answers_at_length=True, forwarded=True),
+    _api(46, "ListPartitionReassignments", "0-0", answers_at_length=True, forwarded=True, reads_only=True),
+    _api(47, "OffsetDelete", "0-0"),
+    _api(48, "DescribeClientQuotas", "0-1", answers_at_length=True, reads_only=True),
+    _api(49, "AlterClientQuotas", "0-1"),
+    _api(50, "DescribeUserScramCredentials", "0-0", answers_at_length=True, reads_only=True),
+    _api(51, "AlterUserScramCredentials", "0-0"),
+    _api(55, "DescribeQuorum", "0-2", alone_only=True),
+    _api(56, "AlterPartition", "2-3", between_brokers=True),
+    _api(57, "UpdateFeatures", "0-2", forwarded=True),
+    _api(58, "Envelope", "0-0", between_brokers=True, long_bytes=True, unadvertised=True),
+    _api(60, "DescribeCluster", "0-2"),
+    _api(61, "DescribeProducers", "0-0", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(64, "UnregisterBroker", "0-0", alone_only=True),
+    _api(65, "DescribeTransactions", "0-0", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(66, "ListTransactions", "0-2", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(67, "AllocateProducerIds", "0-0", between_brokers=True),
+    _api(68, "ConsumerGroupHeartbeat", "0-1"),
+    _api(69, "ConsumerGroupDescribe", "0-1", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(71, "GetTelemetrySubscriptions", "0-0", with_receiver_only=True),
+    _api(72, "PushTelemetry", "0-0", long_bytes=True, with_receiver_only=True),
+    _api(74, "ListConfigResources", "0-1", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(
+        75, "DescribeTopicPartitions", "0-0", alone_only=True, answers_at_length=True, few_at_once=True, reads_only=True
+    ),
+    _api(76, "ShareGroupHeartbeat", "1-1"),
+    _api(77, "ShareGroupDescribe", "1-1", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(78, "ShareFetch", "1-2", abandonable=True, answers_at_length=True),
+    _api(79, "ShareAcknowledge", "1-2"),
+    _api(80, "AddRaftVoter", "0-1", alone_only=True),
+    _api(81, "RemoveRaftVoter", "0-0", alone_only=True),
+    _api(83, "InitializeShareGroupState", "0-0", answers_at_length=True),
+    _api(84, "ReadShareGroupState", "0-0", answers_at_length=True),
+    _api(85, "WriteShareGroupState", "0-1", answers_at_length=True),
+    _api(86, "DeleteShareGroupState", "0-0", answers_at_length=True),
+    _api(87, "ReadShareGroupStateSummary", "0-1", answers_at_length=True),
+    _api(88, "StreamsGroupHeartbeat", "0-1"),
+    _api(89, "StreamsGroupDescribe", "0-1", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(90, "DescribeShareGroupOffsets", "0-1", answers_at_length=True, few_at_once=True, reads_only=True),
+    _api(91, "AlterShareGroupOffsets", "0-0"),
+    _api(92, "DeleteShareGroupOffsets", "0-0"),
+    _api(93, "StreamsGroupTopologyDescriptionUpdate", "0-0"),
+    _api(94, "UnregisterController", "0-0", alone_only=True),
+)
+
+NOT_SERVED = {
+    52: "Vote",
+    53: "BeginQuorumEpoch",
+    54: "EndQuorumEpoch",
+    59: "FetchSnapshot",
+    62: "BrokerRegistration",
+    63: "BrokerHeartbeat",
+    70: "ControllerRegistration",
+    73: "AssignReplicasToDirs",
+    82: "UpdateRaftVoter",
+}
+"""Kafka's names of requests that are not served, for log lines."""

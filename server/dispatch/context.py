@@ -1,0 +1,174 @@
+"""The context of a request: what a handler knows about it beside its body."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
+from ottla.wire.text import JAVA_REPLACE
+
+logger = logging.getLogger("ottla.server")
+
+ANONYMOUS = "User:ANONYMOUS"
+THIS_BROKER = "this broker"
+"""Who asks when a broker asks itself. No client can be it: their principals have a type and a colon."""
+
+UNNAMED_SOFTWARE = "unknown", "unknown"
+
+PortT_co = TypeVar("PortT_co", covariant=True)
+
+
+class Charge(Protocol):
+    """The cost of a request for its client's quotas; `server/security/quotas/charge.py` implements it."""
+
+    @property
+    def fetched_bytes_max(self) -> float: ...
+
+    def exempt(self) -> None: ...
+
+    def count(self) -> None: ...
+
+    def settle_fetch(self, answer_bytes: int, *, is_given: bool = False) -> int: ...
+
+    def take_mutations(self, count: int, *, is_strict: bool) -> bool: ...
+
+    def carry(self, pause_ms: int) -> None: ...
+
+
+class HasPeer(Protocol):
+    """The socket of a connection."""
+
+    def getpeername(self) -> Any: ...
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> Any: ...
+
+
+class TakesComplaints(Protocol):
+    """Takes what the log should say of a connection's client; `server/network/listener_context.py` implements it."""
+
+    def note(self, peer: str, client_id: str, what: str) -> None: ...
+
+    async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None: ...
+
+
+def mutations_of(context: RequestContext[Any], *, strict_since: int) -> Callable[[int], None]:
+    """Charge for partitions that are about to be created or deleted; raises THROTTLING_QUOTA_EXCEEDED (KIP-599).
+
+    Clients of before version `strict_since` do not know that error.
+    """
+    # Taken now: the context goes on to other requests.
+    charge, is_strict = context.charge, context.api_version >= strict_since
+
+    def take(count: int) -> None:
+        if charge is not None and not charge.take_mutations(count, is_strict=is_strict):
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    return take
+
+
+class RequestContext(Generic[PortT_co]):
+    """The client, the version and the time of one request, and the broker as far as the handler needs it.
+
+    A connection keeps one object and refreshes it for each request; as it serves one request at a time, the object is
+    stable while a handler runs, only `now_ms` grows old across an await.
+    """
+
+    __slots__ = (
+        "_client_id_raw",
+        "_complaints",
+        "_on_close",
+        "api_version",
+        "broker",
+        "charge",
+        "client_host",
+        "client_id",
+        "client_software",
+        "is_forwarded",
+        "is_token_authenticated",
+        "listener_name",
+        "now_ms",
+        "principal",
+        "security_protocol",
+        "socket",
+    )
+
+    def __init__(
+        self,
+        broker: PortT_co,
+        *,
+        api_version: int = 0,
+        client_id: str = "",
+        client_host: str = "",
+        principal: str = ANONYMOUS,
+        listener_name: str = "PLAINTEXT",
+        security_protocol: str = "PLAINTEXT",
+        now_ms: int = 0,
+        complaints: TakesComplaints | None = None,
+        socket: HasPeer | None = None,
+    ) -> None:
+        self.broker = broker
+        self.api_version = api_version
+        self.client_id = client_id
+        self._client_id_raw = b""
+        self.client_host = client_host
+        self.client_software = UNNAMED_SOFTWARE
+        """Name and version, as the client has told them with ApiVersions."""
+        self.principal = principal
+        self.is_token_authenticated = False  # by a delegation token, which has fewer rights than its owner
+        self.is_forwarded = False
+        """True if another broker has forwarded the request; the client's attributes are then those that it had there."""
+        self.listener_name = listener_name
+        self.security_protocol = security_protocol
+        self.now_ms = now_ms
+        self._complaints = complaints
+        self.socket = socket
+        self.charge: Charge | None = None
+        """None while there are no quotas; after that the last request's stays, which does not count any more."""
+        self._on_close: dict[Callable[[object], None], None] = {}
+
+    @property
+    def client_port(self) -> int | None:
+        """The port that the client speaks from; None where nobody can tell. It is asked for when it is needed, which is seldom."""
+        try:
+            address = None if self.socket is None else self.socket.getpeername()
+        except OSError:
+            return None
+        return int(address[1]) if isinstance(address, tuple) else None
+
+    def read_client_id(self, buffer: Any, position: int, length: int, end: int) -> int:
+        """Note the client id of a request in `buffer[position:end]`; returns where it ends. ProtocolViolation: it is too long."""
+        length = max(length, 0)  # Kafka takes any length below zero for null, and null for empty
+        if position + length > end:
+            raise ProtocolViolation("a client id longer than its frame")
+        raw = buffer[position : position + length]
+        # A client sends the same id with every request, so it is decoded once.
+        if raw != self._client_id_raw:
+            self._client_id_raw = bytes(raw)
+            self.client_id = raw.decode("utf-8", JAVA_REPLACE)
+        return position + length
+
+    def complain(self, what: str) -> None:
+        """Log what the client does that cannot be right, once a minute; its connection stays."""
+        if self._complaints is not None:
+            self._complaints.note(self.client_host.removeprefix("/"), self.client_id, what)
+
+    async def report_bug_of(self, client: RequestContext[Any], error: Exception) -> None:
+        """Log, once a minute, a bug that the request of somebody else has met; this connection stays."""
+        if self._complaints is not None:
+            host = client.client_host.removeprefix("/")
+            await self._complaints.report_bug(error, host, client.client_id, is_closing=False)
+
+    def on_close(self, leave: Callable[[object], None]) -> None:
+        """Call `leave` with this object when the connection has ended. To ask twice is to ask once."""
+        self._on_close[leave] = None
+
+    def close(self) -> None:
+        """The connection has ended."""
+        leavers, self._on_close = self._on_close, {}
+        for leave in leavers:
+            try:
+                leave(self)
+            except Exception:  # it would end the task of the connection, and with it the broker
+                logger.exception("bug: the end of the connection of %s", self.client_host)

@@ -1,0 +1,229 @@
+"""Which function answers which request: the one table that routing, version checks and ApiVersions are derived from.
+
+A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
+`server/api/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
+that sometimes returns a coroutine, or an async function. `ottla.wire.answers` lists the forms of an answer.
+
+Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
+function returns, so an `async def`, whose body starts later, never sees them valid, and a plain function that returns a
+coroutine copies what the coroutine needs.
+
+A broker is asked a dozen of its seventy APIs, so the module of a handler, its message and all that it imports are loaded
+when its API is first asked for: by the thread that makes the call (`server/network/calls.py`). What has to be known before
+that, such as the versions, is in a table (`apis.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ottla.server.dispatch.apis import APIS, NOT_SERVED, Api
+from ottla.server.dispatch.request_times import count, no_times
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.server.dispatch.context import RequestContext
+
+Handler = Callable[[Any, "RequestContext[Any]"], Answer[Any]]
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Answer[Any]])
+
+
+FastPath = Callable[[Any, int, int, "RequestContext[Any]"], "list[Any] | None"]
+"""Answers ordinary requests of an API: (buffer, start and end of the request's body, context) -> pieces of the answer's body.
+
+None: nothing was done, and the request is to be decoded and handled.
+"""
+
+HANDLERS = "ottla.server.api.handlers"
+
+
+ALL_TIMED, STANDS_FOR = 1024, 16
+"""Requests of an api whose times are all counted. From then on every sixteenth is, and counts for sixteen."""
+
+
+class CloseConnection(Exception):
+    """A handler's wish to end the connection without an answer, as Kafka does for acks=0 errors; says why."""
+
+
+class Code(NamedTuple):
+    """Message classes and handler of a route."""
+
+    request_class: type[Message]
+    response_class: type[Message]
+    handler: Handler
+    fast_path: Mapping[int, FastPath] = MappingProxyType({})
+    """By the version of the request, for the few APIs that are asked all the time."""
+
+
+class Route(Api):
+    """A served request with its code, loaded at first use, and its counters: plain integers read by metrics."""
+
+    def __init__(self, api: Api, load: Callable[[], Code]) -> None:
+        super().__init__(**vars(api))
+        self._load = load
+        self._code: Code | None = None
+        self.request_count = 0
+        self.request_bytes = self.response_bytes = 0
+        self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
+        self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
+        # Bits of a number of requests: if one of them is set, another one stands for it.
+        self.sparing = self._waited = 0
+        self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
+
+    @property
+    def code(self) -> Code:
+        """Loaded when somebody first asks; whatever an import raises is raised here, and it is tried again."""
+        if self._code is None:
+            self._code = self._load()
+            self.times = no_times()
+        return self._code
+
+    @property
+    def request_class(self) -> type[Message]:
+        return self.code.request_class
+
+    @property
+    def response_class(self) -> type[Message]:
+        return self.code.response_class
+
+    @property
+    def handler(self) -> Handler:
+        return self.code.handler
+
+    def note_time(self, seconds: float, *, is_answered: bool = True) -> None:
+        """A request that had to wait took so long, by now; if it is not answered yet, it is counted with what follows."""
+        self.seconds += seconds
+        if is_answered:
+            self._waited += 1
+            if not self._waited & self.sparing:
+                self.count_time(seconds)
+
+    def count_time(self, seconds: float) -> None:
+        """Count how long a request took. Once there are many, whoever calls leaves out those that others stand for."""
+        count(self.times, seconds, 1 + self.sparing)
+        if self.request_count >= ALL_TIMED:
+            self.sparing = STANDS_FOR - 1
+
+
+CODE = "__code_of_handler__"
+"""Name under which the module of a handler has its `Code`."""
+
+
+def response_class_of(request_class: type[Message]) -> type[Message]:
+    """The response that is declared beside a request."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    response_class: type[Message] = getattr(sys.modules[request_class.__module__], name)
+    return response_class
+
+
+def handles(
+    request_class: type[Message],
+    *,
+    fast_path: Mapping[int, FastPath] = MappingProxyType({}),
+    feature: str | None = None,
+    turned_off: Handler | None = None,
+) -> Callable[[HandlerT], HandlerT]:
+    """Register the decorated function for `request_class`; `apis.py` says how it is served.
+
+    fast_path    asked first, by version: see `FastPath`
+    feature      answered with UNSUPPORTED_VERSION, at its top level, while that feature is not served
+    turned_off   the handler while that feature is not served, where the answer says so elsewhere
+    """
+
+    def register(handler: HandlerT) -> HandlerT:
+        # In the module itself: of one whose import fails nothing stays.
+        namespace = vars(sys.modules[handler.__module__])
+        assert CODE not in namespace, f"two handlers in {handler.__module__}"
+        served: Handler = handler if feature is None else _with_level(handler, feature, turned_off)
+        namespace[CODE] = Code(request_class, response_class_of(request_class), served, fast_path)
+        return handler
+
+    return register
+
+
+def _forwarding(handler: Handler) -> Handler:
+    """The handler at the controller; elsewhere the request goes there."""
+
+    def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
+        broker = context.broker
+        # Whoever hands a request on has looked for the controller. Two that do not know it must not hand it to and fro.
+        if context.is_forwarded or not broker.is_in_cluster:
+            return handler(request, context)
+        answer: Answer[Any] = broker.member.forwarding.answer(handler, request, context)
+        return answer
+
+    return handle
+
+
+def _with_level(handler: Handler, feature: str, turned_off: Handler | None) -> Handler:
+    """The handler as it is routed to: an operator can turn off what a feature is about."""
+
+    def handle(request: Any, context: RequestContext[Any]) -> Answer[Any]:
+        if context.broker.member.features.is_served(feature):
+            return handler(request, context)
+        if turned_off is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return turned_off(request, context)
+
+    return handle
+
+
+@functools.cache
+def all_routes() -> dict[int, Route]:
+    """The whole table, by api key."""
+    return {api.api_key: Route(api, functools.partial(load, api)) for api in APIS}
+
+
+def load(api: Api) -> Code:
+    """Import the handler of an API."""
+    module = re.sub(r"(?<=.)(?=[A-Z])", "_", api.name).lower()
+    code: Code = getattr(importlib.import_module(f"{HANDLERS}.{module}"), CODE)
+    return code._replace(handler=_forwarding(code.handler)) if api.forwarded else code
+
+
+def api_name(api_key: int) -> str:
+    """Kafka's name of a request, for people: they do not know the numbers."""
+    route = all_routes().get(api_key)
+    return route.name if route is not None else NOT_SERVED.get(api_key, f"of the unknown type {api_key}")
+
+
+def served_routes(
+    *, is_in_cluster: bool, is_between_brokers: bool = True, has_receiver: bool = False
+) -> dict[int, Route]:
+    """The routes of a broker that is, or is not, a member of a cluster, on a listener that is, or is not, for brokers.
+
+    `has_receiver`: somebody takes metrics of clients.
+    """
+    return {
+        key: route
+        for key, route in all_routes().items()
+        if not (route.alone_only if is_in_cluster else route.in_cluster_only)
+        and (is_between_brokers or not route.between_brokers)
+        and (has_receiver or not route.with_receiver_only)
+    }
+
+
+def client_routes(*, is_in_cluster: bool, has_receiver: bool = False) -> dict[int, Route]:
+    """Routes of a member's other listeners: what is for brokers is refused there, and not advertised.
+
+    As Kafka refuses who may not do a ClusterAction.
+    """
+    served = served_routes(is_in_cluster=is_in_cluster, has_receiver=has_receiver)
+    return {key: _refusing(route) if route.between_brokers else route for key, route in served.items()}
+
+
+def _refusing(route: Route) -> Route:
+    def refuse(request: Message, context: RequestContext[Any]) -> None:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
+    api = Api(route.name, route.api_key, route.versions)
+    return Route(api, lambda: route.code._replace(handler=refuse, fast_path={}))

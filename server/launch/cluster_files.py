@@ -1,0 +1,165 @@
+"""The files that `ottla cluster` gives its brokers: settings, certificates, and what Apache ZooKeeper is started with."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.server.config.properties import MalformedProperties, format_properties, parse_properties
+
+
+def write_settings(path: Path, texts: Mapping[str, str]) -> None:
+    """Write the settings of a child process into a file that only its user can read: everybody may see the arguments of a command.
+
+    It takes the place of one that was there. OSError: that one stays.
+    """
+    unfinished = path.with_name(path.name + ".tmp")
+    with contextlib.suppress(FileNotFoundError):
+        unfinished.unlink()  # a kill may have left one
+    # A new one, and no link that somebody has put there.
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(format_properties(texts))
+    unfinished.replace(path)
+
+
+HOST_NAME: Final = "localhost"
+DAYS: Final = 825
+
+
+class NotSecured(Exception):
+    """The certificates are not there and cannot be made; one line for the user."""
+
+
+class Secured:
+    """The certificates of `ottla cluster --secure FOLDER`, of one authority, and the settings that name them.
+
+    Brokers and clients show each other certificates, so whoever has the files of the client may do everything, and nobody else
+    comes in. All brokers are on this machine and have the same certificate. What is missing in the folder is made; NotSecured if
+    that fails.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from ottla.server.launch.certificates_command import (
+                AUTHORITY,
+                CLIENT,
+                CertificatesFailed,
+                make_certificates,
+            )
+        except ImportError:
+            raise NotSecured("certificates are made with cryptography: pip install 'ottla[security]'") from None
+        self.folder = folder.absolute()
+        try:
+            make_certificates(self.folder, [HOST_NAME], DAYS)
+        except CertificatesFailed as error:
+            raise NotSecured(str(error)) from None
+        self._authority, self._client = self.folder / AUTHORITY, self.folder / f"{CLIENT}.pem"
+        self.client_properties = self.folder / f"{CLIENT}.properties"
+        """What Kafka's tools take by --command-config."""
+        self.client_lines = _lines(self.client_properties)
+        """The same settings, one each."""
+
+    def settings(self, host: str, port: int) -> dict[str, str]:
+        """Settings of a broker that clients and the other brokers reach at this address, which its certificate names."""
+        return {
+            "listeners": f"SSL://{host}:{port}",
+            "security.inter.broker.protocol": "SSL",
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / f"{HOST_NAME}.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._authority),
+        }
+
+    def client_context(self) -> ssl.SSLContext:
+        """TLS context of a client. OSError if its files cannot be used."""
+        context = ssl.create_default_context(cafile=str(self._authority))
+        context.load_cert_chain(self._client)
+        return context
+
+    @property
+    def for_kcat(self) -> str:
+        """Options of kcat, with librdkafka's names."""
+        named = {"security.protocol": "SSL", "ssl.ca.location": self._authority}
+        named |= {"ssl.certificate.location": self._client, "ssl.key.location": self._client}
+        return " ".join(f"-X {name}={value}" for name, value in named.items())
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        texts = parse_properties(file.read_text(encoding="utf-8"))
+    except (OSError, MalformedProperties) as error:
+        raise NotSecured(f"cannot read {file}: {error}") from None
+    return [f"{name}={text}" for name, text in texts.items()]
+
+
+DEBIAN = Path("/usr/share/java/zookeeper.jar")
+SERVER = "org.apache.zookeeper.server.ZooKeeperServerMain"
+# A small heap, and flags that shorten the start.
+JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true")
+
+
+class ZooKeeperMissing(Exception):
+    """Java or the jar of ZooKeeper is missing; one line for the user."""
+
+
+def zookeeper_command(configuration: Path) -> list[str]:
+    """The command that runs an Apache ZooKeeper on this machine in the foreground; raises ZooKeeperMissing.
+
+    Two places may have the jar: Debian's package libzookeeper-java, and the jars of a PySpark that is installed beside Ottla.
+    """
+    return [_java(), *JVM, "-cp", _class_path(), SERVER, str(configuration)]
+
+
+def write_configuration(path: Path, *, data: Path, port: int) -> None:
+    """A server on 127.0.0.1 with ticks so short that sessions of 1 to 60 seconds are granted."""
+    settings = {
+        "tickTime": "500",
+        "minSessionTimeout": "1000",
+        "maxSessionTimeout": "60000",
+        "dataDir": str(data),
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        # No limit: all brokers come from the same address.
+        "maxClientCnxns": "0",
+        # Its HTTP server would take port 8080.
+        "admin.enableServer": "false",
+        "autopurge.snapRetainCount": "3",
+        "autopurge.purgeInterval": "1",
+    }
+    path.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
+
+
+def _escaped(value: str) -> str:
+    """Escape a value so that java.util.Properties reads it back."""
+    return value.replace("\\", "\\\\")
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise ZooKeeperMissing(
+            "ZooKeeper needs Java, and there is no `java`: install one (Debian: default-jre-headless)"
+        )
+    return found
+
+
+def _class_path() -> str:
+    if DEBIAN.exists():
+        return str(DEBIAN)
+    spark = importlib.util.find_spec("pyspark")
+    for folder in () if spark is None else spark.submodule_search_locations or ():
+        if any(Path(folder, "jars").glob("zookeeper-[0-9]*.jar")):
+            return f"{folder}/jars/*"
+    raise ZooKeeperMissing(
+        f"there is no ZooKeeper: install Debian's libzookeeper-java ({DEBIAN}), or pyspark beside ottla, whose jars have one"
+    )

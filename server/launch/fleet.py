@@ -1,0 +1,259 @@
+"""Which processes of a start with several workers run, and what happens when one ends. Decides; `supervisor.py` does it.
+
+    state      how it begins                            what ends it
+    beginning  the tree's keeper starts, and when it    all workers serve -> serving; one ends, or a signal -> stopping
+               is ready all workers, side by side
+    serving    clients are served                       a signal, no worker is left, or the tree is lost -> stopping
+    stopping   every worker is asked to stop; when all  all processes have ended
+               have ended, the keeper
+
+A worker that ends while others serve is started again, whatever it ended by: its bug, its disk, a signal of an operator. At once
+the first time, and later each time that follows within RESTARTS_S, because what has ended it may take a moment to be over. After
+more than RESTARTS_MAX ends in that time it stays down, and the others go on. One that said why it cannot serve is tried again all the same,
+when the minute is over: its disk may have room by then, or be mended. When all workers are down, nothing is tried any more.
+
+So is the keeper of the tree, whose members wait meanwhile; but without a keeper nothing goes on, and a keeper that says why it
+cannot go on is not tried again.
+
+Workers that are the whole cluster, because they have its tree, are sent ALL_STOP, and hand nothing over. Those that share a tree with
+other machines are sent SIGTERM, and hand over to these. Who stops is patient, then not: SIGTERM, SIGKILL. An operator's second and third
+signals do the same sooner. A process that does not even end then (its disk hangs) is left to the system.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.server.launch.signals import ALL_STOP
+
+RESTARTS_MAX: Final = 5
+RESTARTS_S: Final = 60.0
+REST_S: Final = RESTARTS_S + 1  # before a worker is tried again that is down, and has said why
+DELAYS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0)  # before each start within RESTARTS_S
+FLUSH_S: Final = 30.0  # how long a broker may need to bring its logs to disk
+KILL_S: Final = 10.0  # how long the system may need to end a process that was killed
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+_KILLED: Final = 2  # the urgency at which processes are killed
+
+
+class Start(NamedTuple):
+    """Start this process."""
+
+    name: str
+
+
+class Send(NamedTuple):
+    """Send this process a signal."""
+
+    name: str
+    number: signal.Signals
+
+
+class Say(NamedTuple):
+    """Log a line for the operator; `is_bad`: about something that should not happen."""
+
+    line: str
+    is_bad: bool = True
+
+
+class Announce(NamedTuple):
+    """Announce that all workers serve for the first time."""
+
+
+class AnnounceAgain(NamedTuple):
+    """Announce that a worker serves again, perhaps at another port."""
+
+    name: str
+
+
+Action = Start | Send | Say | Announce | AnnounceAgain
+
+
+class Restarts:
+    """Restarts of one process, and the delay before the next one."""
+
+    def __init__(self) -> None:
+        self._ends: deque[float] = deque(maxlen=RESTARTS_MAX + 1)
+
+    def delay_s(self, now: float) -> float | None:
+        """Count an end; return the seconds until the next start, or None if there may be none."""
+        self._ends.append(now)
+        recent = sum(now - each <= RESTARTS_S for each in self._ends)
+        return DELAYS_S[recent - 1] if recent <= RESTARTS_MAX else None
+
+
+class _Process:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = self.is_ready = self.is_given_up = False
+        self.due = math.inf  # when it is started again
+        self.problem = ""
+        self.restarts = Restarts()
+
+    @property
+    def is_missed(self) -> bool:
+        """True if no restart is decided yet."""
+        return not self.is_alive and not self.is_given_up and self.due == math.inf
+
+
+class Fleet:
+    """The processes of a start with several workers, and what to do with them. Times are seconds on any monotonic clock."""
+
+    def __init__(self, workers: Sequence[str], keeper: str | None, hand_over_s: float) -> None:
+        """`keeper` None: the tree is somewhere else."""
+        self._workers = [_Process(name) for name in workers]
+        self._keeper = None if keeper is None else _Process(keeper)
+        self._patience_s = hand_over_s + FLUSH_S
+        self._is_announced = self.is_stopping = False
+        self._urgency = 0
+        self._deadline = math.inf
+        self.failure = ""
+        """Why it could not start, or had to stop; one line for the operator."""
+
+        self.was_killed = False
+        """Whether a process had to be killed at the end."""
+
+    # --- what is the case
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing runs any more."""
+        return self.is_stopping and not any(each.is_alive for each in self._all)
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_announced and not self.is_stopping
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` is to be called."""
+        return min(self._deadline, *(each.due for each in self._all))
+
+    @property
+    def _all(self) -> list[_Process]:
+        return [*self._workers, *([self._keeper] if self._keeper else [])]
+
+    def _process(self, name: str) -> _Process:
+        return next(each for each in self._all if each.name == name)
+
+    # --- what happens
+
+    def begin(self) -> list[Action]:
+        """The first processes."""
+        return self._start([self._keeper] if self._keeper else self._workers)
+
+    def on_ready(self, name: str) -> list[Action]:
+        """A process does what it is there for."""
+        process = self._process(name)
+        process.is_ready, process.is_given_up = True, False
+        if self.is_stopping:
+            return []
+        if process is self._keeper:
+            return self._start([each for each in self._workers if each.is_missed])
+        if self._is_announced:
+            return [Say(f"{name} serves again", is_bad=False), AnnounceAgain(name)]
+        if all(each.is_ready for each in self._workers):
+            self._is_announced = True
+            return [Announce()]
+        return []
+
+    def on_problem(self, name: str, problem: str) -> None:
+        """A process says why it is going to end."""
+        self._process(name).problem = problem
+
+    def on_ended(self, name: str, how: str, now: float, *, is_failure: bool) -> list[Action]:
+        """A process has ended. `how` says by what, in words."""
+        process = self._process(name)
+        process.is_alive = process.is_ready = False
+        problem, process.problem = process.problem, ""
+        told = f"{name} has ended ({problem or how})"
+        if self.is_stopping:
+            self.was_killed |= is_failure
+            return [*([Say(told)] if is_failure and not self.failure else []), *self._go_on_stopping(now)]
+        if not self._is_announced:
+            return self._fail(f"{name}: {problem}" if problem else told, now)
+        if process is self._keeper and problem:
+            return self._fail(f"{name}: {problem}", now)
+        if (delay_s := process.restarts.delay_s(now)) is not None:
+            process.due = now + delay_s
+            when = f" in {delay_s:g} s" if delay_s else ""
+            return [Say(f"{told} and is started again{when}"), *self._start_due(now)]
+        process.is_given_up = True
+        if process is self._keeper or all(each.is_given_up and not each.is_alive for each in self._workers):
+            return self._fail(f"{told} too often", now)
+        times = f"{RESTARTS_MAX + 1} times within {RESTARTS_S:.0f} s"
+        if problem:
+            process.due = now + REST_S
+            return [Say(f"{told}, {times}; what it led is away until it is tried again in {REST_S:.0f} s")]
+        return [Say(f"{told}, {times}; it stays down, and so does what it led, until all are started anew")]
+
+    def on_signal(self, name: str, now: float) -> list[Action]:
+        """An operator's signal, by its name."""
+        if not self.is_stopping:
+            return [Say(f"stopping on {name}", is_bad=False), *self._stop(now)]
+        return [Say(f"stopping at once on another signal, {name}"), *self._press(now)]
+
+    def on_time(self, now: float) -> list[Action]:
+        """The deadline is over, perhaps."""
+        if now < self._deadline:
+            return self._start_due(now)
+        return self._press(now) if self._urgency < _KILLED else self._abandon(now)
+
+    # --- what follows
+
+    def _start_due(self, now: float) -> list[Action]:
+        return self._start([each for each in self._all if each.due <= now])
+
+    def _start(self, processes: Iterable[_Process]) -> list[Action]:
+        actions: list[Action] = []
+        for each in processes:
+            each.is_alive, each.due = True, math.inf
+            actions.append(Start(each.name))
+        return actions
+
+    def _fail(self, failure: str, now: float) -> list[Action]:
+        self.failure = failure
+        return self._stop(now)
+
+    def _stop(self, now: float) -> list[Action]:
+        self.is_stopping = True
+        for each in self._all:
+            each.due = math.inf
+        number = signal.SIGTERM if self._keeper is None else ALL_STOP
+        return self._ask(self._workers, number, now) or self._go_on_stopping(now)
+
+    def _go_on_stopping(self, now: float) -> list[Action]:
+        # Workers need the tree to hand over, so its keeper comes last.
+        if self._keeper is None or any(each.is_alive for each in self._workers):
+            return []
+        return self._ask([self._keeper], signal.SIGTERM, now)
+
+    def _ask(self, processes: Sequence[_Process], number: signal.Signals, now: float) -> list[Action]:
+        alive = [each for each in processes if each.is_alive]
+        if alive:
+            self._urgency, self._deadline = 0, now + self._patience_s
+        return [Send(each.name, number) for each in alive]
+
+    def _press(self, now: float) -> list[Action]:
+        self._urgency += 1
+        self._deadline = now + (FLUSH_S if self._urgency < _KILLED else KILL_S)
+        number = signal.SIGTERM if self._urgency < _KILLED else signal.SIGKILL
+        return [Send(each.name, number) for each in self._next_to_end()]
+
+    def _abandon(self, now: float) -> list[Action]:
+        left = self._next_to_end()
+        for each in left:
+            each.is_alive = False
+        self.was_killed, self._deadline = True, math.inf
+        return [
+            *(Say(f"{each.name} does not end, and is left to the system") for each in left),
+            *self._go_on_stopping(now),
+        ]
+
+    def _next_to_end(self) -> list[_Process]:
+        return [each for each in self._workers if each.is_alive] or [each for each in self._all if each.is_alive]

@@ -1,0 +1,235 @@
+"""`ottla start` with num.workers: several brokers in processes of their own, and the process that looks after them.
+
+    supervisor    the process that was started: no broker, no event loop (`supervisor.py`, `fleet.py`)
+      |- the coordination tree    in the data directory, served to the workers (`worker.py`); not if they share another one
+      |- worker 0, worker 1, ...  a broker each (`worker.py`), forked from what the supervisor has imported
+
+What differs from worker to worker is in `server/config/worker_places.py`, their folders in `server/cluster/start/worker_folders.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla import __version__
+from ottla.replication import system
+from ottla.replication.replica_manager.directories import LogDirectoryProblem
+from ottla.server.cluster.start.worker_folders import FolderLock, hold_folders, looks
+from ottla.server.config.endpoint import host_and_port
+from ottla.server.config.worker_places import Ports, tree_socket, wanted_ports, worker_config
+from ottla.server.launch.supervisor import Program, Supervisor
+from ottla.server.launch.worker import keep_tree, run_worker
+from ottla.server.network.listener import bind
+from ottla.server.serving import StartupError
+from ottla.server.standard_streams import announce
+
+if TYPE_CHECKING:
+    from ottla.server.config.broker_config import BrokerConfig
+    from ottla.server.config.endpoint import Endpoint
+    from ottla.server.launch.running import ServiceManager
+
+
+PATIENCE_S: Final = 5.0  # for the sockets of workers of a start that was killed, which the kernel is just ending
+LOOKS_AT_OTHERS: Final = 25  # at a port that others than workers have
+
+
+class HeldPorts:
+    """The ports of several workers, held by the start that runs them as long as it lives.
+
+    It binds each of them alone, so that a port which somebody has is found at once, and nobody has two bootstrap addresses by
+    accident. Only then it lets its workers bind the same ones (SO_REUSEPORT), each with sockets of its own. It does not listen
+    itself, so no connection ever waits for a worker that is gone, and a worker that is started again finds its port free.
+
+    `by_listener` has the numbers, none of which is 0.
+    """
+
+    def __init__(self, config: BrokerConfig, wanted: Mapping[str, Ports]) -> None:
+        """Raises StartupError that names the address that cannot be had."""
+        self._sockets: list[socket.socket] = []
+        try:
+            self.by_listener = {
+                each.listener: Ports(
+                    self._hold(each, wanted[each.listener].shared),
+                    [self._hold(each, port) for port in wanted[each.listener].own],
+                )
+                for each in config.listeners
+            }
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, endpoint: Endpoint, port: int) -> int:
+        try:
+            sock = _patiently_bound(endpoint.host, port)
+        except OSError as error:
+            place = f"{endpoint.listener}://{endpoint.host}:{port}"
+            told = place if port == endpoint.port else f"{place}, which a worker needs for itself"
+            raise StartupError(f"cannot listen on {told}: {error.strerror or error}") from None
+        self._sockets.append(sock)
+        # From now on another process gets it only if it asks for company, as the workers do.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held: int = sock.getsockname()[1]
+        return held
+
+    def close(self) -> None:
+        """Close the sockets that hold the ports."""
+        for sock in self._sockets:
+            sock.close()
+
+
+def _patiently_bound(host: str, port: int) -> socket.socket:
+    """OSError: somebody has it who is not about to end."""
+    problem = OSError("never looked at")
+    at_others = 0
+    for _ in looks(PATIENCE_S):
+        try:
+            return bind(host, port)
+        except OSError as error:
+            problem = error
+        # Workers that end may get no processor for long. Nobody else is worth the wait.
+        at_others += not _is_shared(host, port)
+        if at_others > LOOKS_AT_OTHERS:
+            break
+    raise problem
+
+
+def _is_shared(host: str, port: int) -> bool:
+    """True if those who have the port share it with other processes of this user, as workers do."""
+    try:
+        bind(host, port, with_others=True).close()
+    except OSError:
+        return False
+    return True
+
+
+TREE = "the coordination tree"
+
+
+def run_workers(texts: Mapping[str, str], config: BrokerConfig, count: int, *, log_level: str, log_format: str) -> None:
+    """Run until SIGTERM or Ctrl-C. Raises ConfigError, and StartupError if it cannot start or had to stop.
+
+    `texts` are the settings as they were given, `config` is what they come to.
+    """
+    if not system.SHARES_PORTS:
+        raise StartupError(f"num.workers={count}: several workers need Linux; start with num.workers=1")
+    wanted = wanted_ports(config, count)
+    # Once with ports that are not known yet: a setting that some worker cannot have is told before anything is touched.
+    for number in range(count):
+        worker_config(texts, config, number, count, wanted)
+    lock = _hold_folders(config, count)
+    held = HeldPorts(config, wanted)
+    ports = held.by_listener
+    manager = _service_manager()
+    beat_s = None if manager is None or manager.watchdog_s is None else manager.interval_s
+    run = partial(run_worker, log_level=log_level, log_format=log_format, beat_s=beat_s)
+    workers = [worker_config(texts, config, number, count, ports) for number in range(count)]
+    programs: dict[str, Program] = {f"worker {number}": partial(run, each) for number, each in enumerate(workers)}
+    if not config.is_member:
+        where = (config.log_dirs[0], tree_socket(config.log_dirs[0]))
+        programs[TREE] = partial(keep_tree, *where, log_level=log_level, log_format=log_format, beat_s=beat_s)
+    supervisor = Supervisor(
+        programs,
+        keeper=None if config.is_member else TREE,
+        hand_over_s=config.member.controlled_shutdown_timeout_ms / 1000,
+        announce=partial(_announce, config, ports, workers),
+        announce_again=_announce_again,
+        manager=manager,
+    )
+    _share_what_is_imported()
+    failure = supervisor.run()
+    held.close()
+    lock.release()
+    if failure:
+        raise StartupError(failure)
+
+
+def _hold_folders(config: BrokerConfig, count: int) -> FolderLock:
+    try:
+        return hold_folders(
+            config.log_dirs,
+            count,
+            node_id=config.node_id,
+            accepted=config.accepted_log_dirs,
+            has_journal=not config.is_member,
+            readable_by=config.server.log_dirs_readable_by,
+        )
+    except LogDirectoryProblem as problem:
+        raise StartupError(str(problem)) from None
+    except OSError as error:
+        raise StartupError(f"cannot use the data directory: {error}") from None
+
+
+def _service_manager() -> ServiceManager | None:
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None
+    from ottla.server.launch.running import ServiceManager
+
+    return ServiceManager.of(os.environ)
+
+
+def _share_what_is_imported() -> None:
+    """Import what each worker needs before clients come, and leave it alone from now on: its pages stay one for all processes."""
+    # Each is imported where it is needed, too.
+    from ottla.replication.controller import alter_partition, elect_leaders  # noqa: F401
+    from ottla.replication.fetcher import fetcher  # noqa: F401
+    from ottla.replication.log import cleaner  # noqa: F401
+    from ottla.replication.partition import fetch_session  # noqa: F401
+    from ottla.replication.replica_manager import alter_partition_manager  # noqa: F401
+    from ottla.server import coordinator_factory  # noqa: F401
+    from ottla.server.api.handlers import leader_and_isr, metadata, produce, update_metadata  # noqa: F401
+    from ottla.server.cluster.coordination import tree_client  # noqa: F401
+    from ottla.server.cluster.start import member_trees  # noqa: F401
+    from ottla.server.peers import tcp  # noqa: F401
+
+    system.keep_little_memory()
+    gc.freeze()
+    system.give_free_memory_back()
+
+
+def _announce(
+    config: BrokerConfig,
+    ports: Mapping[str, Ports],
+    workers: Sequence[BrokerConfig],
+    told: Sequence[Mapping[str, Any]],
+) -> None:
+    """Print what is running and where; the last line is the one that scripts wait for."""
+    shared = [replace(each, port=ports[each.listener].shared) for each in config.listeners]
+    first = config.advertised_endpoint(shared[0].listener, shared[0].port)
+    lines = [
+        f"ottla {__version__}",
+        f"  cluster id      {told[0]['cluster_id']}",
+        f"  workers         {len(workers)}, with the node ids {workers[0].node_id} to {workers[-1].node_id}",
+        f"  data directory  {', '.join(str(path.absolute()) for path in config.log_dirs)}",
+        f"  listeners       {', '.join(map(str, shared))}, shared by all workers",
+    ]
+    for number, worker in enumerate(workers):
+        own = ", ".join(str(worker.advertised_endpoint(each.listener, each.port)) for each in worker.listeners)
+        lines.append(f"  {f'worker {number}':15} {own}")
+    lines.append(f"  try             kcat -b {host_and_port(first.host, first.port)} -L")
+    for number, each in enumerate(told):
+        lines += _console(number, each)
+    if config.ignored_settings:
+        lines.append(f"  without effect  {', '.join(config.ignored_settings)}")
+    lines.append(f"listening on {host_and_port(shared[0].host or '0.0.0.0', shared[0].port)}")
+    announce(lines)
+
+
+def _announce_again(number: int, told: Mapping[str, Any]) -> None:
+    """A worker that was started again has another token, unless the settings have one, and perhaps another port."""
+    if lines := _console(number, told):
+        announce(lines)
+
+
+def _console(number: int, told: Mapping[str, Any]) -> list[str]:
+    if not told["http_address"]:
+        return []
+    fragment = f"#token={told['http_token']}" if told["http_token"] else ""
+    what = "console" if number == 0 else f"  of worker {number}"
+    return [f"  {what:15} http://{host_and_port(*told['http_address'])}/{fragment}"]

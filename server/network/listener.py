@@ -1,0 +1,307 @@
+"""Listeners: bind, accept, and end connections that idle or have lost their peer.
+
+A connection ends
+    when not a byte has been read or sent for connections.max.idle.ms, whatever waits on it: a long poll, a join, a produce
+        request. Kafka does the same. Bytes that the broker has not read yet do not count. If joins may wait for longer than
+        that, connections.max.idle.ms has to be larger; clients close after 9 minutes by themselves.
+    within a second or two after its peer has closed its side, if nobody needs what it waits for any more: a long poll or a
+        join (`abandonable`), a long request that changes nothing (`reads_only`), or memory for the rest of a large frame.
+        What the peer has sent and the broker has not read is dropped. A produce request is carried out and answered.
+    when it keeps memory that others wait for (`memory_accounting.py`), or its place is needed (`connection_limits.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ottla.replication import system
+from ottla.replication.log.faults import Fault, classify
+from ottla.replication.reminders import Reminder
+from ottla.server.network.calls import Calls
+from ottla.server.network.connection import Connection
+from ottla.server.network.connection_limits import RETRY_SECONDS, ConnectionLimits, plain_address
+from ottla.server.network.inbox import ReceiveBuffers
+from ottla.server.network.listener_context import Complaints
+from ottla.server.network.memory_accounting import STALLED_S
+from ottla.server.network.readiness import Readiness
+from ottla.server.network.transport import SYSTEM_DEFAULT, UNCHANGED, PlainTransport, send_buffer_bytes
+from ottla.wire.decompression import give_back_idle
+
+if TYPE_CHECKING:
+    from ottla.server.network.tls_handshakes import Handshakes
+    from ottla.server.ports import BrokerParts
+    from ottla.server.security.sasl_listener import SaslListener
+    from ottla.server.security.tls_listener import TlsListener
+
+
+logger = logging.getLogger("ottla.listener")
+
+# Others run between two rounds: a crowd that connects at once holds up nobody that is connected.
+ACCEPTS_PER_ROUND = 64
+HOUSEKEEPING_SECONDS = 1.0
+QUOTAS_SECONDS = 0.25
+CONNECTIONS_PER_SLICE = 1000
+KEPT_BYTES_MAX = 16 * 1024 * 1024  # of memory that was used once and is free
+DELAYED_MAX = 32  # connections of peers that connect too often; their descriptors come out of the reserve
+CONNECTIONS_PER_END = 50  # it takes about as long to end one as to look at so many
+
+
+def bind(
+    host: str, port: int, receive_buffer_bytes: int = SYSTEM_DEFAULT, *, with_others: bool = False
+) -> socket.socket:
+    """A bound, non-blocking socket; an empty host means every address, as in Kafka. OSError if it cannot be had.
+
+    The size of the receive buffer goes over to the connections, whose handshake depends on it. `with_others`: together with
+    other processes of this user that say the same (SO_REUSEPORT); the kernel gives each connection to one that listens.
+    """
+    # One socket for every address: peers with IPv4 come in through it as ::ffff:a.b.c.d (`plain_address`).
+    dual = not host and socket.has_dualstack_ipv6()
+    sock = socket.socket(socket.AF_INET6 if dual or ":" in host else socket.AF_INET)
+    try:
+        # A broker that is started again gets its port although connections from before are still closing.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if with_others:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+        if receive_buffer_bytes not in (SYSTEM_DEFAULT, UNCHANGED):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+class Encryption(NamedTuple):
+    """Encryption of a listener's connections."""
+
+    handshakes: Handshakes
+    listener: TlsListener
+
+
+class Listener:
+    """A bound address and the connections that came in through it."""
+
+    def __init__(
+        self,
+        name: str,
+        sock: socket.socket,
+        broker: BrokerParts,
+        calls: Calls,
+        buffers: ReceiveBuffers,
+        readiness: Readiness,
+        limits: ConnectionLimits,
+        security_protocol: str = "PLAINTEXT",
+        sasl: SaslListener | None = None,
+        encryption: Encryption | None = None,
+    ) -> None:
+        config = broker.config.server
+        self.name = name
+        self.security_protocol = security_protocol
+        self.sasl = sasl
+        self._encryption = encryption
+        self.broker = broker
+        self.calls = calls
+        self.buffers = buffers
+        self.readiness = readiness
+        self.limits = limits
+        self.quotas = broker.quotas
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.connections: set[Connection] = set()
+        self._socket = sock
+        self._send_buffer_bytes = send_buffer_bytes(config.socket_send_buffer_bytes)
+        idle_ms = config.connections_max_idle_ms
+        self._idle_seconds = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+        self._delayed = 0
+        self.complaints = Complaints(name)
+        self._shortage, self._stalled = Reminder(), Reminder()
+
+    @property
+    def port(self) -> int:
+        """The port that was really bound."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def run(self) -> None:
+        """Accept until cancelled; every connection is one task of this nursery."""
+        # Before the first connection, which has to be judged by them.
+        await self.limits.look_up_overrides()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_house)
+            nursery.start_soon(self._look_up_quotas)
+            with self._socket:
+                while True:
+                    await trio.lowlevel.wait_readable(self._socket)
+                    # Asked before accepting: who finds no room waits in the backlog.
+                    await self.limits.until_room(self.name)
+                    await self._accept_waiting(nursery)
+
+    async def _accept_waiting(self, nursery: trio.Nursery) -> None:
+        for _ in range(ACCEPTS_PER_ROUND):
+            if not self.limits.has_room(self.name):
+                return
+            try:
+                sock, address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                await self._after_failed_accept(error)
+                return
+            # What was accepted waits, too: it cannot be put back.
+            pause = self.limits.pause_of_listener(self.name)
+            if pause:
+                await self._let_wait(sock, pause)
+            self._welcome(sock, address[0], nursery)
+
+    async def _let_wait(self, sock: socket.socket, seconds: float) -> None:
+        try:
+            await trio.sleep(seconds)
+            await self.limits.until_room(self.name)  # others were quicker
+        except trio.Cancelled:
+            sock.close()
+            raise
+
+    async def _after_failed_accept(self, error: OSError) -> None:
+        """Wait if the system is out of descriptors or memory. Any other error concerns only the peer that wanted to connect."""
+        # The socket stays readable, so without a pause the loop would do nothing but fail.
+        if classify(error) is Fault.TRANSIENT:
+            self._shortage.tell(logger.error, "cannot accept on %s for now: %s", self.name, error)
+            await trio.sleep(RETRY_SECONDS)
+
+    def _welcome(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
+        host = plain_address(host)
+        # Only an accepted socket says whose it is, so who has too many is closed and not left in the backlog.
+        if pause := self.limits.pause_of_host(host, self.name):
+            nursery.start_soon(self._close_later, sock, pause)
+            return
+        if not self.limits.admit(host, self.name):
+            sock.close()
+            return
+        try:
+            self._prepare(sock)
+        except OSError:  # the peer has gone already
+            self.limits.release(host, self.name)
+            sock.close()
+            return
+        if self._encryption is not None:
+            nursery.start_soon(self._serve_encrypted, self._encryption, sock, host)
+        else:
+            connection = Connection(PlainTransport(sock), host, self)
+            self.connections.add(connection)
+            nursery.start_soon(self._serve, connection, host)
+
+    def _prepare(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        # Answers are sent whole. Nagle's algorithm would keep one back until the peer has acknowledged the one before.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel finds out that a peer's machine is gone, which never says so.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes != SYSTEM_DEFAULT:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+
+    async def _serve(self, connection: Connection, host: str) -> None:
+        logger.debug("A connection of %s to %s begins", host, self.name)
+        try:
+            await connection.run()
+        finally:
+            logger.debug("A connection of %s to %s has ended", host, self.name)
+            self.connections.discard(connection)
+            self.limits.release(host, self.name)
+
+    async def _close_later(self, sock: socket.socket, seconds: float) -> None:
+        """Let a peer that connects too often wait, so that it does not connect again at once."""
+        with sock:
+            if self._delayed < DELAYED_MAX:
+                self._delayed += 1
+                try:
+                    await trio.sleep(seconds)
+                finally:
+                    self._delayed -= 1
+
+    async def _serve_encrypted(self, encryption: Encryption, sock: socket.socket, host: str) -> None:
+        welcomed = None
+        try:
+            welcomed = await encryption.handshakes.welcome(sock, host, encryption.listener)
+        except Exception as error:  # noqa: BLE001 - it would end all listeners, and with them the broker
+            await self.complaints.report_bug(error, host, "")
+        finally:
+            if welcomed is None:
+                self.limits.release(host, self.name)
+        if welcomed is not None:
+            connection = Connection(welcomed.transport, host, self, welcomed.principal)
+            self.connections.add(connection)
+            await self._serve(connection, host)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await trio.sleep(HOUSEKEEPING_SECONDS)
+            if not self.limits.is_looking_up:  # a slow resolver must not keep every listener from its housekeeping
+                await self.limits.look_up_overrides()
+            await self._end_idle_connections()
+            await self._end_stalled()
+            self._make_room()
+            give_back_idle()  # what compressed batches were decompressed into
+            await self._give_memory_back()
+
+    async def _look_up_quotas(self) -> None:
+        # By itself, because a slow resolver may take very long for many names.
+        while True:
+            await self.limits.look_up_quotas()
+            await trio.sleep(QUOTAS_SECONDS)
+
+    async def _end_idle_connections(self) -> None:
+        silent_since = time.monotonic() - self._idle_seconds
+        looked_at = 0
+        # A copy: connections come and go while this gives way.
+        for connection in list(self.connections):
+            is_idle = connection.is_silent_since(silent_since)
+            looked_at += 1
+            # Whether a peer has left is asked of parked connections alone. Others read, and find out by themselves.
+            if is_idle or (connection.is_parked and connection.peer_has_left()):
+                connection.cancel_scope.cancel()
+                looked_at += CONNECTIONS_PER_END
+            if looked_at >= CONNECTIONS_PER_SLICE:
+                looked_at = 0
+                await trio.lowlevel.checkpoint()
+
+    async def _end_stalled(self) -> None:
+        """Close who keeps the memory that others wait for, and does not send the rest of a frame or read its answers."""
+        # As long as nobody waits for memory, a slow peer does no harm.
+        if self.buffers.memory.is_short:
+            self.buffers.memory.look_again()
+            too_long = time.monotonic() - STALLED_S
+            for connection in [each for each in self.connections if each.stalled_since < too_long]:
+                self._stalled.tell(
+                    logger.warning,
+                    "closing connections that keep memory others wait for: they neither finish requests nor read answers",
+                )
+                connection.cancel_scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+    async def _give_memory_back(self) -> None:
+        """After many large requests at once the C library keeps their memory, in pieces between blocks that are in use."""
+        memory = self.buffers.memory
+        # Only when little is left in use, because it takes some milliseconds.
+        if memory.most_used > KEPT_BYTES_MAX and memory.used < memory.most_used // 4:
+            # Measured anew from here, so that it is not done every second.
+            memory.most_used = memory.used
+            self.buffers.forget()
+            await trio.to_thread.run_sync(system.give_free_memory_back)
+
+    def _make_room(self) -> None:
+        """Close the connections that have been silent longest, one for each that is too many."""
+        if excess := self.limits.excess(self.name):
+            for connection in heapq.nsmallest(excess, self.connections, key=_last_active):
+                connection.cancel_scope.cancel()
+
+
+def _last_active(connection: Connection) -> float:
+    return connection.last_active

@@ -1,0 +1,110 @@
+"""The context of a listener, which its connections share, and its log lines about connections that end in an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ottla.replication.reminders import Reminders, log_with_count
+
+if TYPE_CHECKING:
+    from ottla.server.dispatch.context import RequestContext
+    from ottla.server.network.authentication import Authentication
+    from ottla.server.network.calls import Calls
+    from ottla.server.network.inbox import Inbox, ReceiveBuffers
+    from ottla.server.network.readiness import Readiness
+    from ottla.server.network.transport import Transport
+    from ottla.server.security.quotas.client_quotas import ClientQuotas
+    from ottla.server.security.sasl_listener import SaslListener
+
+
+class ListenerContext(Protocol):
+    """The parts of a listener that its connections use. `broker` is handed to the handlers unseen."""
+
+    name: str
+    security_protocol: str
+    broker: Any
+    calls: Calls
+    readiness: Readiness
+    buffers: ReceiveBuffers
+    frame_bytes_max: int
+    sasl: SaslListener | None
+    complaints: Complaints
+    quotas: ClientQuotas
+
+
+def authentication_at(
+    listener: ListenerContext,
+    context: RequestContext[Any],
+    inbox: Inbox,
+    transport: Transport,
+    send: Callable[[bytes], Awaitable[None]],
+) -> Authentication | None:
+    """Make the SASL authentication of a connection; None on a listener without SASL."""
+    if listener.sasl is None:
+        return None
+    from ottla.server.network.authentication import Authentication  # most brokers need none
+
+    return Authentication(
+        listener.sasl,
+        calls=listener.calls,
+        context=context,
+        inbox=inbox,
+        readiness=listener.readiness,
+        transport=transport,
+        send=send,
+    )
+
+
+logger = logging.getLogger("ottla.connection")
+
+KEPT_MAX = 200
+TEXT_CHARACTERS_MAX = 200
+
+
+class Complaints:
+    """Log lines about the connections of one listener: each about one client once a minute, and at most KEPT_MAX different ones."""
+
+    def __init__(self, listener_name: str) -> None:
+        self._listener_name = listener_name
+        self._reminders, self._bugs = Reminders(KEPT_MAX), Reminders(KEPT_MAX)
+
+    def close(self, peer: str, client_id: str, reason: str) -> None:
+        """Log that a connection is closed because of the bytes that its peer sent."""
+        text = "closing the connection of %s (client id %r) to listener %s: %s"
+        name = (peer, client_id[:TEXT_CHARACTERS_MAX], reason[:TEXT_CHARACTERS_MAX])
+        self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, reason, source=peer)
+
+    def note(self, peer: str, client_id: str, what: str) -> None:
+        """Log a mistake of a peer whose connection stays open."""
+        text = "%s (client id %r) at listener %s: %s"
+        name = (peer, client_id[:TEXT_CHARACTERS_MAX], what[:TEXT_CHARACTERS_MAX])
+        self._reminders.tell(name, logger.warning, text, peer, client_id, self._listener_name, what, source=peer)
+
+    async def report_bug(self, error: Exception, peer: str, client_id: str, *, is_closing: bool = True) -> None:
+        """Log a bug with its traceback, in a thread: to look up source lines for many tasks takes long.
+
+        `is_closing`: the connection ends because of it.
+        """
+        untold = self._bugs.untold(_place(error))
+        if untold is None:
+            return
+        text = f"bug: {'closing the connection' if is_closing else 'no answer to a request'} of %s (client id %r)"
+        tell = partial(log_with_count, untold, partial(logger.error, exc_info=error), text, peer, client_id)
+        # The line is written even if the broker stops meanwhile: nothing else tells of the bug.
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(tell)
+
+
+def _place(error: Exception) -> tuple[type[Exception], str, int]:
+    """Identify a bug by its kind and place, so that it is logged once a minute."""
+    trace = error.__traceback__
+    if trace is None:
+        return type(error), "", 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return type(error), trace.tb_frame.f_code.co_filename, trace.tb_lineno

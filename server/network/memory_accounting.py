@@ -1,0 +1,220 @@
+"""Accounting of the memory that all connections together hold for requests until their answers are read, with one limit.
+
+Connections count here what they hold: the bytes of frames that have not arrived in full, large requests that are being
+worked on, and answers that the peer has not read. When the limit is reached no request is refused. A connection that wants
+more memory stands in line, and is not read meanwhile. In that line addresses take turns: the connections of one address, which
+may all have stalled, come behind one another and not before those of others. Small frames need no leave, so peers with small requests do not notice.
+
+Somebody always gets on. While there is no room, the first in line may go beyond the limit until its frame is complete and
+answered; then it is the turn of the next one. The listener closes a peer that keeps others waiting, because it does not
+send the rest of its frame (`STALLED_S`, `BEYOND_S`) or does not read its answers. The time that the peer waited in line
+itself does not count.
+
+Kafka's `queued.max.request.bytes` is this limit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import trio
+
+if TYPE_CHECKING:
+    from ottla.server.network.outbox import Waiting
+
+DEFAULT_BYTES = 96 * 1024 * 1024
+STALLED_S = 30.0
+"""While others wait for room, the rest of a large frame has to come within this time."""
+BEYOND_S = 3.0
+"""The rest of the one frame that goes on beyond the limit has to come within this time: nobody behind it gets on before it is complete."""
+PROMISED_BYTES = 1024 * 1024
+"""Counted for each that was admitted and has not taken yet: so many are admitted at a time as there is room for."""
+
+
+class _Place(NamedTuple):
+    number: int
+    """In the order of coming. Who has to come back keeps it."""
+    holder: object
+    address: str
+    admitted: trio.Event
+
+
+# The states of a holder (the inbox of a connection, or the connection while its request is answered):
+#
+#     outside    counts what it holds with `take` and `give_back`, and asks `may_take` before it wants more
+#     in line    in `wait`, its connection not read. `_admit` lets the first go: admitted if there is room, else beyond
+#     admitted   may take although others stand in line, once. If there is no room by then it is the first in line again.
+#                Until it takes, or the next `look_again`, others behind it find less room (`PROMISED_BYTES`)
+#     beyond     only one at a time. Ends with `release`, or goes over with `pass_on`
+class MemoryBudget:
+    """The bytes that connections hold, and the line of those that wait for room."""
+
+    __slots__ = ("_admitted", "_line", "_numbers", "_over", "_promised", "_total", "most_used", "used")
+
+    def __init__(self, total: int = DEFAULT_BYTES) -> None:
+        self._total = total
+        self._line: OrderedDict[str, deque[_Place]] = (
+            OrderedDict()
+        )  # by address; the one whose turn is next comes first
+        self._over: object = None  # who may go beyond the limit
+        self._admitted: dict[object, int] = {}  # with their numbers in line
+        self._promised: set[object] = set()  # those of them who were admitted since the last look
+        self._numbers = itertools.count()
+        self.used = 0
+        self.most_used = 0  # since the system was given back what is free
+
+    @classmethod
+    def of(cls, configured: int) -> Self:
+        """The budget for a value of queued.max.request.bytes. Kafka's default, -1, means no limit there and 96 MiB here."""
+        return cls(configured) if configured > 0 else cls()
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether somebody waits for room."""
+        return bool(self._line)
+
+    def has_room(self) -> bool:
+        """Tell whether there is room for somebody who does not stand in line."""
+        # No property: every read asks, and a method is called for a third of what a property costs.
+        # Those in line come first, or else a stream of newcomers would take whatever becomes free.
+        return self.used < self._total and not self._line
+
+    def may_take(self, holder: object) -> bool:
+        """Tell whether `holder` may take more, and count that it does. Nobody takes what those in line wait for."""
+        if self._over is holder:
+            return True
+        if self.used >= self._total or (self._line and holder not in self._admitted):
+            return False
+        self._end_admission(holder)
+        return True
+
+    def _end_admission(self, holder: object) -> int | None:
+        """The number that `holder` had in line, if it was admitted."""
+        self._promised.discard(holder)
+        return self._admitted.pop(holder, None)
+
+    def take(self, count: int) -> None:
+        self.used += count
+        self.most_used = max(self.most_used, self.used)
+        # Whoever has taken its part may have left room for the next one.
+        if self._line:
+            self._admit()
+
+    def give_back(self, count: int) -> None:
+        self.used -= count
+        if self._line:
+            self._admit()
+
+    def is_beyond(self, holder: object) -> bool:
+        """Tell whether `holder` is the one that may go beyond the limit."""
+        return self._over is holder
+
+    def pass_on(self, holder: object, successor: object) -> None:
+        """If `holder` may go beyond the limit, `successor` may instead, until it releases that."""
+        if self._over is holder:
+            self._over = successor
+
+    def release(self, holder: object) -> None:
+        """`holder` goes beyond the limit no more, or wants no more."""
+        was_admitted = self._end_admission(holder) is not None
+        if self._over is holder:
+            self._over = None
+        elif not was_admitted:
+            return
+        self._admit()
+
+    def look_again(self) -> None:
+        """Admit others in place of those who were admitted and took nothing, because their peers are slow."""
+        self._promised.clear()
+        self._admit()
+
+    async def wait(self, holder: object, address: str = "") -> None:
+        """Return when there seems to be room for `holder`. It has to ask `may_take` again: what needs no leave may be quicker."""
+        number = self._end_admission(holder)
+        place = _Place(next(self._numbers) if number is None else number, holder, address, trio.Event())
+        of_address = self._line.setdefault(address, deque())
+        if number is None:
+            of_address.append(place)
+        else:
+            # Near the front, for all before it were admitted as well; and its address has had no turn yet.
+            of_address.insert(
+                next((at for at, each in enumerate(of_address) if each.number > number), len(of_address)), place
+            )
+            self._line.move_to_end(address, last=False)
+        # Perhaps nothing happens later that would admit it: those in line may hold everything themselves.
+        self._admit()
+        try:
+            await place.admitted.wait()
+        except BaseException:
+            # The connection ends while it waits. Its place, or its leave, must not stay with it.
+            if place.admitted.is_set():
+                self.release(holder)
+            else:
+                of_address.remove(place)
+                if not of_address:
+                    del self._line[address]
+            raise
+
+    def _next(self) -> _Place:
+        """Take the one out of line whose turn it is."""
+        address, places = next(iter(self._line.items()))
+        place = places.popleft()
+        if places:
+            self._line.move_to_end(address)
+        else:
+            del self._line[address]
+        place.admitted.set()
+        return place
+
+    def _admit(self) -> None:
+        """Let the first in line go on, and more of them if there is room for more; without room one goes beyond the limit."""
+        line = self._line
+        if self.used >= self._total:
+            # Those in line may hold all the memory themselves, with the beginnings of their frames. They would wait for
+            # each other if nobody went beyond the limit.
+            if line and self._over is None:
+                self._over = self._next().holder
+            return
+        left = self._total - self.used - len(self._promised) * PROMISED_BYTES
+        is_first = True
+        while line and (is_first or left > 0):
+            place = self._next()
+            self._admitted[place.holder] = place.number
+            self._promised.add(place.holder)
+            left -= PROMISED_BYTES
+            is_first = False
+
+
+DECODED_BYTES_PER_BYTE = 64  # what a large request takes in work, together with its answer, at most
+
+
+class ConnectionMemory:
+    """The memory of one connection beside its received frames: a large request in work, and answers that the peer does not read."""
+
+    __slots__ = ("_held_bytes", "_memory", "unread_bytes")
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+        self._held_bytes = self.unread_bytes = 0
+
+    def hold(self, waiting: Waiting, size: int, inbox: object) -> None:
+        """Count what a large request keeps in memory while it waits, before its frame gives room to others."""
+        # Any other frame has LARGE_FRAME_BYTES at most, and small frames need no leave of the budget.
+        if waiting.is_large or (waiting.call is not None and waiting.call.takes_records):
+            self._held_bytes = size * DECODED_BYTES_PER_BYTE if waiting.is_large else size
+            self._memory.take(self._held_bytes)
+            # The leave to go beyond the limit covers the answer, too. The inbox loses it when its buffer is given back.
+            self._memory.pass_on(inbox, self)
+
+    def let_go(self) -> None:
+        """Give back the memory of the request in work."""
+        held, self._held_bytes = self._held_bytes, 0
+        self._memory.give_back(held)
+        self._memory.release(self)
+
+    def count_unread(self, count: int) -> None:
+        """Set the number of bytes of answers that the peer has not read."""
+        self._memory.take(count - self.unread_bytes)
+        self.unread_bytes = count

@@ -1,0 +1,103 @@
+"""Quotas of one connection: requests are charged, and a client that has to pause is not read (KIP-219).
+
+The answer goes out at once and says how long the pause is, in the versions that have a field for it. Whether the client
+keeps to that is its own affair: until the pause is over the broker does not read its connection, so that a client costs
+nothing meanwhile, and whatever it sends waits in its own socket. Older clients, which know nothing of pauses, are treated
+alike.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ottla.server.security.quotas.charge import Charge
+from ottla.wire.answers import EncodedAnswer
+
+if TYPE_CHECKING:
+    from ottla.server.dispatch.context import RequestContext
+    from ottla.server.network.calls import Call
+    from ottla.server.network.sliced_work import Work
+    from ottla.server.security.quotas.client_quotas import ClientQuotas
+
+_int32 = struct.Struct(">i").pack
+
+
+def now_ms() -> int:
+    """Milliseconds of the event loop's clock, which nobody sets."""
+    return int(trio.current_time() * 1000)
+
+
+class Throttling:
+    """The charges and pauses of one connection."""
+
+    __slots__ = ("muted_until", "quotas")
+
+    def __init__(self, quotas: ClientQuotas) -> None:
+        self.quotas = quotas
+        self.muted_until = 0.0  # by the clock of the event loop; 0: it is read
+
+    @property
+    def is_muted(self) -> bool:
+        """Tell whether the client has to pause. Whoever waits for the end of the pause calls `unmute` then."""
+        return self.muted_until > 0
+
+    def unmute(self) -> None:
+        self.muted_until = 0.0
+
+    def begin(self, call: Call, context: RequestContext[Any], size: int) -> Charge:
+        """Charge a client for a request of `size` bytes that has come."""
+        charge = Charge(
+            self.quotas,
+            now_ms,
+            context.principal,
+            context.client_id,
+            produced_bytes=size if call.takes_records else 0,
+            is_exempt=call.route.unmetered,
+        )
+        context.charge = charge
+        return charge
+
+    def settle(self, call: Call, response: Any, charge: Charge) -> Any:
+        """The request is answered; None: without a word. Returns the answer that tells of the pause."""
+        pause_ms = charge.settle(is_answered=response is not None)
+        if pause_ms <= 0:
+            return response
+        self.muted_until = max(self.muted_until, trio.current_time() + pause_ms / 1000)
+        if response is None or not call.tells_throttle_time:
+            return response
+        # Others may be sent the same answer, so it is not changed.
+        if type(response) is EncodedAnswer:
+            return _told(response, pause_ms) if call.starts_with_throttle_time else response
+        told = copy.copy(response)
+        told.throttle_time_ms = pause_ms
+        return told
+
+
+def _told(answer: EncodedAnswer, pause_ms: int) -> EncodedAnswer:
+    return EncodedAnswer(_int32(pause_ms) + answer.body[4:])
+
+
+class Timed:
+    """Work on a request whose time counts."""
+
+    __slots__ = ("_charge", "_work")
+
+    def __init__(self, work: Work, charge: Charge) -> None:
+        self._work = work
+        self._charge = charge
+
+    def send(self, value: Any) -> Any:
+        """Run a piece of the work and count its time."""
+        began = time.perf_counter_ns()
+        try:
+            return self._work.send(value)
+        finally:
+            self._charge.spent_ns += time.perf_counter_ns() - began
+
+    def close(self) -> None:
+        self._work.close()

@@ -1,0 +1,55 @@
+"""Verification of signatures by joserfc. The one file that knows that package, which is an optional one.
+
+Only what makes a public key is handed to it: whatever else a set of keys says of a key stays outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, RSAKey
+from joserfc.jws import JWSRegistry, deserialize_compact
+
+from ottla.server.security.oauth.tokens import ALGORITHMS
+
+_MEMBERS: Mapping[str, tuple[str, ...]] = {"RSA": ("kty", "n", "e"), "EC": ("kty", "crv", "x", "y")}
+
+
+class UnusableKey(ValueError):
+    """Key that cannot be used."""
+
+
+class _AnyLength(JWSRegistry):
+    """Registry without limits of length: tokens are bounded where they come in."""
+
+    max_header_length = max_payload_length = max_signature_length = 1 << 20
+
+
+_REGISTRY = _AnyLength(algorithms=list(ALGORITHMS), strict_check_header=False)
+
+
+class PublicKey:
+    """Public key of an issuer. Raises UnusableKey. Takes a millisecond or less."""
+
+    def __init__(self, jwk: Mapping[str, Any]) -> None:
+        kind = jwk["kty"]
+        public: dict[str, str | list[str]] = {}
+        for name in _MEMBERS[kind]:
+            if not isinstance(jwk.get(name), str):
+                raise UnusableKey("a part is missing")
+            public[name] = jwk[name]
+        try:
+            self._key = (RSAKey if kind == "RSA" else ECKey).import_key(public)
+        except (JoseError, UnsupportedAlgorithm, ValueError, TypeError) as error:
+            raise UnusableKey(type(error).__name__) from None
+
+    def has_signed(self, token: str) -> bool:
+        """Verify a token's signature, by the algorithm that its header names, which has to fit the key."""
+        try:
+            deserialize_compact(token, self._key, registry=_REGISTRY)
+        except (JoseError, ValueError, TypeError):
+            return False
+        return True

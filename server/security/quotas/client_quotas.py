@@ -1,0 +1,155 @@
+"""All quotas of clients: what is set, and what was used. Sans-IO.
+
+| quota                    | counts                                            | at the latest the client goes on after |
+|--------------------------|---------------------------------------------------|----------------------------------------|
+| producer_byte_rate       | bytes of Produce requests                         | as long as it takes                    |
+| consumer_byte_rate       | bytes of answers with records                     | as long as it takes                    |
+| request_percentage       | time of the event loop; 100 is all of it          | one window                             |
+| controller_mutation_rate | partitions that are created and deleted           | as long as it takes                    |
+| connection_creation_rate | connections of an address; `ConnectionRates`      | one window                             |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.server.config.server_config import QuotaConfig
+from ottla.server.security.quotas.entities import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    IP_KEYS,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER_AND_CLIENT_KEYS,
+    Entity,
+    entity_at,
+    quota_value,
+)
+from ottla.server.security.quotas.meters import Meters, MutationMeters, Rate, RateMeters, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.server.config.overrides import Texts
+
+
+UNLIMITED = (1 << 31) - 1
+
+
+class ConnectionRates:
+    """Rates of new connections against their limits: Kafka's ConnectionQuotas (KIP-402, KIP-612).
+
+    A listener pauses if more come than it may accept (max.connection.creation.rate of the broker, or its own). What it has accepted
+    waits for the end of the pause, and all others in the backlog. An address pauses alone (connection_creation_rate): its connection
+    is not served, and does not count for anybody. No pause is longer than one window. Times in ms, rates in connections per second.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._of_broker = Rate(windows)
+        self._of_listeners: dict[str, Rate] = {}
+        # Addresses are counted as client ids are, which also limits how many are remembered.
+        self._of_addresses = RateMeters(windows, pause_ms_max=windows.size_ms)
+        self._by_address: Mapping[str | None, float] = {}
+
+    def put(self, by_address: Mapping[str | None, float]) -> None:
+        """Replace the limits of addresses; None: addresses that are not named."""
+        before, self._by_address = self._by_address, by_address
+        for address in before.keys() - by_address.keys():
+            self._of_addresses.put(((CLIENT_ID, address),), None)
+        for address, rate in by_address.items():
+            if before.get(address) != rate:
+                self._of_addresses.put(((CLIENT_ID, address),), rate)
+
+    @property
+    def remembered(self) -> int:
+        """Number of addresses whose connections are counted."""
+        return len(self._of_addresses)
+
+    def accepted(self, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
+        """Count a connection that a listener has accepted; return the listener's pause in ms. Nothing is counted where nothing is limited."""
+        pauses_ms = [self._pause_ms(self._of_broker, of_broker, now_ms)]
+        if of_listener != UNLIMITED:
+            pauses_ms.append(self._pause_ms(self._of_listener(listener), of_listener, now_ms))
+        return max(pauses_ms)
+
+    def _pause_ms(self, rate: Rate, bound: int, now_ms: int) -> int:
+        if bound == UNLIMITED:
+            return 0
+        rate.record(1, now_ms)
+        # Without any allowed, the longest pause; Kafka divides by zero and comes to the same.
+        return min(rate.throttle_ms(bound, now_ms), self._windows.size_ms) if bound else self._windows.size_ms
+
+    def come_from(self, address: str, listener: str, of_listener: int, of_broker: int, now_ms: int) -> int:
+        """Count an accepted connection for its address; return the address' pause in ms. If there is one, the connection is not counted."""
+        if not self._by_address or (address not in self._by_address and None not in self._by_address):
+            return 0
+        pause_ms = self._of_addresses.record("", address, 1, now_ms)
+        if pause_ms:
+            self._of_addresses.take_back("", address, 1, now_ms)
+            if of_broker != UNLIMITED:
+                self._of_broker.record(-1, now_ms)
+            if of_listener != UNLIMITED:
+                self._of_listener(listener).record(-1, now_ms)
+        return pause_ms
+
+    def _of_listener(self, listener: str) -> Rate:
+        return self._of_listeners.setdefault(listener, Rate(self._windows))
+
+
+DEFAULTS = QuotaConfig()
+
+
+class ClientQuotas:
+    """Quotas of all entities, with the meters of their usage."""
+
+    def __init__(self, config: QuotaConfig = DEFAULTS) -> None:
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        controller_size_ms = config.controller_quota_window_size_seconds * 1000
+        self.by_entity: dict[Entity, dict[str, float]] = {}
+        self.addresses: dict[str | None, float] = {}
+        """Connections that addresses, or hosts with names, may make in a second; None: all others. Replaced when it changes."""
+        self.produce = RateMeters(windows)
+        self.fetch = RateMeters(windows)
+        self.request = RateMeters(windows, pause_ms_max=windows.size_ms)
+        self.connections = ConnectionRates(windows)
+        self.mutations = MutationMeters(Windows(config.controller_quota_window_num, controller_size_ms))
+        self.is_on = False
+        """True if requests have to be measured."""
+        self._meters: dict[str, Meters[Any]] = {
+            PRODUCER_BYTE_RATE: self.produce,
+            CONSUMER_BYTE_RATE: self.fetch,
+            REQUEST_PERCENTAGE: self.request,
+            CONTROLLER_MUTATION_RATE: self.mutations,
+        }
+
+    def take(self, path: str, texts: Texts) -> None:
+        """Apply the node of an entity, passing over anything but quotas."""
+        entity = entity_at(path)
+        is_address = entity[0][0] == IP
+        before = self.by_entity.get(entity, {})
+        values = _values(texts, IP_KEYS if is_address else USER_AND_CLIENT_KEYS)
+        if values:
+            self.by_entity[entity] = values
+        else:
+            self.by_entity.pop(entity, None)
+        if is_address:
+            self._take_address(entity[0][1], values.get(CONNECTION_CREATION_RATE))
+            return
+        for key, meters in self._meters.items():
+            if values.get(key) != before.get(key):
+                meters.put(entity, values.get(key))
+        self.is_on = any(meters.is_on for meters in self._meters.values())
+
+    def _take_address(self, name: str | None, rate: float | None) -> None:
+        # A new dictionary, because whoever looks up the names has to see that something has changed.
+        others = {other: each for other, each in self.addresses.items() if other != name}
+        self.addresses = others if rate is None else {**others, name: rate}
+
+
+def _values(texts: Texts, keys: Mapping[str, object]) -> dict[str, float]:
+    found = {key: quota_value(texts[key]) for key in keys if key in texts}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,232 @@
+"""Delegation tokens (KIP-48): what may be done to them (Kafka 4.4's DelegationTokenControlManager), and their nodes. Sans-IO.
+
+Whoever asks for a token is its *requester*; it logs its *owner* in, who may be somebody else (KIP-373). Owner and *renewers* may
+let it expire later, up to its `max_ms`, or earlier. A token that has expired is of no use, and is removed some time later.
+Principals are texts such as `User:alice`, times are ms since 1970.
+
+What logs in is the HMAC of the token's id with a key that all brokers have and nobody else. It is kept nowhere.
+
+Nodes in the coordination tree, as Kafka 3.9 has them (DelegationTokenManagerZk)
+    /delegation_token/tokens/<id>                        a token, as JSON
+    /delegation_token/token_changes/token_change_<seq>   id of a token that has changed, or is gone
+A token is {"version":3,"owner":"User%3Aalice","tokenRequester":...,"renewers":[...],"issueTimestamp":...,"maxTimestamp":...,
+"expiryTimestamp":...,"tokenId":...}, with principals encoded as in addresses of the web. Before version 3 the owner was the
+one who asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote_plus
+
+from ottla.replication.cluster.znodes import MalformedNode
+from ottla.server.dispatch.context import ANONYMOUS
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ottla.server.config.security_config import TokenConfig
+    from ottla.server.dispatch.context import RequestContext
+
+
+ID_BYTES = 16
+
+
+class DelegationToken(NamedTuple):
+    """Delegation token without its HMAC."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    max_ms: int
+    expires_ms: int
+
+    def is_over(self, now_ms: int) -> bool:
+        return self.max_ms < now_ms or self.expires_ms < now_ms
+
+    def concerns(self, principals: Collection[str]) -> bool:
+        """Tell whether one of these owns, requested or may renew the token, and so may see it."""
+        return (
+            self.owner in principals
+            or self.requester in principals
+            or any(each in principals for each in self.renewers)
+        )
+
+    def may_be_renewed_by(self, principal: str) -> bool:
+        return principal == self.owner or principal in self.renewers
+
+
+def new_token(
+    requester: str, owner: str, renewers: tuple[str, ...], lifetime_ms: int, config: TokenConfig, now_ms: int
+) -> DelegationToken:
+    """Make a token. `lifetime_ms` 0 or less: as long as the settings allow."""
+    longest_ms = config.delegation_token_max_lifetime_ms
+    max_ms = _later(now_ms, min(longest_ms, lifetime_ms) if lifetime_ms > 0 else longest_ms)
+    expires_ms = min(max_ms, _later(now_ms, config.delegation_token_expiry_time_ms))
+    return DelegationToken(_new_id(), owner, requester, renewers, now_ms, max_ms, expires_ms)
+
+
+def renewed(
+    token: DelegationToken, principal: str, period_ms: int, config: TokenConfig, now_ms: int
+) -> DelegationToken:
+    """Renew a token; `period_ms` 0 or less: as long as the settings say. Raises KafkaError."""
+    if token.is_over(now_ms):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+    _check_renewer(token, principal)
+    longest_ms = config.delegation_token_expiry_time_ms
+    period_ms = min(longest_ms, period_ms) if period_ms > 0 else longest_ms
+    return token._replace(expires_ms=min(token.max_ms, _later(now_ms, period_ms)))
+
+
+def expired(token: DelegationToken, principal: str, period_ms: int, now_ms: int) -> DelegationToken | None:
+    """Change the end of a token; None if it is to be removed at once, for a negative `period_ms`. Raises KafkaError."""
+    _check_renewer(token, principal)
+    if period_ms < 0:
+        return None
+    if token.is_over(now_ms):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+    return token._replace(expires_ms=min(token.max_ms, _later(now_ms, period_ms)))
+
+
+def hmac_of(token_id: str, secret_key: bytes) -> bytes:
+    """HMAC of a token, which its owner logs in with: 64 bytes."""
+    return hmac.digest(secret_key, token_id.encode(), "sha512")
+
+
+def _check_renewer(token: DelegationToken, principal: str) -> None:
+    if not token.may_be_renewed_by(principal):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+
+
+def _later(now_ms: int, period_ms: int) -> int:
+    return min(now_ms + period_ms, LONG_MAX)
+
+
+def _new_id() -> str:
+    """Random id in Kafka's spelling, which does not begin with a dash, for the sake of command lines."""
+    while (text := base64.urlsafe_b64encode(secrets.token_bytes(ID_BYTES)).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+# ---------------------------------------------------------------------- nodes in the coordination tree
+
+
+ABOVE = "/delegation_token"
+TOKENS = f"{ABOVE}/tokens"
+CHANGES = f"{ABOVE}/token_changes"
+CHANGE_PREFIX = "token_change_"
+PATHS = (ABOVE, TOKENS, CHANGES)
+"""Paths of the nodes that have to exist, parents first."""
+
+PRINCIPAL_CHARACTERS_MAX = 4_096
+_VERSION, _VERSION_WITH_REQUESTER = 3, 3
+_TIMES = ("issueTimestamp", "maxTimestamp", "expiryTimestamp")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_DATA_BYTES_MAX = 1 << 20  # as much as ZooKeeper takes
+_SHOWN_MAX = 100
+
+
+def token_path(token_id: str) -> str:
+    return f"{TOKENS}/{token_id}"
+
+
+def is_token_id(name: str) -> bool:
+    """Tell whether a token can have this id: Kafka's have 22 characters of URL-safe base64."""
+    return _ID.fullmatch(name) is not None
+
+
+def encode_token(token: DelegationToken) -> bytes:
+    node: dict[str, Any] = {
+        "version": _VERSION,
+        "owner": _sanitized(token.owner),
+        "tokenRequester": _sanitized(token.requester),
+        "renewers": [_sanitized(each) for each in token.renewers],
+        **dict(zip(_TIMES, (token.issued_ms, token.max_ms, token.expires_ms), strict=True)),
+        "tokenId": token.token_id,
+    }
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def decode_token(token_id: str, data: bytes) -> DelegationToken:
+    """Parse the node of that name; raises MalformedNode."""
+    if not is_token_id(token_id) or len(data) > _DATA_BYTES_MAX:
+        raise MalformedNode(f"no token: {len(data)} bytes of {token_id[:_SHOWN_MAX]!r}")
+    try:
+        node = json.loads(data)
+        version = _number(node["version"])
+        if not 0 < version <= _VERSION:
+            raise MalformedNode(f"version {version} of tokens is not known")
+        if node["tokenId"] != token_id:
+            raise MalformedNode("the token has another id than its node")
+        owner = _principal(node["owner"])
+        requester = _principal(node["tokenRequester"]) if version >= _VERSION_WITH_REQUESTER else owner
+        if not isinstance(node["renewers"], list):
+            raise MalformedNode("renewers are no list")
+        renewers = tuple(_principal(each) for each in node["renewers"])
+        issued_ms, max_ms, expires_ms = (_number(node[name]) for name in _TIMES)
+    except MalformedNode:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # Not what the node holds, which may be anything and of any length.
+        raise MalformedNode(f"no token: {type(error).__name__}") from None
+    return DelegationToken(token_id, owner, requester, renewers, issued_ms, max_ms, expires_ms)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not -LONG_MAX <= value <= LONG_MAX:
+        raise MalformedNode("a number is missing")
+    return value
+
+
+def _principal(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MalformedNode("a principal is missing")
+    principal = unquote_plus(value, errors="replace")
+    if ":" not in principal or len(principal) > PRINCIPAL_CHARACTERS_MAX:
+        raise MalformedNode("a principal has no type, or is too long")
+    principal.encode()  # half of a pair of surrogates could be told to nobody
+    return principal
+
+
+def _sanitized(principal: str) -> str:
+    return quote(principal, safe="", errors="replace").replace("~", "%7E")
+
+
+# ---------------------------------------------------------------------- requests
+
+
+USER = "User"
+NO_TIME = -1
+"""Time in the answer to a client that may not ask."""
+
+
+def may_ask(context: RequestContext[Any]) -> bool:
+    """Tell whether this client may ask for tokens at all: it has to be known by something other than a token."""
+    protocol = context.security_protocol
+    is_unknown = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
+    return not is_unknown and not context.is_token_authenticated
+
+
+class Principal(NamedTuple):
+    """Principal such as User:alice in two parts, as requests about tokens have it."""
+
+    type: str
+    name: str
+
+    @classmethod
+    def of(cls, text: str) -> Principal:
+        kind, _, name = text.partition(":")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"

@@ -1,0 +1,78 @@
+"""The table of requests that are served, and what is loaded when one of them is first asked for."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ottla.server.api import handlers
+from ottla.server.dispatch import dispatch
+from ottla.server.dispatch.apis import APIS, Api
+from ottla.server.dispatch.dispatch import HANDLERS, Route, all_routes
+from ottla.wire.messages.heartbeat import HeartbeatRequest
+
+NARROWED = {"LeaderAndIsr", "StopReplica", "UpdateMetadata"}
+"""Served in fewer versions than are declared: brokers of a release before Kafka 3.9 are no members."""
+
+
+@pytest.fixture
+def route() -> Route:
+    """As a process makes it that has just been started."""
+    return all_routes.__wrapped__()[HeartbeatRequest.api_key]
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_the_table_says_what_the_messages_declare(api: Api) -> None:
+    request = dispatch.load(api).request_class
+    assert (request.__name__, request.api_key) == (f"{api.name}Request", api.api_key)
+    assert (api.versions == request.versions) is (api.name not in NARROWED)
+    assert api.versions.first in request.versions and api.versions.last in request.versions
+
+
+def test_the_table_has_each_handler_once_and_in_the_order_of_the_keys() -> None:
+    for api in APIS:
+        dispatch.load(api)
+    served = [each.name for each in pkgutil.iter_modules(handlers.__path__, f"{HANDLERS}.")]
+    assert len(served) == len(APIS)
+    assert all(hasattr(sys.modules[each], dispatch.CODE) for each in served), "a handler that the table lacks"
+    keys = [api.api_key for api in APIS]
+    assert keys == sorted({*keys})
+
+
+def test_the_table_imports_no_handler() -> None:
+    program = "import sys; from ottla.server.dispatch.dispatch import all_routes; all_routes(); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = [each for each in found.stdout.split() if each.startswith((HANDLERS, "ottla.wire.messages"))]
+    assert loaded == []
+
+
+def test_nothing_is_loaded_before_a_route_is_used(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+
+    def import_module(name: str) -> Any:
+        imported.append(name)
+        return sys.modules[name]
+
+    importlib.import_module(f"{HANDLERS}.heartbeat")
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    assert route.name == "Heartbeat" and str(route.versions) == "0-4"
+    assert imported == []
+    assert route.request_class is HeartbeatRequest and route.handler.__name__ == "heartbeat"
+    assert imported == [f"{HANDLERS}.heartbeat"], "once"
+
+
+def test_a_handler_that_cannot_be_loaded_is_told_and_tried_again(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(f"{HANDLERS}.heartbeat")
+
+    def import_module(name: str) -> Any:
+        raise ImportError("no such file")
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr(importlib, "import_module", import_module)
+        for _ in range(2):
+            with pytest.raises(ImportError, match="no such file"):
+                _ = route.handler
+    assert route.handler is module.heartbeat
