@@ -39,7 +39,7 @@ def test_the_comparison_has_no_numbers_but_measured_ones() -> None:
 
 
 def test_operations_explains_each_alert_and_names_metrics_that_exist() -> None:
-    dashboards = ROOT / "server" / "http" / "dashboards"
+    dashboards = ROOT / "server" / "admin" / "http" / "dashboards"
     rules = (dashboards / "prometheus-alerts.yml").read_text()
     page = (DOCS / "operations.md").read_text()
     assert re.findall(r"^\| (Ottla\w+) \|", page, re.MULTILINE) == re.findall(r"- alert: (\w+)", rules)
