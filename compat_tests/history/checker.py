@@ -29,10 +29,12 @@ from compat_tests.history.group_events import (
     ShareTold,
 )
 from compat_tests.history.history import (
+    TIMED_OUT,
     Acknowledged,
     EndAsked,
     Ended,
     EndSeen,
+    EpochRaised,
     Event,
     Failed,
     FaultBegan,
@@ -103,6 +105,7 @@ class Checker:
         self._ledgers: dict[tuple[str, int], Ledger] = {}
         self._producers: dict[str, int] = {}
         self._kinds: list[ProducerKind] = []
+        self._gave_up: dict[int, list[int]] = {}  # of producers, the events that say so
         self._transactions = Transactions(report)
         self._offsets = Offsets(report, self._transactions)
         self._shares, self._owners = Shares(report), Owners(report)
@@ -111,6 +114,7 @@ class Checker:
         self._handlers: dict[type[Event], Callable[..., None]] = {
             TopicBegan: self._topic,
             ProducerBegan: self._producer,
+            EpochRaised: self._epoch_raised,
             Sent: self._sent,
             Acknowledged: self._acknowledged,
             Failed: self._failed,
@@ -171,6 +175,7 @@ class Checker:
                 self._kinds,
                 self._transactions.is_committed,
                 self._transactions.fenced,
+                self._gave_up,
             )
             ledger.compacted, ledger.transactional = event.compacted, event.transactional
             self._ledgers[event.topic, partition] = ledger
@@ -178,6 +183,10 @@ class Checker:
     def _producer(self, event: ProducerBegan, number: int) -> None:
         self._producers[event.producer] = len(self._kinds)
         self._kinds.append(ProducerKind(event.producer, event.idempotent, event.acks == -1))
+
+    def _epoch_raised(self, event: EpochRaised, number: int) -> None:
+        if TIMED_OUT in event.words:
+            self._gave_up.setdefault(self._producers[event.producer], []).append(number)
 
     def _deleted(self, event: RecordsDeleted, number: int) -> None:
         ledger = self._ledgers[event.topic, event.partition]

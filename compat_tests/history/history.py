@@ -51,6 +51,10 @@ class ProducerBegan(NamedTuple):
     """-1 for all."""
 
 
+TIMED_OUT = "message(s) timed out"
+"""librdkafka's words for the reason of a new epoch that lies with the producer: it gave up records in flight."""
+
+
 class EpochRaised(NamedTuple):
     """An idempotent producer took a new epoch by itself, and sends what has no answer yet once more under new sequences."""
 

@@ -7,7 +7,7 @@ checker was given it. Everything here takes time and memory linear in the record
 
 import bisect
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from compat_tests.history.history import UNKNOWN_OFFSET
@@ -43,10 +43,12 @@ class Ledger:
         kinds: list[ProducerKind],
         visible: Callable[[int, int], bool],
         fenced: Mapping[int, int],
+        gave_up: Mapping[int, Sequence[int]],
     ) -> None:
         """`kinds` of the producers, by their numbers. `visible(producer, transaction)`: whether the transaction is sure to have been committed.
 
-        `fenced`: of producers, the event that says so.
+        `fenced`: of producers, the event that says so. `gave_up`: of producers, the events of new epochs that they took because
+        their own time for records in flight was over. What has no answer then they send again, and no broker can know it.
         """
         self.where = where
         self.compacted = self.transactional = False
@@ -54,6 +56,7 @@ class Ledger:
         self._kinds = kinds
         self._visible = visible
         self._fenced = fenced
+        self._gave_up = gave_up
         self._numbers: dict[str, int] = {}
         self._sent = array("q")  # the event that says so
         self._producer = array("l")
@@ -130,9 +133,21 @@ class Ledger:
         first = self._stored_at[number]
         if first == NOWHERE:
             self._stored_at[number] = offset
-        elif first != offset and self._stored[offset][1] == event and self._kind(number).idempotent:
+        elif (
+            first != offset
+            and self._stored[offset][1] == event
+            and self._kind(number).idempotent
+            and not self._was_given_up(number)
+        ):
             words = f"at {first} and {offset}"
             self._report.add(Rule.DUPLICATE, self.where, words, self._sent[number], self._stored[first][1], event)
+
+    def _was_given_up(self, number: int) -> bool:
+        """Whether the producer took a new epoch of itself while the record was in flight."""
+        events = self._gave_up.get(self._producer[number], ())
+        after = bisect.bisect_right(events, self._sent[number])
+        answered = self._acknowledged[number]
+        return after < len(events) and not 0 <= answered < events[after]
 
     def stored(self) -> Iterator[tuple[int, int]]:
         """The offsets of all records that are there, and the events that say so."""

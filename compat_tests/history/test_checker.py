@@ -13,10 +13,12 @@ from compat_tests.history.broken import Broker, Entry, Flaw, ReadError
 from compat_tests.history.checker import check
 from compat_tests.history.history import (
     KINDS,
+    TIMED_OUT,
     Acknowledged,
     EndAsked,
     Ended,
     EndSeen,
+    EpochRaised,
     Failed,
     FaultBegan,
     Fenced,
@@ -369,6 +371,17 @@ def test_only_idempotent_producers_are_promised_order_and_singleness():
     events = (ProducerBegan(0, "q", False, -1), sent("a", producer="q"), sent("b", producer="q"))
     assert found(*events, *read_finally(*twice, end=3)) == set()
     assert found(sent("a"), sent("b"), *read_finally(*twice, end=3)) == {Rule.DUPLICATE, Rule.REORDERED}
+
+
+def test_a_producer_that_gave_up_records_in_flight_may_have_written_them_twice():
+    """Not those whose answer it had, nor what it sent in its new epoch, nor where a broker's answer made it take one."""
+    twice = read_finally((0, "a"), (1, "a"), end=2)
+    gave_up, answered = EpochRaised(2, "p", f"epoch bump: 1 {TIMED_OUT}"), Acknowledged(2, "p", "t", 0, "a", 1)
+    assert found(sent("a"), gave_up, answered, *twice) == set()
+    assert found(sent("a"), gave_up, *twice) == set()
+    assert found(sent("a"), answered, gave_up, *twice) == {Rule.DUPLICATE}
+    assert found(gave_up, sent("a"), answered, *twice) == {Rule.DUPLICATE}
+    assert found(sent("a"), EpochRaised(2, "p", "epoch bump: out of order"), answered, *twice) == {Rule.DUPLICATE}
 
 
 def test_what_may_be_written_may_be_there_or_not():
