@@ -37,7 +37,7 @@ SCRAPES, SCRAPE_S = 20, 1.0
 TIMED = (
     (
         "ottla.server.network.connection",
-        """            elif not route.request_count & route.sparing and not self._pending:
+        """            if not route.request_count & route.sparing and not self._pending:
                 route.count_time(elapsed)
 """,
     ),

@@ -57,7 +57,9 @@ def test_a_wheel_holds_every_module_of_the_packages_and_nothing_else(made: Path,
         for path in (ROOT / package).rglob("*.py"):
             if "tests" not in path.parts:
                 expected.add(f"ottla/{path.relative_to(ROOT)}")
-    expected |= {f"ottla/{path.relative_to(ROOT)}" for path in (ROOT / "server" / "http" / "dashboards").iterdir()}
+    expected |= {
+        f"ottla/{path.relative_to(ROOT)}" for path in (ROOT / "server" / "admin" / "http" / "dashboards").iterdir()
+    }
     expected |= {f"ottla/{path.relative_to(ROOT)}" for path in (ROOT / "server/admin/console/static").iterdir()}
     assert expected <= names
     assert {name for name in names if not name.startswith("ottla/") and ".dist-info/" not in name} == set()

@@ -88,7 +88,7 @@ class Producer:
     def append(self, guard: VerificationGuard | None, batch: BatchHeader, transaction: int) -> None:
         world, log = self.world, self.world.log
         try:
-            update = log.check([batch._replace(base_offset=world.offset)], is_client=True, guard=guard)
+            update = log.check(batch._replace(base_offset=world.offset), is_client=True, guard=guard)
         except KafkaError:
             return
         assert transaction not in world.over, "its marker is written"

@@ -325,7 +325,7 @@ async def test_real_files_that_may_not_grow_serve_again_when_they_may(tmp_path: 
 async def test_a_broker_whose_journal_is_broken_stops_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     storage = disk()
     coordination = opened(storage)
-    stop = SimpleNamespace(asked=trio.Event())
+    stop = SimpleNamespace(requested=trio.Event())
 
     async def until_broken() -> str:
         return f"{coordination.path} cannot be written: {await coordination.until_broken()}"

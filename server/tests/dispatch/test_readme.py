@@ -18,11 +18,11 @@ def test_the_table_has_every_served_request_once():
     assert sorted(keys) == sorted(all_routes())
 
 
-def test_the_two_commands_of_a_clone_stand_there_and_exist():
+def test_the_commands_of_a_clone_stand_there_and_exist():
     readme, makefile = README.read_text(), (README.parent / "Makefile").read_text()
     _, _, section = readme.partition("## In a clone\n")
     section = section.partition("\n## ")[0]
     commands = re.findall(r"^make ([a-z-]+) +#", section, re.MULTILINE)
-    assert commands == ["start", "test"]
+    assert commands == ["start", "check", "test"]
     for command in [*commands, *re.findall(r"`make ([a-z-]+)`", section)]:
         assert re.search(rf"^{command}:.*## ", makefile, re.MULTILINE), command
