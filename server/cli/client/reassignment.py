@@ -55,12 +55,16 @@ def plan_spread(partitions: Sequence[Placed], brokers: Sequence[int]) -> list[Pl
             raise Impossible(
                 f"{each.topic}-{each.partition} has {len(each.replicas)} replicas, which {len(brokers)} brokers cannot hold"
             )
-    plan = _Plan(partitions, brokers)
-    plan.empty_others()
-    plan.level(plan.replicas, plan.move_replica)
-    plan.count_leads()
-    plan.level(plan.leads, plan.move_lead)
-    return [after for before, after in zip(partitions, plan.result(), strict=True) if before != after]
+    planned, before = list(partitions), list[Placed]()
+    # A move between brokers may allow another one within a topic. Each makes the counts more even, so that this ends.
+    while planned != before:
+        plan, before = _Plan(planned, brokers), planned
+        plan.empty_others()
+        plan.level(plan.replicas, plan.move_replica)
+        plan.count_leads()
+        plan.level(plan.leads, plan.move_lead)
+        planned = plan.result()
+    return [after for first, after in zip(partitions, planned, strict=True) if first != after]
 
 
 class _Counts:

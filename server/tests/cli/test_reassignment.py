@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.server.cli.client.reassignment import Impossible, Placed, plan_spread
@@ -36,6 +36,17 @@ clusters = st.integers(1, 6).flatmap(
 
 
 @given(clusters)
+@example(
+    (
+        [
+            [[0, 1]] * 7,
+            [[0, 1], [0, 1], [0, 1], [3, 1], [1, 2], [1, 3], [3, 4]],
+            [[0, 1]],
+            [[0, 1]],
+        ],
+        {0, 1, 2, 3, 4, 5},
+    )
+)
 def test_every_broker_has_as_much_as_the_others(cluster):
     topics, brokers = cluster
     before = [
