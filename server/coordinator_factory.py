@@ -7,7 +7,7 @@ thread imports it, with the first handler that asks a coordinator, or before thi
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.service import GroupCoordinator, GroupTypes
 from ottla.groupcoord.share.coordinator.service import ShareCoordinator
@@ -22,15 +22,40 @@ from ottla.server.coordinators.transaction_markers import TransactionMarkers
 from ottla.server.coordinators.transaction_verification import OffsetsTopicVerifier
 
 if TYPE_CHECKING:
+    from ottla.server.api.share.share_partition_manager import SharePartitionManager
     from ottla.server.ports import BrokerParts
 
 FENCED_TOLD_MAX = 100
 """Transactional ids whose producers the log tells of in a minute."""
 
 
+class _SharePartitionLeader(Protocol):
+    # Not in `BrokerParts`: share partitions need those themselves.
+    @property
+    def share_groups(self) -> SharePartitionManager: ...
+
+
+# Whoever asks for a coordinator here, and not the broker itself, has had all of this imported by a thread.
+
+
 def groups_of(broker: BrokerParts) -> GroupCoordinator:
-    """The group coordinator of a broker. Whoever asks for it here has had its code imported."""
+    """The group coordinator of a broker."""
     return broker.groups
+
+
+def transactions_of(broker: BrokerParts) -> TransactionCoordinator:
+    """The transaction coordinator of a broker."""
+    return broker.transactions
+
+
+def share_coordinator_of(broker: BrokerParts) -> ShareCoordinator:
+    """The share coordinator of a broker."""
+    return broker.share_coordinator
+
+
+def share_partitions_of(broker: _SharePartitionLeader) -> SharePartitionManager:
+    """The share partitions that a broker leads, whose state is asked of share coordinators."""
+    return broker.share_groups
 
 
 def make_groups(broker: BrokerParts) -> GroupCoordinator:

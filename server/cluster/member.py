@@ -381,7 +381,7 @@ class ClusterMember:
         cluster_id = await self._learn_of_cluster()
         hosted = await self._tree.hosted(self.session)
         self._loaded.update(each.topic for each in hosted)
-        await self._load_coordinators(self._loaded)
+        await self._broker.coordinators.ensure_code(self._loaded, self._broker.environment.run_in_thread)
         await broker.replicas.load(hosted, cluster_id=cluster_id)
 
     async def _learn_of_cluster(self) -> str:
@@ -589,16 +589,12 @@ class ClusterMember:
 
     async def _learn_settings(self, topics: Sequence[str]) -> None:
         """Read the settings of topics that are new here, before their logs are made, and load what is to live in them."""
-        await self._load_coordinators(topics)
+        await self._broker.coordinators.ensure_code(topics, self._broker.environment.run_in_thread)
         try:
             await self.administration.settings.read_topics(topics)
         except CoordinationError as problem:
             # `ConfigNotifications` reads them when the cluster shows the topics.
             logger.warning("The settings of new topics cannot be read yet (%r); they begin with the defaults", problem)
-
-    async def _load_coordinators(self, topics: Iterable[str]) -> None:
-        if self._broker.coordinators.lack_code(topics):
-            await self._broker.environment.run_in_thread(self._broker.coordinators.load_code)
 
     def _on_unclean_allowed(self, topics: Iterable[str] | None) -> None:
         if self.controller is not None:

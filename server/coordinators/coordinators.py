@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from ottla.replication.cluster.metadata_cache import (
     GROUP_METADATA_TOPIC,
@@ -55,6 +55,11 @@ class Coordinators:
     def lack_code(self, topics: Iterable[str]) -> bool:
         """True if `load_code` has to be called before partitions of these topics are led."""
         return not self._is_loaded and any(topic in self._coordinators for topic in topics)
+
+    async def ensure_code(self, topics: Iterable[str], run_in_thread: Callable[..., Awaitable[Any]]) -> None:
+        """Have a thread import what coordinators of these topics need, unless that was done. Nobody else is held up."""
+        if self.lack_code(topics):
+            await run_in_thread(self.load_code)
 
     def load_code(self) -> None:
         """Import the coordinators' code. Call it in a thread: it takes long."""

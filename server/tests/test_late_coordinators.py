@@ -1,5 +1,6 @@
 """Coordinators whose code cannot be loaded at once."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -137,9 +138,61 @@ def test_coordinators_are_made_without_loading_anything() -> None:
     assert found.stdout == "[]\n"
 
 
-def test_whoever_asks_for_groups_has_imported_their_code() -> None:
-    """`groups_of` is in the module that imports it; `broker.groups` alone would import it on the event loop."""
+def test_whoever_asks_for_a_coordinator_has_had_its_code_imported() -> None:
+    """The functions of `coordinator_factory` are in the module that imports it; the broker alone would import it on the event loop."""
+    asked = re.compile(r"broker\.(groups|transactions|share_coordinator|share_groups)\b")
     folders = (Path(handlers.__file__).parent, Path(console.__file__).parent)
-    assert [
-        each.name for folder in folders for each in folder.glob("*.py") if "broker.groups" in each.read_text()
-    ] == []
+    found = {
+        each.name for folder in folders for each in folder.glob("*.py") if asked.search(each.read_text()) is not None
+    }
+    assert found == {"init_producer_id.py"}  # most who ask it have no transactions; for the others a thread imports
+
+
+LOADS_ON_THE_LOOP = """
+import sys, tempfile, traceback, trio
+from pathlib import Path
+from ottla.groupcoord.runtime.answers import finished
+from ottla.server.tests.administered import opened
+from ottla.server.tests.api.test_topic_handlers import creatable, create
+from ottla.server.dispatch.dispatch import all_routes
+from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.records import Record, encode_batch
+
+loaded_by = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ottla.server.coordinator_factory":
+            # This broker runs at once what others give to a thread.
+            loaded_by.append("load_code" in [each.name for each in traceback.extract_stack()])
+
+async def run(folder, what):
+    broker = await opened(Path(folder))
+    await create(broker, creatable("t", 1))
+    routes = all_routes()
+    data = bytearray(encode_batch([Record(0, 0, None, b"x")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(data))])
+    asked = {
+        22: (InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 4),
+        0: (ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=100, topic_data=[topic]), 11),
+    }[what]
+    route = routes[what]
+    route.code
+    assert not loaded_by, loaded_by
+    with trio.fail_after(60):
+        await finished(route.handler(asked[0], broker.context(asked[1])))
+    print(loaded_by)
+    await broker.stop()
+
+sys.meta_path.insert(0, Finder())
+with tempfile.TemporaryDirectory() as folder:
+    trio.run(run, folder, int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("api_key", [0, 22])
+def test_a_thread_loads_the_code_for_the_first_transaction(api_key: int) -> None:
+    command = [sys.executable, "-c", LOADS_ON_THE_LOOP, str(api_key)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("[True]\n", "")

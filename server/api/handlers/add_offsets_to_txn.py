@@ -7,6 +7,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import transactions_of
 from ottla.server.dispatch.access import require
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
@@ -21,4 +22,4 @@ def add_offsets_to_txn(
 ) -> Answer[AddOffsetsToTxnResponse]:
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    return context.broker.transactions.add_offsets(request, api_version=context.api_version)
+    return transactions_of(context.broker).add_offsets(request, api_version=context.api_version)

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from ottla.groupcoord.transactions.service import BATCH_VERSION
 from ottla.replication.cluster.metadata_cache import is_internal_topic
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import transactions_of
 from ottla.server.dispatch.access import may, require_on_cluster
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
@@ -30,7 +31,7 @@ from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest,
 def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext[Broker]
 ) -> Answer[AddPartitionsToTxnResponse]:
-    version, transactions = context.api_version, context.broker.transactions
+    version, transactions = context.api_version, transactions_of(context.broker)
     if version >= BATCH_VERSION:
         require_on_cluster(context, AclOperation.CLUSTER_ACTION)
         return transactions.add_partitions(request, api_version=version)

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 
 from ottla.groupcoord.transactions.service import DESCRIBED_AS_NAMED, undescribed
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import transactions_of
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.deciding import denied_of
@@ -26,7 +27,7 @@ def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeTransactionsResponse]:
     if context.broker.authorizer is None:
-        return context.broker.transactions.describe_transactions(request)
+        return transactions_of(context.broker).describe_transactions(request)
     return _describe_allowed(request, context)
 
 
@@ -36,7 +37,7 @@ async def _describe_allowed(
     asked = request.transactional_ids
     denied = await denied_of(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
     request.transactional_ids = [each for each in asked if each not in denied]
-    answer = context.broker.transactions.describe_transactions(request)
+    answer = transactions_of(context.broker).describe_transactions(request)
     response = await answer if isinstance(answer, Coroutine) else answer
     for state in response.transaction_states:
         names = (topic.topic for topic in state.topics)

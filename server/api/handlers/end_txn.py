@@ -9,6 +9,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import transactions_of
 from ottla.server.dispatch.access import require
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
@@ -20,4 +21,4 @@ from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 @handles(EndTxnRequest)
 def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[EndTxnResponse]:
     require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    return context.broker.transactions.end_txn(request, api_version=context.api_version)
+    return transactions_of(context.broker).end_txn(request, api_version=context.api_version)

@@ -20,7 +20,7 @@ from ottla.replication.cluster.metadata_cache import (
     TRANSACTION_STATE_TOPIC,
 )
 from ottla.server.broker import Broker
-from ottla.server.coordinator_factory import groups_of
+from ottla.server.coordinator_factory import groups_of, share_coordinator_of, transactions_of
 from ottla.server.dispatch.access import REFUSALS, may_on_cluster
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
@@ -48,12 +48,12 @@ class Place(NamedTuple):
 
 def _share_partition_for(broker: Broker, key: str) -> int | None:
     share_partition = parse_coordinator_key(key)
-    return None if share_partition is None else broker.share_coordinator.partition_for(share_partition)
+    return None if share_partition is None else share_coordinator_of(broker).partition_for(share_partition)
 
 
 PLACES = {
     GROUP: Place(GROUP_METADATA_TOPIC, lambda broker, key: groups_of(broker).partition_for(key)),
-    TRANSACTION: Place(TRANSACTION_STATE_TOPIC, lambda broker, key: broker.transactions.partition_for(key)),
+    TRANSACTION: Place(TRANSACTION_STATE_TOPIC, lambda broker, key: transactions_of(broker).partition_for(key)),
     SHARE: Place(SHARE_GROUP_STATE_TOPIC, _share_partition_for),
 }
 

@@ -10,6 +10,8 @@ Behaviour
 * Before version 4 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
 """
 
+from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.server.broker import Broker
 from ottla.server.dispatch.access import may, may_on_any, may_on_cluster
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
@@ -31,7 +33,11 @@ def init_producer_id(request: InitProducerIdRequest, context: RequestContext[Bro
     if half_known:
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return context.broker.transactions.init_producer_id(request, api_version=context.api_version)
+        broker, version = context.broker, context.api_version
+        # Not by way of `coordinator_factory`, whose code no idempotent producer without transactions needs.
+        if broker.coordinators.lack_code((TRANSACTION_STATE_TOPIC,)):
+            return _once_loaded(request, broker, version)
+        return broker.transactions.init_producer_id(request, api_version=version)
     producer_id = context.broker.producer_ids.take()
     return _fresh(producer_id) if producer_id is not None else _next(context)
 
@@ -44,6 +50,11 @@ def _refusal(transactional_id: str | None, context: RequestContext[Broker]) -> E
         return None
     is_allowed = may_on_any(context, AclOperation.WRITE, ResourceType.TOPIC)
     return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def _once_loaded(request: InitProducerIdRequest, broker: Broker, version: int) -> InitProducerIdResponse:
+    await broker.coordinators.ensure_code((TRANSACTION_STATE_TOPIC,), broker.environment.run_in_thread)
+    return await finished(broker.transactions.init_producer_id(request, api_version=version))
 
 
 async def _next(context: RequestContext[Broker]) -> InitProducerIdResponse:

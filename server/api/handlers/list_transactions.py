@@ -16,6 +16,7 @@ import trio
 from ottla.groupcoord.patterns import Pattern
 from ottla.groupcoord.transactions import listing
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import transactions_of
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.deciding import denied_of
@@ -36,7 +37,7 @@ _matching = trio.CapacityLimiter(1)
 def list_transactions(
     request: ListTransactionsRequest, context: RequestContext[Broker]
 ) -> Answer[ListTransactionsResponse]:
-    listed = listing.list_transactions(context.broker.transactions, request)
+    listed = listing.list_transactions(transactions_of(context.broker), request)
     if context.broker.authorizer is not None:
         listed = _allowed(listed, context)
     # As with Kafka an empty pattern is none.

@@ -29,6 +29,7 @@ from ottla.server.api.share.requests import (
 )
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinator_factory import share_partitions_of
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE
@@ -52,7 +53,7 @@ RENEWAL_SINCE = 2
 def share_acknowledge(
     request: ShareAcknowledgeRequest, context: RequestContext[Broker]
 ) -> Answer[ShareAcknowledgeResponse]:
-    groups = context.broker.share_groups
+    groups = share_partitions_of(context.broker)
     epoch = request.share_session_epoch
     try:
         key = session_key(request.group_id, request.member_id, context)
@@ -102,7 +103,7 @@ def _answer(
     acknowledged.end()
 
     def respond() -> ShareAcknowledgeResponse:
-        groups = broker.share_groups
+        groups = share_partitions_of(broker)
         if epoch == FINAL_EPOCH:
             groups.sessions.end(key)
         lock_ms = groups.settings_of(key.group_id).record_lock_duration_ms

@@ -45,6 +45,7 @@ from ottla.server.api.share.requests import (
 )
 from ottla.server.broker import Broker
 from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinator_factory import share_partitions_of
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE
@@ -67,7 +68,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
     except KafkaError as error:
         refusal = _refusal(error.code)
         if request.share_session_epoch == INITIAL_EPOCH and error.code in _NO_SESSION:
-            return DelayedRefusal(context.broker.share_groups.deadlines, request.max_wait_ms, refusal)
+            return DelayedRefusal(share_partitions_of(context.broker).deadlines, request.max_wait_ms, refusal)
         return refusal
     if work.size <= PARTITIONS_PER_SLICE:
         for _ in work.steps():
@@ -108,7 +109,7 @@ class FetchWork:
     def __init__(self, request: ShareFetchRequest, context: RequestContext[Broker]) -> None:
         """Raises KafkaError if the whole request is refused."""
         self._broker = broker = context.broker
-        self._groups = groups = broker.share_groups
+        self._groups = groups = share_partitions_of(broker)
         self._request = request
         self._listener_name = context.listener_name
         self._key = key = session_key(request.group_id, request.member_id, context)

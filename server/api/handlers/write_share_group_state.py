@@ -10,6 +10,7 @@ Behaviour
 """
 
 from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import share_coordinator_of
 from ottla.server.dispatch.access import may_on_cluster
 from ottla.server.dispatch.authorized_operations import AclOperation
 from ottla.server.dispatch.context import RequestContext
@@ -24,5 +25,5 @@ def write_share_group_state(
     request: WriteShareGroupStateRequest, context: RequestContext[Broker]
 ) -> Answer[WriteShareGroupStateResponse]:
     if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
-        return context.broker.share_coordinator.refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return context.broker.share_coordinator.write(request, api_version=context.api_version)
+        return share_coordinator_of(context.broker).refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return share_coordinator_of(context.broker).write(request, api_version=context.api_version)

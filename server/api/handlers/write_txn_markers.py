@@ -5,6 +5,7 @@ Behaviour
   partition is CLUSTER_AUTHORIZATION_FAILED.
 """
 
+from ottla.server import coordinator_factory  # noqa: F401  # a marker for offsets asks the group coordinator
 from ottla.server.api.produce.markers import write_markers
 from ottla.server.broker import Broker
 from ottla.server.dispatch.access import may_on_cluster

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
-from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
+from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.replication.log.batch_checks import (
     TooManyForTheLoop,
     check_produce_request_records,
@@ -72,6 +72,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 ONE_BATCH_SINCE = 3
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
+_CODE_OF_TRANSACTIONS = (TRANSACTION_STATE_TOPIC,)
 TURN_S = 0.005  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
 
 # Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
@@ -183,6 +184,8 @@ class Appending(PendingAnswer[ProduceResponse]):
         """Ask about the transactions of a request that has any. False: the answer takes time; `append_in_slices` awaits it."""
         if not self._is_transactional():
             return True
+        if self._broker.coordinators.lack_code(_CODE_OF_TRANSACTIONS):
+            return False
         self._verification = self._new_verification()
         return self._verification.begin()
 
@@ -229,6 +232,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         if self._verification is not None:
             await self._verification.finish()
         elif self._is_transactional():
+            await self._broker.coordinators.ensure_code(_CODE_OF_TRANSACTIONS, self._broker.environment.run_in_thread)
             self._verification = self._new_verification()
             await self._verification.begin_in_slices()
         await self._append_pieces()

@@ -97,6 +97,7 @@ async def with_topic(
 ) -> AdministeredBroker:
     broker = await opened(tmp_path, settings)
     await create(broker, creatable("t", 3))
+    broker.coordinators.load_code()  # as if a partition of transactions had been led
     if scripted is not None:
         broker.transaction_verifier = scripted  # type: ignore[assignment]
     return broker
