@@ -57,6 +57,7 @@ from ottla.wire.messages.produce import (
 )
 from ottla.wire.records import COMPRESSION_MASK, BatchHeader, batch_size
 from ottla.wire.schema import ZERO_UUID
+from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.replication.log.batch_checks import CheckedRecords
@@ -73,7 +74,9 @@ ONE_BATCH_SINCE = 3
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 _CODE_OF_TRANSACTIONS = (TRANSACTION_STATE_TOPIC,)
-TURN_S = 0.005  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
+TURN_S = (
+    2.5 * SLICE_S
+)  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
 
 # Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
 # count them as failed requests either (ReplicaManager.appendRecordsToLeader).
