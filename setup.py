@@ -11,7 +11,7 @@ import sysconfig
 from setuptools import Extension, setup
 
 HAS_STABLE_ABI = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-HEADERS = [f"wire/_{name}.h" for name in ("crc32c", "one_batch")]
+HEADERS = [f"wire/_{name}.h" for name in ("background", "crc32c", "one_batch")]
 NATIVE = Extension("ottla.wire._native", ["wire/_native.c"], depends=HEADERS, py_limited_api=True, optional=True)
 
 if HAS_STABLE_ABI and os.environ.get("OTTLA_PURE_WHEEL") != "1":

@@ -1,6 +1,6 @@
 /*
- * ottla.wire._native: the walk over the records of a batch, the parser of an ordinary produce request (_one_batch.h) and CRC-32C
- * (_crc32c.h), in C.
+ * ottla.wire._native: the walk over the records of a batch, the parser of an ordinary produce request (_one_batch.h), CRC-32C
+ * (_crc32c.h) and receives beside an event loop (_background.h), in C.
  *
  * Optional. ottla.wire.record_walk holds the same walk in Python, which is used when this module could not be compiled or
  * when OTTLA_PURE_PYTHON=1 is set; tests hold the two equal on valid, damaged and random areas. Change both or neither.
@@ -194,6 +194,7 @@ static PyObject *continue_walk(PyObject *Py_UNUSED(module), PyObject *args)
                          PyBool_FromLong(summary.has_null_key), PyBool_FromLong(summary.offsets_are_consecutive));
 }
 
+#include "_background.h"
 #include "_crc32c.h"
 #include "_one_batch.h"
 
@@ -201,6 +202,9 @@ static PyMethodDef methods[] = {
     {"decode_one_batch", (PyCFunction)(void (*)(void))decode_one_batch, METH_FASTCALL, decode_one_batch_doc},
     {"ordinary_header", (PyCFunction)(void (*)(void))ordinary_header, METH_FASTCALL, ordinary_header_doc},
     {"continue_walk", continue_walk, METH_VARARGS, continue_walk_doc},
+    {"hand_over", hand_over, METH_VARARGS, hand_over_doc},
+    {"serve_receives", serve_receives, METH_O, serve_receives_doc},
+    {"take_received", take_received, METH_O, take_received_doc},
     {NULL, NULL, 0, NULL},
 };
 

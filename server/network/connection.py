@@ -14,6 +14,7 @@ States
               UNKNOWN_CALL    the first request of an (api key, version): a thread loads its codecs
               DRAIN, ROOM     the pending answers have to go out first, all or some of them
               MEMORY          there is no memory for the rest of a large frame
+              RECEIVE         a thread receives the rest of a large frame (`background_worker.py`)
               MUTED           the client has to pause (`throttling.py`)
               FLUSH           what is to be sent has to come from the disk
               END_OF_TURN     the frames of one read are handled until `Readiness.turn_end`; others are due
@@ -46,7 +47,7 @@ import trio
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.dispatch.context import ANONYMOUS, RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection
-from ottla.server.network.inbox import Inbox, NoRoom
+from ottla.server.network.inbox import HandOver, Inbox, NoRoom
 from ottla.server.network.large_requests import LARGE_FRAME_BYTES, check_large, encode_large, error_answer, handle_large
 from ottla.server.network.listener_context import authentication_at
 from ottla.server.network.memory_accounting import ConnectionMemory
@@ -59,6 +60,7 @@ from ottla.server.network.outbox import (
     FLUSH,
     MEMORY,
     MUTED,
+    RECEIVE,
     ROOM,
     UNKNOWN_CALL,
     Outbox,
@@ -70,6 +72,7 @@ from ottla.server.network.protocol_detection import HTTP, HTTP_ANSWER, WrongProt
 from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE, Wait
 from ottla.server.network.sliced_work import QueuedWork, free_in_slices, is_short
 from ottla.server.network.throttling import Throttling, Timed
+from ottla.server.network.transport import PlainTransport
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import KafkaError, ProtocolViolation
 from ottla.wire.headers import skip_tagged_fields
@@ -115,6 +118,7 @@ class Connection:
         "_throttling",
         "_transport",
         "_turn_end",
+        "_worker",
         "cancel_scope",
         "last_active",
     )
@@ -126,6 +130,9 @@ class Connection:
         self._complaints = listener.complaints
         self._calls: Calls | ExpiringCalls = listener.calls
         self._readiness = listener.readiness
+        # Of an encrypted connection only the loop can read.
+        can_hand_over = type(transport) is PlainTransport and listener.readiness.is_inside_the_wait
+        self._worker = listener.readiness.worker if can_hand_over else None
         self._context = RequestContext(
             listener.broker,
             client_host=f"/{host}",
@@ -254,13 +261,15 @@ class Connection:
             return self._send()
         # 2. Receive. After a poke there may be no input, but pending answers to send.
         try:
-            if not self._inbox.receive(self._transport):
+            if not self._inbox.receive(self._transport, self._worker):
                 # The task sends what `_answer_pending` left in the outbox.
                 return END_OF_STREAM
         except BlockingIOError:
             return self._send() if self._outbox.parts else WAIT_READABLE
         except NoRoom:
             return MEMORY
+        except HandOver:
+            return RECEIVE
         # 3. Answer what came, then send all answers in one call: each call costs about 4 us.
         self._note_time()
         waiting = self._answer_frames()
@@ -453,6 +462,9 @@ class Connection:
             await self._inbox.until_room(self._peer)
         elif waiting is MUTED:
             await self._stay_muted()
+        elif waiting is RECEIVE:
+            assert self._worker is not None
+            await self._inbox.receive_beside(self._transport, self._worker)
         elif waiting is not FLUSH:
             await self._finish_request(waiting)
 

@@ -15,12 +15,14 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
+from ottla.server.network.background_worker import HANDED_OVER_BYTES_MIN
 from ottla.server.network.memory_accounting import BEYOND_S, STALLED_S, MemoryBudget
 from ottla.server.network.protocol_detection import HTTP, WrongProtocol, detect_protocol
 from ottla.wire.buffers import writable
 from ottla.wire.errors import ProtocolViolation
 
 if TYPE_CHECKING:
+    from ottla.server.network.background_worker import BackgroundWorker
     from ottla.server.network.transport import Transport
 
 ReceiveBuffer = bytearray | mmap.mmap
@@ -29,6 +31,7 @@ ReceiveBuffer = bytearray | mmap.mmap
 # under way as a rule: five requests with a batch of 64 KiB. A frame that has no room is copied, and takes a step of its own.
 SHARED_BUFFER_BYTES = 336 * 1024
 OWN_BUFFER_BYTES_MIN = 16 * 1024
+FRONT_BYTES = 512  # of a large frame whose rest is handed over
 FREE_BUFFER_BYTES = 64 * 1024  # a frame grows so far whether there is room or not
 RECEIVED_AT_ONCE_BYTES = 2 * 1024 * 1024  # of one frame, before others have their turn
 # To double the buffer of a frame of 100 MB in one step holds the event loop for up to 120 ms.
@@ -112,11 +115,16 @@ class NoRoom(Exception):
     """The memory for large frames is used up; what has arrived is kept."""
 
 
+class HandOver(Exception):
+    """The background worker is to receive the rest of a large frame."""
+
+
 class Inbox:
     """Unanswered bytes of one connection: `buffer[start:end]`."""
 
     __slots__ = (
         "_buffers",
+        "_hands_over",
         "_own",
         "_series",
         "buffer",
@@ -133,6 +141,7 @@ class Inbox:
         self._buffers = buffers
         self.frame_bytes_max = frame_bytes_max
         self._own: ReceiveBuffer | None = None
+        self._hands_over = True  # unless the background worker has just received nothing
         self._series = 0  # bytes of the buffer of the last frame if that was a large one; the next one may be, too
         self.expected = 0  # bytes that the transport was told to wait for
         self.memory = buffers.memory
@@ -142,16 +151,19 @@ class Inbox:
         self.start = 0
         self.end = 0
 
-    def receive(self, transport: Transport) -> int:
+    def receive(self, transport: Transport, worker: BackgroundWorker | None = None) -> int:
         """Read what the transport holds, as far as a frame needs it, at least once; return 0 at the end of the stream.
 
-        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now.
+        BlockingIOError: there is nothing. NoRoom: there is no memory for the rest of a large frame now. HandOver, if a
+        background worker has time: `receive_beside` is to receive the rest.
         """
         total = 0
         if self._own is None:
             self.start = self.end = 0  # first, or else a socket without input would leave others' bytes for ours
             if self._series:
-                total = self._receive_in_series(transport)
+                total = self._receive_in_series(
+                    transport, FRONT_BYTES if worker and worker.is_wanted else SHARED_BUFFER_BYTES
+                )
         # No frame has begun: one read into the shared buffer.
         if self._own is None:
             if total:
@@ -160,6 +172,9 @@ class Inbox:
             # take: a crowd whose large frames begin at once would go far beyond the limit.
             self.end = transport.receive_into(self.buffer, 0 if self.memory.has_room() else FREE_BUFFER_BYTES)
             return self.end
+        if worker and self._hands_over and self._for_worker() >= HANDED_OVER_BYTES_MIN and worker.is_wanted:
+            raise HandOver
+        self._hands_over = True
         # A frame has begun: several reads into its own buffer, because one brings only a part of a large frame.
         try:
             total = self._receive_rest(transport, total)
@@ -169,6 +184,19 @@ class Inbox:
             raise
         self._expect_rest(transport, total)
         return total
+
+    def _for_worker(self) -> int:
+        """Number of bytes that the first frame misses and has room for, up to what is received at once."""
+        return min(self.missing(), RECEIVED_AT_ONCE_BYTES, len(self.buffer) - self.end)
+
+    async def receive_beside(self, transport: Transport, worker: BackgroundWorker) -> None:
+        """Have the background worker receive the rest of a large frame. OSError: the connection is broken."""
+        received = await worker.receive(transport.socket, self.buffer, self.end, self._for_worker())
+        self.end += received
+        # What is wrong, if it is the end of the stream, shows when the loop reads itself.
+        self._hands_over = received > 0
+        if received:
+            self._expect_rest(transport, received)
 
     async def until_room(self, address: str) -> None:
         """Stand in line for memory; see `NoRoom`. `address` is that of the peer."""
@@ -212,7 +240,7 @@ class Inbox:
             total += received
         return total
 
-    def _receive_in_series(self, transport: Transport) -> int:
+    def _receive_in_series(self, transport: Transport, size: int) -> int:
         """Read what follows a large frame; if it is another one, into a buffer of its own. 0: nothing was read.
 
         So the beginning of each need not be moved from the shared buffer, where it never has room.
@@ -225,7 +253,7 @@ class Inbox:
         try:
             with memoryview(kept) as view:
                 # No more than the shared buffer takes, where it belongs if the series has ended.
-                received = transport.receive_into(view[:SHARED_BUFFER_BYTES])
+                received = transport.receive_into(view[:size])
             if received >= 4 and _frame_size(kept, 0)[0] > SHARED_BUFFER_BYTES:
                 self._own = self.buffer = kept
                 self.large_since = time.monotonic()

@@ -316,6 +316,8 @@ ROOM = Waiting(None, 3, None)  # type: ignore[arg-type]
 """In place of a request: too many answers are pending."""
 MEMORY = Waiting(None, 4, None)  # type: ignore[arg-type]
 """In place of a request: there is no memory for the rest of a large one."""
+RECEIVE = Waiting(None, 8, None)  # type: ignore[arg-type]
+"""In place of a request: a thread is to receive the rest of a large one."""
 MUTED = Waiting(None, 5, None)  # type: ignore[arg-type]
 """In place of a request: the client has to pause."""
 UNKNOWN_CALL = Waiting(None, 6, None)  # type: ignore[arg-type]

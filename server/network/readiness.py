@@ -35,6 +35,7 @@ import outcome
 import trio
 
 from ottla.replication.system import EPOLLIN, EPOLLOUT, IS_LINUX
+from ottla.server.network.background_worker import BackgroundWorker
 from ottla.server.network.sliced_work import ROUND_S, WorkQueue
 
 
@@ -57,7 +58,7 @@ class _Served:
 
     __slots__ = ("step", "task", "waits_for")
 
-    def __init__(self, step: Step, task: trio.lowlevel.Task) -> None:
+    def __init__(self, step: Step, task: Any) -> None:
         self.step = step
         self.task = task
         self.waits_for = WAIT_READABLE
@@ -74,6 +75,7 @@ class Readiness:
         self._turns_end = math.inf
         self._left: list[tuple[int, int]] = []  # events for which there was no time
         self._give_back: Callable[[], None] = lambda: None
+        self.worker = BackgroundWorker(self._call_when_readable)
         self.work = WorkQueue()
         self._take_over_wait()
 
@@ -118,6 +120,7 @@ class Readiness:
 
     def close(self) -> None:
         """Let the event loop wait as before. Nothing is served any more."""
+        self.worker.close()
         self._epoll = None
         self._give_back()
         self.work.close()
@@ -149,6 +152,16 @@ class Readiness:
     def poke(self, sock: socket.socket) -> None:
         """Call the step of a served socket before the loop waits again; of one that is not served, nothing."""
         self._poked[sock.fileno()] = None
+
+    def _call_when_readable(self, descriptor: int, act: Callable[[], None]) -> None:
+        """Call `act`, which must not raise, whenever the descriptor is readable, until that is closed."""
+
+        def step() -> Wait:
+            act()
+            return WAIT_READABLE
+
+        self._watch(descriptor, WAIT_READABLE)
+        self._served[descriptor] = _Served(step, None)
 
     def _watch(self, descriptor: int, waits_for: Wait) -> None:
         # Trio leaves a socket in its epoll after a wait (EPOLLONESHOT only turns it off), so it may be there already. As
@@ -187,6 +200,7 @@ class Readiness:
                 events = self._after_those_left(poll(0, SOCKETS_PER_LOOK))
             else:
                 events = poll(timeout, SOCKETS_PER_LOOK)
+            self.worker.ready_count = len(events)
             # Counted from here, for the time that the loop slept is nobody's turn.
             self._turns_end = time.monotonic() + ROUND_S
             # 3. Turns, until their common time is over. If one has no turn, all behind it wait, to keep the order.

@@ -4,6 +4,7 @@ import gc
 import math
 import socket
 import time
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -289,6 +290,7 @@ class Broker:
             ),
         }
         self.gate = trio.Event()
+        self.readiness = Readiness()
         self.pending: list[PendingHeartbeat] = []
         self.listings = 0  # under way
         self._listener: Any = SimpleNamespace(
@@ -296,7 +298,7 @@ class Broker:
             broker=None,
             calls=Calls(routes),
             buffers=ReceiveBuffers(self.memory),
-            readiness=Readiness(),
+            readiness=self.readiness,
             frame_bytes_max=1 << 23,
             complaints=Complaints("PLAINTEXT"),
             security_protocol="PLAINTEXT",
@@ -363,8 +365,10 @@ def large_without_records(correlation_id: int, generation_id: int) -> bytes:
 
 
 @pytest.fixture
-def broker(nursery: trio.Nursery) -> Broker:
-    return Broker(nursery, FREE_BUFFER_BYTES)
+async def broker(nursery: trio.Nursery) -> AsyncIterator[Broker]:
+    broker = Broker(nursery, FREE_BUFFER_BYTES)
+    yield broker
+    broker.readiness.worker.close()
 
 
 async def test_large_requests_of_many_connections_come_through_one_after_the_other(
