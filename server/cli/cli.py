@@ -47,6 +47,7 @@ COMMANDS = {
     "features": "list and change levels of features, such as transaction.version",
     "produce": "write records",
     "consume": "read records",
+    "generate": "write seeded test data, and the result that a job has to find",
     "bench": "measure a running cluster by a small load",
     "certificates": "make certificates for TLS",
     "settings": "show what can be set, and what it does",

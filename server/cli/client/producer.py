@@ -126,6 +126,8 @@ class Producer:
         self._cluster = cluster
         self._waits_again: set[int] = set()
         """Partitions of which a batch is to be sent again, while later ones of them are under way."""
+        self._begun: set[int] = set()
+        """Partitions that have an acknowledged batch."""
         self._acks = acks
         self._on_answer = on_answer
         self._under_way: deque[_Sent] = deque()
@@ -144,13 +146,23 @@ class Producer:
                 self.settle()
                 for partition, batch in some.items():
                     self._write_anew(partition, batch)
-            elif len(self._under_way) >= IN_FLIGHT_MAX:
+            elif len(self._under_way) >= IN_FLIGHT_MAX or self._begins(some):
                 self.settle_oldest()
                 continue  # the leaders may be others now
             else:
                 self._write_to(leader, some)
             for partition in some:
                 del left[partition]
+
+    def _begins(self, batches: Mapping[int, object]) -> bool:
+        """Tell whether the first batch of one of these partitions is still in flight.
+
+        A leader that knows nothing of a producer id takes any sequence of it. If it refused the first batch, because it was not leader
+        yet, it might take the second one, and never the first again.
+        """
+        return self.sequences is not None and any(
+            partition in sent.batches for partition in batches.keys() - self._begun for sent in self._under_way
+        )
 
     def _write_to(self, leader: int, batches: dict[int, tuple[bytes, int]]) -> None:
         try:
@@ -244,6 +256,7 @@ class Producer:
                 self._waits_again.add(partition)
             else:
                 self.acknowledged += batch[1]
+                self._begun.add(partition)
         return again
 
     def _has_to_be_sent_again(self, partition: int, code: int, message: str | None) -> bool:

@@ -1,0 +1,312 @@
+"""ottla generate KIND: seeded test data with late, doubled and poisonous records, and the result that a job has to find"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ottla.server.cli.client.output import Progress, RequestFailed, UsageError, print_json, print_pairs, say
+from ottla.server.cli.command_line import EXIT_OK
+from ottla.server.cli.generation.arrival import DATA_RATE, DELAY_RECORDS, Arrival, Row, Shares, Written
+from ottla.server.cli.generation.kinds import KINDS, names
+from ottla.server.cli.on_cluster import add_connection, add_json, client_settings, count, run_on_cluster, wants_json
+from ottla.server.cli.produce import ACKS, CODECS
+
+if TYPE_CHECKING:
+    from ottla.server.cli.client.cluster import Cluster
+    from ottla.server.cli.client.producer import Producer
+
+RATE_MAX = 100_000
+SHARES_MAX = 0.5
+BEGIN = "2026-01-01T00:00:00Z"
+CHUNK_RECORDS = 1000
+CHUNKS_A_SECOND = 10
+ALL = ACKS["all"]
+
+DESCRIPTION = """\
+Writes data to try a job with, and the result that the job has to find. The same seed gives the same records on every machine.
+
+  clicks   visitors of a shop               result: their sessions, which end after 30 s without a click
+  posts    a feed of short posts            result: posts of each tag in each minute
+  metrics  readings of hosts                result: count, min, max and sum by minute, host and metric
+  changes  a table's changes (Debezium)     result: the rows of the table at the end
+
+Values are JSON, keyed by user, author, host or primary key. Late events are part of the result. Copies of doubled ones are not,
+and poison is not: values that are cut, not UTF-8, null, no object, or have no time that anybody could read.
+"""
+
+EXAMPLES = f"""\
+examples:
+  ottla generate clicks --records 10000 --expected sessions.jsonl
+  ottla generate metrics -t readings --late 0.05 --doubled 0.01 --poison 0.001 --closing
+  ottla generate posts --rate 100 --begin now          100 a second, with the times of today
+  ottla generate changes --expected table.jsonl -c cleanup.policy=compact
+
+A late record and the copy of a doubled one come at most some {DELAY_RECORDS} records after their time. A topic that is not there is
+created and keeps its records for ever, because the data is of {BEGIN[:10]} unless --begin says otherwise.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the data and of the topic."""
+    add_connection(parser)
+    add_json(parser)
+    parser.add_argument("kind", choices=tuple(names()), help="kind of data")
+    parser.add_argument("-t", "--topic", metavar="TOPIC", help="where it is written to (default: named as the kind)")
+    parser.add_argument("--records", type=count, default=10_000, metavar="N", help="records in all (default: 10000)")
+    parser.add_argument("--seed", type=count, default=1, metavar="N", help="another seed, other data (default: 1)")
+    for name, what in (("late", "come late"), ("doubled", "come twice"), ("poison", "are poison")):
+        parser.add_argument(
+            f"--{name}", type=_share, default=0.0, metavar="SHARE", help=f"share of records that {what}, such as 0.01"
+        )
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="N",
+        help=f"records a second (default: as quickly as can be, with times as of {DATA_RATE} a second)",
+    )
+    parser.add_argument(
+        "--begin",
+        type=_begin,
+        default=BEGIN,
+        metavar="TIME",
+        help=f"time of the first event, or now (default: {BEGIN})",
+    )
+    parser.add_argument(
+        "--closing", action="store_true", help="add one record of a day later, so that watermarks pass all windows"
+    )
+    parser.add_argument("--expected", type=Path, metavar="FILE", help="write the result to it, a JSON object a line")
+    parser.add_argument("--format", choices=("json",), default="json", help="format of the values (default: json)")
+    parser.add_argument("-p", "--partitions", type=count, metavar="N", help="of a topic that is created (default: 4)")
+    parser.add_argument(
+        "--replicas", type=count, default=1, metavar="N", help="of each partition of a topic that is created"
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="setting of a topic that is created; repeatable",
+    )
+    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def _share(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (share := float(text)) <= SHARES_MAX:
+            return share
+    raise argparse.ArgumentTypeError(f"{text} is not a share from 0 to {SHARES_MAX}")
+
+
+def _rate(text: str) -> int:
+    rate = count(text)
+    if rate > RATE_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is more than {RATE_MAX} records a second")
+    return rate
+
+
+def _begin(text: str) -> int:
+    """Parse a time, as an option's type; returns ms since 1970."""
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    with contextlib.suppress(ValueError, OverflowError):
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        if moment.year >= 1971:
+            return int(moment.timestamp()) * 1000
+    raise argparse.ArgumentTypeError(f"{text} is not a time such as {BEGIN}, nor the word now")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the data and its result."""
+    return run_on_cluster(lambda cluster: _generate(cluster, options), options)
+
+
+def _generate(cluster: Cluster, options: argparse.Namespace) -> int:
+    shares = Shares(options.late, options.doubled, options.poison)
+    if sum(shares) > SHARES_MAX:
+        raise UsageError(f"--late, --doubled and --poison are more than {SHARES_MAX} together")
+    if options.closing and options.kind == "changes":
+        raise UsageError("--closing: changes of a table have no windows that could be closed")
+    rate = options.rate or DATA_RATE
+    topic = options.topic or options.kind
+    _prepare_topic(cluster, topic, options, options.begin)
+    with _expected(options.expected) as file:
+        result = _Result(file)
+        arrival = Arrival(
+            KINDS[options.kind](result.add, rate, options.seed),
+            options.records,
+            options.seed,
+            options.begin,
+            rate,
+            shares,
+        )
+        _write(cluster, topic, arrival, options)
+    _show(topic, arrival, result, options)
+    return EXIT_OK
+
+
+class _Result:
+    """Rows of the result; counts them, and writes them if there is a file."""
+
+    def __init__(self, file: IO[str] | None) -> None:
+        self._file = file
+        self.rows = 0
+
+    def add(self, row: Row) -> None:
+        self.rows += 1
+        if self._file is not None:
+            self._file.write(json.dumps(row) + "\n")
+
+
+@contextlib.contextmanager
+def _expected(path: Path | None) -> Iterator[IO[str] | None]:
+    """Open the file of the result; it gets its name only when it is whole."""
+    if path is None:
+        yield None
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "w", encoding="ascii", newline="\n") as file:
+            yield file
+        os.replace(partial, path)
+    except OSError as error:
+        if error.filename in (str(partial), str(path)):
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        raise
+
+
+def _prepare_topic(cluster: Cluster, topic: str, options: argparse.Namespace, begin_ms: int) -> None:
+    """Create the topic, or see whether an existing one can hold the data."""
+    from ottla.server.cli.client.topics import create_topic, describe_topics
+
+    configs = {"retention.ms": "-1"}
+    for each in options.config:
+        name, separator, value = each.partition("=")
+        if not separator or not name:
+            raise UsageError(f"-c {each}: must be SETTING=VALUE")
+        configs[name] = value
+    is_new = create_topic(cluster, topic, options.partitions or 4, options.replicas, configs, only_checks=False)
+    if is_new:
+        return
+    if options.partitions is not None or options.config:
+        raise RequestFailed(f"topic {topic} exists already: -p and -c are for one that is created")
+    [described] = describe_topics(cluster, [topic], with_defaults=True)
+    _refuse_short_retention(topic, described["configs"], begin_ms)
+    held = sum((each["end_offset"] or 0) - (each["start_offset"] or 0) for each in described["partitions"])
+    if held:
+        say(f"topic {topic} has records already, and the expected result is of those alone that are written now")
+
+
+def _refuse_short_retention(topic: str, configs: dict[str, Any], begin_ms: int) -> None:
+    retention_ms = int(configs.get("retention.ms") or -1)
+    age_ms = time.time_ns() // 1_000_000 - begin_ms
+    if "delete" in str(configs.get("cleanup.policy")) and 0 <= retention_ms < age_ms:
+        raise RequestFailed(
+            f"topic {topic} keeps records for {retention_ms / 86_400_000:g} days (retention.ms), and the data begins "
+            f"{age_ms / 86_400_000:.0f} days ago: give --begin now, or another topic"
+        )
+
+
+def _write(cluster: Cluster, topic: str, arrival: Arrival, options: argparse.Namespace) -> None:
+    from ottla.server.cli.client.producer import Producer, producer_sequences
+
+    sequences = producer_sequences(cluster, client_settings(options), ALL)
+    producer = Producer(cluster, topic, ALL, sequences=sequences)
+    progress = Progress(is_quiet=options.quiet)
+    chunk_records = CHUNK_RECORDS
+    if options.rate is not None:
+        chunk_records = max(1, min(CHUNK_RECORDS, options.rate // CHUNKS_A_SECOND))
+    began_s, written, size = time.monotonic(), 0, 0
+    try:
+        for chunk in _chunks(arrival, chunk_records, has_closing=options.closing):
+            if options.rate is not None:
+                time.sleep(max(0.0, began_s + written / options.rate - time.monotonic()))
+            _send(producer, chunk, options.compression)
+            written += len(chunk)
+            size += sum(len(each.key) + len(each.value or b"") for each in chunk)
+            if options.rate is not None:
+                producer.settle()
+            progress.note(producer.acknowledged, size)
+        producer.settle()
+        progress.end()
+    finally:
+        producer.close()
+
+
+def _chunks(arrival: Arrival, size: int, *, has_closing: bool) -> Iterator[list[Written]]:
+    records = iter(arrival)
+    while chunk := list(islice(records, size)):
+        yield chunk
+    if has_closing and (last := arrival.closing()) is not None:
+        yield [last]
+
+
+def _send(producer: Producer, chunk: list[Written], compression: str) -> None:
+    """Send records to the partitions of their keys, one batch for each."""
+    from ottla.server.cli.client.batches import NOBODY
+    from ottla.server.cli.client.producer import partition_of
+    from ottla.wire.compression import Compression
+    from ottla.wire.records import Record, encode_batch
+
+    parts: dict[int, list[Record]] = {}
+    for each in chunk:
+        place = partition_of(each.key, producer.partitions)
+        parts.setdefault(place, []).append(Record(0, each.timestamp_ms, each.key, each.value))
+    batches = {}
+    for place, records in parts.items():
+        sequences = producer.sequences
+        known = NOBODY if sequences is None else sequences.take(place, len(records))
+        batch = encode_batch(
+            records,
+            compression=Compression[compression.upper()],
+            producer_id=known[0],
+            producer_epoch=known[1],
+            base_sequence=known[2],
+        )
+        batches[place] = batch, len(records)
+    producer.write(batches)
+
+
+def _show(topic: str, arrival: Arrival, result: _Result, options: argparse.Namespace) -> None:
+    records = options.records + bool(options.closing)
+    if wants_json(options):
+        found = {
+            "topic": topic,
+            "kind": options.kind,
+            "seed": options.seed,
+            "records": records,
+            "events": arrival.events,
+            "late": arrival.late,
+            "lateness_ms": arrival.lateness_ms,
+            "doubled": arrival.doubled,
+            "tombstones": arrival.tombstones,
+            "poison": dict(arrival.poison),
+            "rows": result.rows,
+        }
+        print_json(found)
+        return
+    poison = ", ".join(f"{number} {name}" for name, number in sorted(arrival.poison.items()))
+    print_pairs(
+        [
+            ("topic", topic),
+            ("records", f"{records:,}"),
+            ("events", f"{arrival.events:,}"),
+            ("late", f"{arrival.late:,}, by {arrival.lateness_ms / 1000:g} s at most"),
+            ("doubled", f"{arrival.doubled:,}"),
+            ("tombstones", f"{arrival.tombstones:,}"),
+            ("poison", f"{arrival.poison.total():,}" + (f": {poison}" if poison else "")),
+            ("result", f"{result.rows:,} rows" + (f" in {options.expected}" if options.expected else "")),
+        ]
+    )
