@@ -63,6 +63,8 @@ from ottla.wire.settings import InvalidSetting, Setting, parse_value
 logger = logging.getLogger("ottla.adoption")
 
 FOR_EVER_MS = 1 << 62
+MADE_UP_FROM = 1 << 62
+"""Producer ids that no broker has given out. A client may write with any id, and behind the greatest there is no block left."""
 KEEP_EVERYTHING: Texts = {"retention.ms": "-1", "retention.bytes": "-1"}
 COMPACT: Texts = {"cleanup.policy": "compact"}
 
@@ -267,7 +269,7 @@ def _last_epoch(storage: Storage, path: str) -> int:
 
 
 def _highest_producer_id(storage: Storage, path: str, *, transactions: bool) -> int:
-    """The highest id that the newest snapshot names or a batch since then carries; -1 if none does.
+    """The highest id given out that the newest snapshot names or a batch since then carries; -1 if none does.
 
     In the log of the transaction coordinator it is the values of all records that count.
     """
@@ -292,7 +294,7 @@ def _newest_snapshot(storage: Storage, path: str, files: Sequence[SegmentFile]) 
         except CorruptSnapshot:
             # An older snapshot will do; more of the log is read then.
             continue
-        return offset, max((entry.producer_id for entry in entries), default=-1)
+        return offset, max((entry.producer_id for entry in entries if entry.producer_id < MADE_UP_FROM), default=-1)
     return 0, -1
 
 
@@ -301,7 +303,8 @@ def _highest_in_log(storage: Storage, path: str, transactions: bool) -> int:
     file = storage.open(path)
     try:
         for header, position in scan_batches(file, 0, file.size(), LARGE_SCAN_BYTES):
-            highest = max(highest, header.producer_id)
+            if header.producer_id < MADE_UP_FROM:
+                highest = max(highest, header.producer_id)
             if transactions and not header.is_control:
                 for record in decode_records(file.read_at(position, header.size_in_bytes)):
                     if record.value is not None and len(record.value) >= _transaction_value.size:

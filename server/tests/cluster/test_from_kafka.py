@@ -17,6 +17,7 @@ from ottla.replication.cluster.kraft_metadata import (
     PartitionImage,
     TopicImage,
 )
+from ottla.replication.log.batch_checks import LONG_MAX
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
 from ottla.replication.replica_manager.directories import LogDirectoryProblem, hold_directories
@@ -93,6 +94,13 @@ async def test_the_highest_producer_id_is_found(tmp_path: Path) -> None:
     value = (1).to_bytes(2) + (5001).to_bytes(8) + b"the rest"
     storage.write("/logs/__transaction_state-0/00000000000000000000.log", written_by(-1, value))
     assert (await find(storage, tmp_path)).next_producer_id == 6000
+
+
+async def test_a_producer_id_that_a_client_made_up_leaves_ids_to_give_out(tmp_path: Path) -> None:
+    storage = folders("a-0")
+    storage.write("/logs/a-0/00000000000000000005.snapshot", snapshot_of(LONG_MAX))
+    storage.write("/logs/a-0/00000000000000000005.log", written_by(1234) + written_by(LONG_MAX) + written_by(1 << 62))
+    assert (await find(storage, tmp_path)).next_producer_id == 2000
 
 
 async def test_a_missing_partition_is_refused(tmp_path: Path) -> None:
