@@ -5,7 +5,7 @@ Gzip of ordinary length is inflated as a whole, where libdeflate is installed: t
 
 from ottla.wire.buffers import KEPT_BYTES, Scratch, lent
 from ottla.wire.compression import Buffer, Compression
-from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into, gunzipped
+from ottla.wire.decompression import NotInOnePass, TooLargeDecompressed, decompress_into, gunzipped, has_libdeflate
 from ottla.wire.record_walk import NOTHING_WALKED, Found, continue_walk, walk_records
 from ottla.wire.threads import let_others_run
 
@@ -66,16 +66,18 @@ class _Walk:
         self._walks_at = self.left + PIECE_BYTES
 
 
-def walk_compressed(
-    codec: Compression, data: Buffer, limit: int, count: int, *, in_pieces: bool = True
-) -> Found | None:
+def walk_compressed(codec: Compression, data: Buffer, limit: int, count: int, *, is_once: bool = False) -> Found | None:
     """Check that the data decompress to exactly `count` good records, of at most `limit` bytes; see `walk_records`.
 
     None where they do not, or where that cannot be found out piece by piece: whoever wants to know why decompresses them
-    as a whole. What does not decompress raises KafkaError, as it does there. Unless `in_pieces`, only the quick way is tried.
+    as a whole. What does not decompress raises KafkaError, as it does there. With `is_once` nothing is decompressed a second time,
+    by another way, after the first has told nothing.
     """
-    found = _walk_inflated(memoryview(data), limit, count) if codec == Compression.GZIP else None
-    return _walk_in_pieces(codec, data, limit, count) if found is None and in_pieces else found
+    if codec == Compression.GZIP and has_libdeflate():
+        found = _walk_inflated(memoryview(data), limit, count)
+        if found is not None or is_once:
+            return found
+    return _walk_in_pieces(codec, data, limit, count)
 
 
 def _walk_inflated(data: memoryview, limit: int, count: int) -> Found | None:

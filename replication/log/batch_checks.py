@@ -3,7 +3,8 @@
 Nearly all batches are ordinary: one whole batch of magic 2 whose counts agree, that is appended as it is. `check_quickly` finds
 them good in one go, because what a small request costs is mostly its checks. It says yes or nothing: `validator.py`, the thorough
 half, checks the same step by step and in Kafka's order, says what is wrong with a batch, changes it as its topic wants it, and
-has the last word wherever anything is out of the ordinary. `is_expensive` says which batches a thread should look at.
+has the last word wherever anything is out of the ordinary. A thread should look at batches that `is_expensive` names, and at those
+that were read through in vain (DOUBTFUL).
 
 The tests hold both halves to the same verdicts. `wire/_one_batch.h` has `ordinary_fields` and `is_intact` in C.
 """
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.wire.checksum import crc32c
 from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression
-from ottla.wire.decompression import decompressed_bound, told_gzip_size, unstored_gzip_bytes
+from ottla.wire.decompression import decompressed_bound, has_libdeflate, told_gzip_size, unstored_gzip_bytes
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.native import native
-from ottla.wire.record_walk import IS_NATIVE, Buffer, Found, walk_records
+from ottla.wire.record_walk import IS_NATIVE, Buffer, walk_records
 from ottla.wire.records import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
@@ -56,6 +57,7 @@ INLINE_GZIP_BYTES_MAX = min(1024 * 1024, INLINE_WALKED_BYTES_MAX)
 # Gzip takes 4 ms for each MiB of input, whatever becomes of it, and lets others run meanwhile. A thread costs 0.1 ms. Where all
 # blocks are empty it is 80 ms by libdeflate, and 500 ms piece by piece.
 _INLINE_GZIP_INPUT_BYTES_MAX = 96 * 1024
+_INLINE_GZIP_PIECES_BYTES_MAX = 16 * 1024  # without libdeflate
 _INLINE_RECOMPRESSED_BYTES_MAX = 32 * 1024
 _INLINE_MESSAGE_SET_BYTES_MAX = 32 * 1024
 INLINE_BYTES_MAX = 16 * 1024 * 1024 if IS_NATIVE else INLINE_WALKED_BYTES_MAX
@@ -78,7 +80,7 @@ class AppendOrigin(Enum):
 
 
 class TooManyForTheLoop(Exception):
-    """Raised before anything has changed: a thread has to check so many single records."""
+    """Raised before anything has changed: a thread has to look at the records once more, or at so many single ones."""
 
 
 class ValidationRules(NamedTuple):
@@ -144,6 +146,10 @@ class CheckedRecords(NamedTuple):
         _FRONT.pack_into(self.buffer, 0, *self.header[:3])
 
 
+DOUBTFUL = CheckedRecords(memoryview(b""), BatchHeader(*[0] * len(BatchHeader._fields)), NO_TIMESTAMP, NO_TIMESTAMP)
+"""Verdict of `check_quickly`: all bytes were read, and the batch is not good as it is. A second look is for a thread."""
+
+
 def check_produce_request_records(records: Buffer | None, api_version: int) -> None:
     """Check the number, magic and codec of batches that a Produce request of this version may hold for a partition."""
     # Older requests carry message sets, of which there may be many.
@@ -204,7 +210,8 @@ def is_long_gzip(area: memoryview) -> bool:
     # Stored data are hardly longer than what they become, or else they are mostly empty blocks, which take time as well.
     if told_gzip_size(area) > INLINE_GZIP_BYTES_MAX or len(area) > INLINE_GZIP_BYTES_MAX * 9 // 8:
         return True
-    return len(area) > _INLINE_GZIP_INPUT_BYTES_MAX and unstored_gzip_bytes(area) > _INLINE_GZIP_INPUT_BYTES_MAX
+    bytes_max = _INLINE_GZIP_INPUT_BYTES_MAX if has_libdeflate() else _INLINE_GZIP_PIECES_BYTES_MAX
+    return len(area) > bytes_max and unstored_gzip_bytes(area) > bytes_max
 
 
 # --- the quick half ---------------------------------------------------------------------------------------------------
@@ -281,19 +288,47 @@ def check_own(records: memoryview, rules: ValidationRules) -> CheckedRecords | N
 def check_quickly(
     records: memoryview, header: BatchHeader, rules: ValidationRules, *, now_ms: int
 ) -> CheckedRecords | None:
-    """Check a batch with an `ordinary_header` in one go; None wherever something is to be refused or changed, or may take long."""
+    """Check a batch with an `ordinary_header` in one go; None wherever something is to be refused or changed, or may take long.
+
+    DOUBTFUL instead of None if finding out took so long that nobody should begin anew on the event loop.
+    """
     codec = header[5] & COMPRESSION_MASK
     # The topic wants something of the batch, or wants it changed. What reads all bytes comes last.
     if rules.timestamp_type or records.readonly or len(records) > rules.max_message_bytes:
         return None
     earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
     if codec:
-        is_good = _is_good_compressed(records, header, codec, rules, earliest, latest)
+        if _may_be_long(records, codec, rules):
+            return None
+        is_small, is_good = False, _is_good_compressed(records, header, codec, rules, earliest, latest)
     elif rules.compacted or rules.compression:
         return None
     else:
-        is_good = (is_intact if len(records) <= SMALL_BYTES else is_intact_python)(records, earliest, latest)
-    return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP)) if is_good else None
+        is_small = len(records) <= SMALL_BYTES
+        is_good = (is_intact if is_small else is_intact_python)(records, earliest, latest)
+    if is_good:
+        return new_tuple(CheckedRecords, (records, header, header[8], NO_TIMESTAMP))
+    return None if is_small else DOUBTFUL
+
+
+def _may_be_long(records: memoryview, codec: int, rules: ValidationRules) -> bool:
+    """Tell if a compressed batch is not for the quick check: it may be long, or the topic wants something of it."""
+    if (
+        codec > Compression.ZSTD
+        # The topic takes it as it is, and sets no limit to single records that may matter here.
+        or (rules.compression is not None and rules.compression != codec)
+        or rules.record_bytes_max < QUICK_DECOMPRESSED_BYTES_MAX
+    ):
+        return True
+    area = records[RECORDS_OFFSET:]
+    # So what is too long costs no more than a look at its blocks.
+    if codec == Compression.GZIP:
+        return is_long_gzip(area)
+    return decompressed_bound(Compression(codec), area) > _quick_limit(rules)
+
+
+def _quick_limit(rules: ValidationRules) -> int:
+    return min(QUICK_DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
 
 
 def _is_good_compressed(
@@ -304,15 +339,12 @@ def _is_good_compressed(
     earliest: int,
     latest: int,
 ) -> bool:
-    if (
-        codec > Compression.ZSTD
-        # The topic takes it as it is, and sets no limit to single records that may matter here.
-        or (rules.compression is not None and rules.compression != codec)
-        or rules.record_bytes_max < QUICK_DECOMPRESSED_BYTES_MAX
-    ):
+    try:
+        found = walk_compressed(
+            Compression(codec), records[RECORDS_OFFSET:], _quick_limit(rules), header[12], is_once=True
+        )
+    except KafkaError:
         return False
-    limit = min(QUICK_DECOMPRESSED_BYTES_MAX, rules.decompressed_bytes_max)
-    found = _walked(Compression(codec), records[RECORDS_OFFSET:], limit, header[12])
     if found is None:
         return False
     minimum, maximum, _, has_null_key, are_consecutive = found
@@ -323,19 +355,6 @@ def _is_good_compressed(
         # Last, because it reads all bytes.
         and crc32c(records[ATTRIBUTES_OFFSET:]) == header[4]
     )
-
-
-def _walked(codec: Compression, area: memoryview, limit: int, count: int) -> Found | None:
-    # Asked first, so that what is too long costs no more than a look at its blocks.
-    if codec is Compression.GZIP:
-        # Where the quick way says nothing at once, the data are unusual.
-        return None if is_long_gzip(area) else walk_compressed(codec, area, limit, count, in_pieces=False)
-    if decompressed_bound(codec, area) > limit:
-        return None
-    try:
-        return walk_compressed(codec, area, limit, count)
-    except KafkaError:
-        return None
 
 
 def times_are_ordinary(header: Sequence[int], minimum: int, maximum: int, earliest: int, latest: int) -> bool:

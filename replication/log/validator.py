@@ -31,8 +31,6 @@ from __future__ import annotations
 
 from ottla.replication.log.batch_checks import (
     FAR,
-    INLINE_DECOMPRESSED_BYTES_MAX,
-    INLINE_GZIP_BYTES_MAX,
     INLINE_WALKED_BYTES_MAX,
     LONG_MAX,
     AppendOrigin,
@@ -43,7 +41,7 @@ from ottla.replication.log.batch_checks import (
 from ottla.wire.checksum import crc32c
 from ottla.wire.compressed_walk import walk_compressed
 from ottla.wire.compression import Compression
-from ottla.wire.decompression import TooLargeDecompressed, decompressed_bound
+from ottla.wire.decompression import TooLargeDecompressed
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.record_walk import Buffer, read_varint, read_varlong
 from ottla.wire.records import (
@@ -83,7 +81,6 @@ _KEPT_ATTRIBUTES = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE
 # Bytes of a record at most: its length, timestamp and offset may have taken more than they need.
 SAVED_BY_COUNTING_ANEW = 17
 ONE_BY_ONE_INLINE_MAX = 1_000
-_INLINE_GZIP_PIECES_BYTES_MAX = 16 * 1024
 RECORD_ERRORS_MAX = 1_000  # listed for one batch; twenty thousand would make an answer of megabytes
 _new_tuple = tuple.__new__
 
@@ -93,8 +90,10 @@ def check_thoroughly(
 ) -> CheckedRecords:
     """Check all but the offsets; KafkaError says what is wrong. A writable buffer is changed in place, a read-only one is copied.
 
-    `TooManyForTheLoop` if it should be done `at_once`, and very many records have to be looked at one by one.
+    `TooManyForTheLoop` if it should be done `at_once`, and compressed records have to be decompressed a second time or very many
+    be looked at one by one. Coordinators append at once, and never hear of this.
     """
+    at_once = at_once and rules.origin is AppendOrigin.CLIENT
     size = batch_size(records, 0, len(records))
     if not size:
         raise invalid("Record batch has no batches at all")
@@ -116,37 +115,28 @@ def _checked_while_decompressed(
 ) -> int | None:
     """The highest timestamp of a compressed batch that can be appended as it is.
 
-    None wherever something is wrong, or to be changed: `_check_area` says what. What may be short is given up `at_once` if it
-    is not.
+    None wherever something is wrong, or to be changed: `_check_area` says what.
     """
-    codec, area = Compression(header.attributes & COMPRESSION_MASK), records[RECORDS_OFFSET:size]
-    limit = rules.decompressed_bytes_max
-    inline_bytes_max = INLINE_GZIP_BYTES_MAX if codec is Compression.GZIP else INLINE_WALKED_BYTES_MAX
-    # Good gzip needs no pieces where libdeflate is installed.
-    is_long_in_pieces = codec is Compression.GZIP and len(area) > _INLINE_GZIP_PIECES_BYTES_MAX
-    is_guess = (
-        at_once
-        and inline_bytes_max < INLINE_DECOMPRESSED_BYTES_MAX  # `is_expensive` knows the others
-        and rules.origin is AppendOrigin.CLIENT
-        and (is_long_in_pieces or min(limit, decompressed_bound(codec, area)) > inline_bytes_max)
-    )
-    summary = None
-    if rules.compression in (None, codec) and rules.record_bytes_max >= limit:
+    codec = Compression(header.attributes & COMPRESSION_MASK)
+    if rules.compression not in (None, codec):
+        return None
+    # `is_expensive` has guessed that it is not longer.
+    limit = min(INLINE_WALKED_BYTES_MAX, rules.decompressed_bytes_max) if at_once else rules.decompressed_bytes_max
+    max_timestamp = None
+    if rules.record_bytes_max >= limit:
+        area = records[RECORDS_OFFSET:size]
         try:
-            walked_bytes_max = min(inline_bytes_max, limit) if is_guess else limit
-            in_pieces = not (is_guess and is_long_in_pieces)
-            walked = walk_compressed(codec, area, walked_bytes_max, header.records_count, in_pieces=in_pieces)
+            walked = walk_compressed(codec, area, limit, header.records_count, is_once=at_once)
         except TooLargeDecompressed:
-            if is_guess:
+            if at_once:
                 raise TooManyForTheLoop from None
             raise
         summary = None if walked is None else _new_tuple(RecordsSummary, walked)
-    if summary is not None and summary.offsets_are_consecutive:
-        return _highest_timestamp(header, summary, rules, now_ms)
-    # Nobody knows how long it is.
-    if is_guess:
+        if summary is not None and summary.offsets_are_consecutive:
+            max_timestamp = _highest_timestamp(header, summary, rules, now_ms)
+    if max_timestamp is None and at_once:
         raise TooManyForTheLoop
-    return None
+    return max_timestamp
 
 
 def _check_area(
@@ -171,8 +161,8 @@ def _check_area(
     # single records are looked at only if something is wrong, or may be.
     max_timestamp = _highest_timestamp(header, summary, rules, now_ms)
     if max_timestamp is None:
-        # Produce hands such a batch to a thread. Coordinators append at once, and never hear of this.
-        if at_once and rules.origin is AppendOrigin.CLIENT and header.records_count > ONE_BY_ONE_INLINE_MAX:
+        # Produce hands such a batch to a thread.
+        if at_once and header.records_count > ONE_BY_ONE_INLINE_MAX:
             raise TooManyForTheLoop
         max_timestamp = _check_each_record(area, header, rules, now_ms, topic_partition, bool(source) and stays)
     # Step 3: what the topic wants changed. LogAppendTime replaces the producer's times by the time of the append.

@@ -82,6 +82,7 @@ class RequestContext(Generic[PortT_co]):
         "api_version",
         "broker",
         "charge",
+        "checked_batch",
         "client_host",
         "client_id",
         "client_software",
@@ -126,6 +127,8 @@ class RequestContext(Generic[PortT_co]):
         self.socket = socket
         self.charge: Charge | None = None
         """None while there are no quotas; after that the last request's stays, which does not count any more."""
+        self.checked_batch: Any = None
+        """Verdict of the fast path of Produce about the batch of this request, for the handler, which takes it away."""
         self._on_close: dict[Callable[[object], None], None] = {}
 
     @property

@@ -143,7 +143,7 @@ def test_sixty_megabytes_of_records_take_two(codec: Compression) -> None:
 
 def walked_at_once(data: bytes, count: int, limit: int = LIMIT) -> object:
     pytest.importorskip("deflate")
-    return walk_compressed(Compression.GZIP, data, limit, count, in_pieces=False)
+    return walk_compressed(Compression.GZIP, data, limit, count, is_once=True)
 
 
 def or_none(data: bytes, count: int) -> tuple[object, object]:

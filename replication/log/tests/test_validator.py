@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ottla.replication.config import LogConfig
 from ottla.replication.log import batch_checks, validator
 from ottla.replication.log.batch_checks import (
+    DOUBTFUL,
     AppendOrigin,
     CheckedRecords,
     TooManyForTheLoop,
@@ -100,7 +101,8 @@ def batch(
 def checked_in_one_go(records: bytes, rules: ValidationRules = ValidationRules()) -> CheckedRecords | None:  # noqa: B008
     view = memoryview(bytearray(records))
     header = ordinary_header(view)
-    return None if header is None else check_quickly(view, header, rules, now_ms=NOW)
+    checked = None if header is None else check_quickly(view, header, rules, now_ms=NOW)
+    return None if checked is DOUBTFUL else checked
 
 
 class Assigned(NamedTuple):

@@ -26,8 +26,8 @@ Behaviour
 
 Nearly all requests are answered by `server/api/produce/fast_path.py`, in the same way. Those that it leaves alone come here.
 
-Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`). A
-request of several megabytes or many partitions gives way between partitions, as does one whose small batches take long together.
+Work: checking compressed or very many records takes time, so large ones are checked in a thread first (`is_expensive`), and so
+are those that a first look has not found good: the event loop decompresses no batch twice. A request of several megabytes or many partitions gives way between partitions, as does one whose small batches take long together.
 Meanwhile the receive buffer serves other connections, so the records are copied, unless the request is so large that it has a buffer of its own (`server/network/inbox.py`). The
 next request of the connection is not looked at before all of these are appended.
 """

@@ -19,6 +19,7 @@ import trio
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.replication.log.batch_checks import (
+    DOUBTFUL,
     TooManyForTheLoop,
     check_produce_request_records,
     check_quickly,
@@ -74,9 +75,8 @@ ONE_BATCH_SINCE = 3
 CURRENT_LEADER_SINCE = 10
 NO_OFFSET = -1
 _CODE_OF_TRANSACTIONS = (TRANSACTION_STATE_TOPIC,)
-TURN_S = (
-    2.5 * SLICE_S
-)  # then a request gives way: a long one at once, a short one before its next compressed or doubtful batch
+# Then a request gives way: a long one at once, a short one before its next compressed or doubtful batch.
+TURN_S = 2.5 * SLICE_S
 
 # Refusals that do not say where the log starts, as Kafka gives them out before or instead of looking at the log. It does not
 # count them as failed requests either (ReplicaManager.appendRecordsToLeader).
@@ -134,6 +134,7 @@ class Appending(PendingAnswer[ProduceResponse]):
 
     __slots__ = (
         "_broker",
+        "_checked",
         "_context",
         "_deadline",
         "_deferred",
@@ -153,6 +154,8 @@ class Appending(PendingAnswer[ProduceResponse]):
         super().__init__()
         self._request = request
         self._context = context
+        # The fast path has looked at the one batch of this request.
+        self._checked, context.checked_batch = context.checked_batch, None
         self._broker = context.broker
         self._refused = context.broker.replicas.retry_window
         self._version = context.api_version
@@ -208,9 +211,8 @@ class Appending(PendingAnswer[ProduceResponse]):
         return may(self._context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, quietly=quietly)
 
     def _new_verification(self) -> Verification:
-        from ottla.server.api.produce.verification import (
-            Verification,  # here, because most producers have no transactions
-        )
+        # Here, because most producers have no transactions.
+        from ottla.server.api.produce.verification import Verification
 
         return Verification(self._request, self._context)
 
@@ -296,7 +298,7 @@ class Appending(PendingAnswer[ProduceResponse]):
         # the checks of `_partition` that ask for that are skipped, unless the codec may be too new for the request.
         header = ordinary_header(records) if records is not None else None
         is_plain = header is not None and not header.attributes & COMPRESSION_MASK
-        checked = partition = None
+        partition = None
         try:
             partition = self._partition(topic, data, is_plain=is_plain)
             self._guard(partition)  # before its batch is checked, as in Kafka
@@ -308,12 +310,13 @@ class Appending(PendingAnswer[ProduceResponse]):
             return answer
         # Phase 2: the batch. Nothing is written before all checks are through.
         rules = partition.log.validation_rules()
+        checked, self._checked = self._checked, None
         # What is compressed takes so long that the time of the request may be over.
-        if header is not None and (is_plain or time.monotonic() <= self._turn_end):
+        if checked is None and header is not None and (is_plain or time.monotonic() <= self._turn_end):
             checked = check_quickly(records, header, rules, now_ms=self._context.now_ms)
         # A batch that is not ordinary goes step by step. That goes to a thread if it takes long, and waits if the request
         # has used up its turn: many small batches would hold the event loop together.
-        is_long = checked is None and is_expensive(records, rules)
+        is_long = checked is DOUBTFUL or (checked is None and is_expensive(records, rules))
         if is_long or (checked is None and time.monotonic() > self._turn_end):
             self._defer(partition, place, answer, records, is_long=is_long)
         elif not self._append_to(partition, place, answer, records, header, checked):

@@ -2,7 +2,8 @@
 
 Nearly every request takes it. The connection (`server/network/connection.py`) asks here first, with the bytes of the request's body,
 and is answered without objects for the parts of the request: that halves the cost. Whatever is out of the ordinary is left to
-the handler and `appending.py`, a refusal above all, as if nothing had been done. The tests hold both to the same answers and logs.
+the handler and `appending.py`, a refusal above all, as if nothing had been done; only the verdict about the batch is handed on, so
+that nothing is decompressed twice. The tests hold both to the same answers and logs.
 
 Out of the ordinary are several topics or partitions, transactions, acks=0, compressed records that take long, topics that change
 or refuse records, followers and forced flushes, and a producer of whom a batch was refused and has to come again.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
-from ottla.replication.log.batch_checks import check_quickly, ordinary_header
+from ottla.replication.log.batch_checks import DOUBTFUL, check_quickly, ordinary_header
 from ottla.server.dispatch.access import may
 from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
 from ottla.wire.errors import KafkaError
@@ -65,11 +66,13 @@ class FastPath:
         ):
             return None
         checked = check_quickly(records, header, log.client_rules or log.validation_rules(), now_ms=now_ms)
-        if checked is None:
+        if checked is None or checked is DOUBTFUL:
+            context.checked_batch = checked
             return None
         try:
             info = partition.append_as_leader(records, required_acks=acks, now_ms=now_ms, checked=checked)
         except KafkaError:
+            context.checked_batch = checked
             return None  # the handler tries again, and says why
         first_offset, last_offset, append_time_ms, log_start_offset, _, _ = info
         # Without followers and forced flushes there is nobody to wait for.

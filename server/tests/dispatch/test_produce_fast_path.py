@@ -2,6 +2,10 @@
 
 import errno
 import random
+import struct
+import threading
+from collections.abc import Iterator
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 import pytest
 
 from ottla.groupcoord.runtime.answers import finished
+from ottla.replication.log import batch_checks, validator
+from ottla.replication.log.batch_checks import SMALL_BYTES
 from ottla.replication.log.tests.failing_calls import FailingCalls, Fault, single_faults
 from ottla.replication.log.tests.logs import batch, contents, idempotent
 from ottla.replication.log.verification import NOT_REQUIRED
@@ -19,14 +25,24 @@ from ottla.server.network.calls import Call
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
+from ottla.wire import compressed_walk
+from ottla.wire.checksum import crc32c
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.record_walk import IS_NATIVE
-from ottla.wire.records import decode_records, iter_batches
+from ottla.wire.records import (
+    RECORDS_OFFSET,
+    Record,
+    decode_records,
+    encode_batch,
+    iter_batches,
+    read_header,
+)
 
 PASSING = (errno.EINTR, errno.ENOSPC)
 NOW_MS = 2_000_000_000_000
+_PART = struct.Struct(">hiqqqhii")  # of a header, from the attributes on
 KINDS: dict[str, dict[str, str]] = {
     "plain": {},
     "compacted": {"cleanup_policy": "compact"},
@@ -107,11 +123,13 @@ def context_of(broker: AdministeredBroker, version: int) -> RequestContext[Any]:
     return context
 
 
-def by_fast_path(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse | ProduceRequest:
+def by_fast_path(
+    broker: AdministeredBroker, asked: ProduceRequest, version: int, context: RequestContext[Any] | None = None
+) -> ProduceResponse | ProduceRequest:
     """The answer by the fast path; if that leaves the request alone, the request as it is decoded after that."""
     encoded = asked.encode(version)
     buffer = bytearray(b"ab" + encoded + b"cd")
-    context = context_of(broker, version)
+    context = context or context_of(broker, version)
     parts = FAST_PATH[version](buffer, 2, len(buffer) - 2, context)
     if parts is not None:
         return ProduceResponse.decode(b"".join(parts), version)
@@ -120,12 +138,25 @@ def by_fast_path(broker: AdministeredBroker, asked: ProduceRequest, version: int
     return decoded
 
 
-async def step_by_step(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> ProduceResponse:
-    answer: Any = produce(asked, context_of(broker, version))
+async def step_by_step(
+    broker: AdministeredBroker, asked: ProduceRequest, version: int, context: RequestContext[Any] | None = None
+) -> ProduceResponse:
+    answer: Any = produce(asked, context or context_of(broker, version))
     if isawaitable(answer):
         answer = await answer
     response: ProduceResponse = await finished(answer)
     return response
+
+
+async def connected(broker: AdministeredBroker, asked: ProduceRequest, version: int) -> tuple[ProduceResponse, bool]:
+    """The answer as a connection gives it, with one context, and whether it is the fast path's."""
+    context = context_of(broker, version)
+    answer = by_fast_path(broker, asked, version, context)
+    is_taken = isinstance(answer, ProduceResponse)
+    if isinstance(answer, ProduceRequest):
+        answer = await step_by_step(broker, answer, version, context)
+    assert context.checked_batch is None  # the next request has nothing of it
+    return answer, is_taken
 
 
 def told(response: ProduceResponse) -> list[Any]:
@@ -164,11 +195,8 @@ async def test_both_ways_answer_alike_and_leave_the_same_logs(tmp_path: Path, se
         records, version = chance.choice(BATCHES)(chance), chance.randint(9, 13)
         options = {"index": chance.choice((0, 0, 0, 0, 0, 0, 1, -1)), "acks": chance.choice((-1, -1, 1, 2))}
         asked = request(broker, f"short-{kind}", version, records, **options)
-        # As the connection does it.
-        answer = by_fast_path(broker, asked, version)
-        taken += isinstance(answer, ProduceResponse)
-        if isinstance(answer, ProduceRequest):
-            answer = await step_by_step(broker, answer, version)
+        answer, is_taken = await connected(broker, asked, version)
+        taken += is_taken
         twin = request(broker, f"long-{kind}", version, records, **options)
         assert told(answer) == told(await step_by_step(broker, twin, version))
     for kind in KINDS:
@@ -243,9 +271,7 @@ async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str
         producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number} if kind == "numbered" else {}
         value = bytes([number]) * 50
         asked = request(broker, topic, 12, batch(NOW_MS + 2 * number, value=value, **producer))
-        answer = by_fast_path(broker, asked, 12)
-        if isinstance(answer, ProduceRequest):
-            answer = await step_by_step(broker, answer, 12)
+        answer, _ = await connected(broker, asked, 12)
         [told] = answer.responses[0].partition_responses
         if told.error_code == 0:
             assert told.base_offset == len(expected[topic])
@@ -277,6 +303,75 @@ async def test_a_call_that_fails_doubles_no_record_and_skips_no_offset(kind: str
     await broker.stop()
     again = await opened(Path("/data"), storage=storage)
     assert {topic: values(again, topic) for topic in expected} == expected
+
+
+def doubtful(codec: Compression) -> Iterator[tuple[str, memoryview, ErrorCode]]:
+    """Batches with an ordinary front, few of which are good as they are: the topic, the batch and its answer."""
+    value = bytes(2 * SMALL_BYTES)
+
+    def sent(*timestamps: int, **changes: int) -> memoryview:
+        records = batch(*timestamps, value=value, compression=codec)
+        _PART.pack_into(records, 21, *read_header(records)._replace(**changes)[5:])
+        records[17:21] = crc32c(records[21:]).to_bytes(4, "big")
+        return records
+
+    yield "plain", sent(NOW_MS), ErrorCode.NONE
+    yield "plain", sent(NOW_MS + 10_000_000), ErrorCode.INVALID_TIMESTAMP
+    yield "plain", sent(NOW_MS, max_timestamp=NOW_MS + 1), ErrorCode.NONE
+    yield "plain", sent(NOW_MS, NOW_MS, last_offset_delta=2, records_count=3), ErrorCode.INVALID_RECORD
+    damaged = sent(NOW_MS)
+    damaged[17] ^= 1  # of its checksum
+    yield "plain", damaged, ErrorCode.CORRUPT_MESSAGE
+    without_key = encode_batch([Record(0, NOW_MS, None, value)], compression=codec)
+    yield "compacted", memoryview(bytearray(without_key)), ErrorCode.INVALID_RECORD
+    yield "both", memoryview(bytearray(without_key)), ErrorCode.INVALID_RECORD
+    yield "plain", idempotent(0, value=value, compression=codec), ErrorCode.NONE
+    yield "plain", idempotent(5, value=value, compression=codec), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.skipif(not IS_NATIVE, reason="without the walk in C nearly all goes to a thread at once")
+@pytest.mark.parametrize("codec", Compression)
+async def test_the_event_loop_reads_through_no_batch_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Compression
+) -> None:
+    broker = await opened(tmp_path)
+    for kind, settings in {**KINDS, "both": {**KINDS["compacted"], **KINDS["appended"]}}.items():
+        await create(broker, creatable(kind, **settings))
+    read: list[str] = []
+
+    def count(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                read.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(batch_checks, "is_intact_python")
+    count(batch_checks, "walk_compressed")
+    count(validator, "walk_compressed")
+    count(validator, "check_records")
+    for topic, records, code in doubtful(codec):
+        answer, _ = await connected(broker, request(broker, topic, 12, records), 12)
+        assert (told(answer)[1], len(read)) == (code, 1), (topic, read)
+        read.clear()
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
+def test_a_first_look_decompresses_once(monkeypatch: pytest.MonkeyPatch, codec: Compression) -> None:
+    """Where libdeflate tells nothing, gzip is not inflated piece by piece as well."""
+    made: list[str] = []
+
+    def fail(name: str, *arguments: Any) -> None:
+        made.append(name)
+
+    monkeypatch.setattr(compressed_walk, "gunzipped", partial(fail, "whole"))
+    monkeypatch.setattr(compressed_walk, "decompress_into", partial(fail, "in pieces"))
+    data = batch(NOW_MS, compression=codec)[RECORDS_OFFSET:]
+    assert compressed_walk.walk_compressed(codec, data, 1000, 1, is_once=True) is None
+    assert len(made) == 1
 
 
 def values(broker: AdministeredBroker, topic: str) -> list[bytes]:
