@@ -20,7 +20,7 @@ process, for tests). What every adapter promises:
   the watch was set or called does not show yet, leads to another call, and that comes before any read that shows it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -122,6 +122,27 @@ class Check:
 
 
 Operation = Create | SetData | Delete | Check
+
+# ZooKeeper by default takes no request of more than about a megabyte, and a served tree no more than 2,500 operations.
+BYTES_PER_MULTI = 256 * 1024
+OPERATIONS_PER_MULTI = 1_000
+
+
+def multis(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    """Cut operations that need not be done together into multis that every service takes, if it takes each operation."""
+    part: list[Operation] = []
+    size = 0
+    for operation in operations:
+        more = 100 + len(operation.path) + len(getattr(operation, "data", b""))
+        if part and (size + more > BYTES_PER_MULTI or len(part) == OPERATIONS_PER_MULTI):
+            yield part
+            part, size = [], 0
+        part.append(operation)
+        size += more
+    if part:
+        yield part
+
+
 OnChange = Callable[[str], None]
 OnSessionChange = Callable[[], None]
 

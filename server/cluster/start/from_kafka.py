@@ -25,7 +25,7 @@ from functools import partial
 
 from ottla.groupcoord.group_settings import group_settings
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import Coordination, Create, Operation, SetData
+from ottla.replication.cluster.coordination import Coordination, Create, SetData, multis
 from ottla.replication.cluster.kraft_metadata import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -111,16 +111,14 @@ def find_cluster(
 
 async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int) -> None:
     """Write what was found into the tree. What is there already stays, so that a crash halfway does no harm."""
-    for topic in cluster.topics:
-        (known,) = await coordination.get_all([znodes.topic_path(topic.name)])
-        if known is None:
-            await coordination.multi(_topic_nodes(topic, node_id))
+    nodes = [node for topic in cluster.topics for node in _topic_nodes(topic, node_id)]
     others = {znodes.broker_config_path(broker): settings for broker, settings in cluster.broker_settings.items()}
     others |= {znodes.group_config_path(group_id): settings for group_id, settings in cluster.group_settings.items()}
-    for path, settings in others.items():
-        (known,) = await coordination.get_all([path])
-        if known is None:
-            await coordination.multi([Create(path, znodes.encode_config(settings))])
+    nodes += [Create(path, znodes.encode_config(settings)) for path, settings in others.items()]
+    present = await coordination.get_all([node.path for node in nodes])
+    # A topic may have more partitions than fit one multi. The next start makes what is missing after a crash.
+    for part in multis([node for node, known in zip(nodes, present, strict=True) if known is None]):
+        await coordination.multi(part)
     if cluster.next_producer_id:
         # All ids below count as given out, so the next block begins above them.
         last = cluster.next_producer_id - 1
@@ -129,9 +127,9 @@ async def adopt(coordination: Coordination, cluster: FoundCluster, node_id: int)
         await coordination.multi([SetData(znodes.PRODUCER_ID_BLOCK, block, node.version)])
 
 
-def _topic_nodes(topic: FoundTopic, node_id: int) -> list[Operation]:
+def _topic_nodes(topic: FoundTopic, node_id: int) -> list[Create]:
     partitions = {index: [node_id] for index in range(len(topic.leader_epochs))}
-    nodes: list[Operation] = [
+    nodes = [
         Create(znodes.topic_config_path(topic.name), znodes.encode_config(topic.settings)),
         Create(znodes.topic_path(topic.name), znodes.encode_topic(znodes.TopicAssignment(topic.topic_id, partitions))),
         Create(znodes.partitions_path(topic.name)),

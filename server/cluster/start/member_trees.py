@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ottla.replication.cluster import znodes
-from ottla.replication.cluster.coordination import Create, Operation, SetData
+from ottla.replication.cluster.coordination import Create, Operation, SetData, multis
 from ottla.replication.cluster.metadata_cache import NO_TOPIC_ID
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.server.cluster.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 MOVED_TO_ZOOKEEPER, MOVED_TO_SERVED_TREE = ".moved-to-zookeeper", ".moved-to-served-tree"
-# ZooKeeper by default takes no request of more than about a megabyte.
-BYTES_PER_MULTI = 256 * 1024
-OPERATIONS_PER_MULTI = 1_000  # a served tree takes no more than some thousand
 CLUSTER = "/cluster"
 
 
@@ -71,7 +68,7 @@ async def fill_from_journal(coordination: Coordination, directory: Path, passwor
         elif known.data != node.data:
             # Some nodes are there already: those that every start makes, and those that an earlier try has copied.
             operations.append(SetData(path, node.data, known.version))
-    for part in _parts(operations):
+    for part in multis(operations):
         await coordination.multi(part)
     logger.info("Moved %d nodes of a broker that was alone to the cluster's tree", len(operations))
 
@@ -102,19 +99,6 @@ async def _walk(tree: Coordination, path: str) -> AsyncIterator[tuple[str, Node]
         yield below, node
         async for each in _walk(tree, below):
             yield each
-
-
-def _parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    part: list[Operation] = []
-    size = 0
-    for operation in operations:
-        part.append(operation)
-        size += 100 + len(operation.path) + len(getattr(operation, "data", b""))
-        if size >= BYTES_PER_MULTI or len(part) >= OPERATIONS_PER_MULTI:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
 
 
 PATIENCE_SHARE = 1.5  # of the session timeout: how long a starting broker waits for its last incarnation's node to go

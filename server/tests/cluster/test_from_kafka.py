@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ottla.replication.cluster import znodes
+from ottla.replication.cluster.coordination import CoordinationUnavailable, Operation
 from ottla.replication.cluster.kraft_metadata import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
@@ -21,6 +23,7 @@ from ottla.replication.log.batch_checks import LONG_MAX
 from ottla.replication.log.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from ottla.replication.log.producers import ProducerEntry, ProducerStateManager
 from ottla.replication.replica_manager.directories import LogDirectoryProblem, hold_directories
+from ottla.server.cluster.coordination import messages
 from ottla.server.cluster.start import from_kafka
 from ottla.server.cluster.start.from_kafka import FoundCluster, FoundTopic, adopt, find_cluster
 from ottla.server.testing.memory_storage import MemoryStorage
@@ -183,3 +186,33 @@ async def test_the_tree_takes_it_up_once(tmp_path: Path) -> None:
     assert again.configs.groups.in_force("g").share_session_timeout_ms == 50_000
     block = await again.coordination.get(znodes.PRODUCER_ID_BLOCK)
     assert znodes.decode_producer_id_block(block.data) == (2000, 2999)
+
+
+async def test_a_topic_of_many_partitions_is_taken_up_in_parts_also_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await opened(tmp_path)
+    found, tree = (
+        FoundCluster([FoundTopic("a", ID, [*range(3000)], {})], {None: {"log.retention.ms": "6"}}),
+        broker.coordination,
+    )
+    multi, made = tree.multi, 0
+
+    async def limited(operations: Sequence[Operation]) -> list[str | int | None]:
+        nonlocal made
+        messages.operations(operations)  # raises what a tree that is served would answer
+        made += 1
+        if made == 3:
+            raise CoordinationUnavailable
+        return await multi(operations)
+
+    monkeypatch.setattr(tree, "multi", limited)
+    with pytest.raises(CoordinationUnavailable):
+        await adopt(tree, found, 1)
+    await adopt(tree, replace(found, topics=[replace(found.topics[0], topic_id=NEW_ID)]), 1)
+    topic = znodes.decode_topic((await tree.get(znodes.topic_path("a"))).data)
+    assert (topic.topic_id, len(topic.partitions)) == (ID, 3000)
+    states = await tree.get_all([znodes.state_path("a", index) for index in range(3000)])
+    epochs = [znodes.decode_state(state.data).leader_epoch for state in states if state is not None]
+    assert epochs == [*range(3000)]
+    assert (await tree.get(znodes.broker_config_path(None))).data == znodes.encode_config({"log.retention.ms": "6"})
