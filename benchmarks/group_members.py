@@ -15,7 +15,7 @@ from typing import Self
 from benchmarks.brokers import Broker, Failed
 from benchmarks.wire_client import Client
 
-from ottla.wire.messages.consumer_group_heartbeat import (
+from ottla.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

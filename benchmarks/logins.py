@@ -23,8 +23,7 @@ from compat_tests.support.raw import receive_frame
 from compat_tests.support.wire_client import encode_frame
 
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 CLIENT_KEY = hmac.digest(SALTED_PASSWORD, b"Client Key", "sha256")
 STORED_KEY = hashlib.sha256(CLIENT_KEY).digest()

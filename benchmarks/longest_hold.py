@@ -50,7 +50,7 @@ from ottla.server.coordinators.coordinator_log import InternalTopicLog
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.launch.running import settle_interpreter
 from ottla.wire.compression import Compression
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,

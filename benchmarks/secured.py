@@ -12,12 +12,9 @@ from benchmarks.wire_client import Client
 from compat_tests.support.brokers import free_port
 
 from ottla.server.launch.certificates_command import make_certificates
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.wire.messages.acls import AclCreation, CreateAclsRequest
+from ottla.wire.messages.client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.wire.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 
 # Listeners by name, and what each speaks.
 PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "ECDSA": "SSL", "RSA": "SSL", "SCRAM": "SASL_PLAINTEXT"}

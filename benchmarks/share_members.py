@@ -21,7 +21,7 @@ from ottla.wire.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
 
 HEARTBEAT_VERSION, FETCH_VERSION = 1, 2
 LEAVE_EPOCH = FINAL_EPOCH = -1

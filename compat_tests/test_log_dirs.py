@@ -14,7 +14,7 @@ from compat_tests.support.raw import Peer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirTopic
+from ottla.wire.messages.log_dirs import AlterReplicaLogDir, AlterReplicaLogDirTopic
 
 TOOLS = "org.apache.kafka.tools"
 DIRECTORIES = ("data", "second", "third")

@@ -6,10 +6,10 @@ from compat_tests.support.brokers import OttlaProcess
 from compat_tests.support.wire_client import WireClient
 
 from ottla.server.config.broker_config import broker_settings
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 from ottla.wire.settings import PASSWORD
 
@@ -27,8 +27,8 @@ def test_no_password_is_in_the_log(tmp_path: Path) -> None:
         client = WireClient((broker.host, broker.port), client_id="secrets", timeout_s=30)
         # Once all loggers say what they can.
         for kind, configs in ((8, [("root", "TRACE")]), *((4, [(name, MARKER)]) for name in names)):
-            changes = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in configs]
-            resource = AlterConfigsResource(
+            changes = [IncrementalConfig(name=name, config_operation=0, value=value) for name, value in configs]
+            resource = IncrementalConfigsResource(
                 resource_type=kind, resource_name=broker.settings.get("node.id", "1"), configs=changes
             )
             client.send(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)

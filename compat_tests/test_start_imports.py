@@ -32,12 +32,17 @@ NOT_ASKED_FOR = (
     "ottla.server.cluster.coordination.zookeeper",
     "ottla.server.coordinator_factory",
     "ottla.server.api.handlers.alter_",
+    "ottla.server.api.handlers.classic_group",
+    "ottla.server.api.handlers.create_",
+    "ottla.server.api.handlers.delete_",
     "ottla.server.api.handlers.describe_",
+    "ottla.server.api.handlers.offsets",
     "ottla.server.api.handlers.share_",
+    "ottla.server.api.handlers.transactions",
     "ottla.server.admin.http",
     "ottla.server.config.environment",
     "ottla.server.api.share.",
-    "ottla.wire.messages.join_group",
+    "ottla.wire.messages.classic_group",
     "ottla.wire.messages.share_",
 )
 """Modules and beginnings of names of modules."""

@@ -15,8 +15,14 @@ from ottla.groupcoord.runtime.answers import WaitingCaller, finished, gathered
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards, Shard, in_listing
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 
 if TYPE_CHECKING:
     from ottla.groupcoord.share.service import ShareService

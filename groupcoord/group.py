@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from ottla.groupcoord.effects import Effects, Steps
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.messages.groups import ListedGroup
 
 logger = logging.getLogger("ottla.groupcoord")
 

@@ -39,7 +39,7 @@ from ottla.groupcoord.runtime.partition_runtime import PartitionRuntime
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.messages.groups import ListedGroup
 
 Adopter = TypeVar("Adopter", Handler, Read)
 

@@ -14,11 +14,11 @@ from benchmarks.alone.figures import Figure, at_most
 from benchmarks.wire_client import FETCH_VERSION, PRODUCE_VERSION, Client, batch_of, frame
 
 from ottla.wire.compression import Compression
+from ottla.wire.messages.classic_group import HeartbeatRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.groups import DescribeGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

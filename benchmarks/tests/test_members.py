@@ -8,7 +8,7 @@ from benchmarks.brokers import Failed
 from benchmarks.group_members import Members, partitions_of, shown
 from benchmarks.workloads.share_groups import is_shared
 
-from ottla.wire.messages.consumer_group_heartbeat import Assignment
+from ottla.wire.messages.consumer_group import Assignment
 from ottla.wire.messages.share_fetch import AcquiredRecords
 
 ONE, TWO = bytes(15) + b"1", bytes(15) + b"2"

@@ -24,11 +24,7 @@ from benchmarks.session import Session
 from benchmarks.wire_client import Client, batch_of, produce_frame
 from benchmarks.workloads.groups import find_coordinator, first_record, must_be, until_served
 
-from ottla.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 ROUNDS = 5
 WARM_UP_JOINS = 10

@@ -16,12 +16,17 @@ from benchmarks.rows import Metric, Row, at_most
 from benchmarks.session import Session
 from benchmarks.wire_client import FETCH_VERSION, Client, batch_of, fetch_frame, parse, produce_frame
 
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from ottla.wire.messages.fetch import FetchResponse
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 
 ROUNDS = 9
 WARM_UP_JOINS = 20

@@ -32,7 +32,7 @@ from benchmarks.workloads.throughput import (
 )
 
 from ottla.server.config.security_config import AuthorizerConfig
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.security.acls import Entry, Pattern, PatternType, Permission
 from ottla.server.security.authorizer import VERDICTS_PER_HALF, AclAuthorizer
 

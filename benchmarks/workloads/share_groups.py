@@ -18,10 +18,10 @@ from benchmarks.share_members import Member, Members
 from benchmarks.wire_client import Client
 from benchmarks.workloads.groups import find_coordinator, until_served
 
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 
 PARTITIONS = 4
@@ -105,8 +105,8 @@ def shared_topic(broker: Broker, records: int) -> Iterator[tuple[str, str]]:
 
 
 def begin_at_the_beginning(client: Client, group: str) -> None:
-    setting = AlterableConfig(name="share.auto.offset.reset", config_operation=SET, value="earliest")
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[setting])
+    setting = IncrementalConfig(name="share.auto.offset.reset", config_operation=SET, value="earliest")
+    resource = IncrementalConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[setting])
     answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     if code := answer.responses[0].error_code:
         raise RuntimeError(f"the group's setting was refused: {code} {answer.responses[0].error_message}")

@@ -34,7 +34,7 @@ from compat_tests.support.brokers import BrokerProcess, OttlaProcess
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 PARTITIONS, PROCESSORS = 4, 2
 RECORDS_MAX = 20

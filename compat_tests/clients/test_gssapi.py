@@ -30,8 +30,7 @@ from ottla.server.security.mechanism import LoginFailed
 from ottla.server.security.peer_login import PeerLogin
 from ottla.wire.messages.api_versions import ApiVersionsRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.settings import InvalidSetting
 
 SERVICE = "kafka/localhost"

@@ -16,10 +16,12 @@ from compat_tests.support.brokers import free_port
 from compat_tests.support.late import LateWay
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 
 KINDS = (AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest, EndTxnRequest)
 AN_EPOCH_FOR_EACH_TRANSACTION = 5

@@ -29,8 +29,7 @@ from ottla.server.config.sasl_rules import PeerLoginConfig
 from ottla.server.security.mechanism import LoginRefused
 from ottla.server.security.peer_login import PeerLogin
 from ottla.server.tests.oauth_issuer import curve, first_message, part, rsa, signed, unsigned
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."
 MODULE = f"{KAFKAS}OAuthBearerLoginModule"

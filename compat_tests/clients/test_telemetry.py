@@ -8,8 +8,7 @@ from confluent_kafka import Consumer, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.wire.messages.push_telemetry import PushTelemetryRequest
+from ottla.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 
 TOOL = "org.apache.kafka.tools.ClientMetricsCommand"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"

@@ -11,14 +11,13 @@ from compat_tests.support.wire_client import WireClient
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from ottla.wire.compression import Compression, compress
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
-from ottla.wire.messages.push_telemetry import PushTelemetryRequest
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from ottla.wire.schema import ZERO_UUID
 
 SOURCE = Path(__file__).parent / "java" / "Receiving.java"
@@ -96,10 +95,10 @@ class Talk:
     def subscribe(self, name, **texts):
         """Change a subscription, and wait until it holds; None deletes a setting."""
         configs = [
-            AlterableConfig(name=key.replace("_", "."), config_operation=int(text is None), value=text)
+            IncrementalConfig(name=key.replace("_", "."), config_operation=int(text is None), value=text)
             for key, text in texts.items()
         ]
-        resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=configs)
+        resource = IncrementalConfigsResource(resource_type=16, resource_name=name, configs=configs)
         answer = self._client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
         assert answer.responses[0].error_code == 0, answer
 

@@ -11,19 +11,23 @@ from compat_tests.support.wire_client import WireClient
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from ottla.wire.messages.envelope import EnvelopeRequest
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.wire.schema import Message
 
 TIMEOUT_MS = 60_000

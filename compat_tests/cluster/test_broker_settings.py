@@ -11,12 +11,12 @@ from compat_tests.support.cluster import Cluster
 from compat_tests.support.wire_client import WireClient
 from kazoo.client import KazooClient
 
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.schema import Message
 
 KAFKA, OTTLA, WITHOUT_SECRET = range(3)
@@ -110,8 +110,8 @@ def described(cluster: Cluster, number: int) -> dict[str, Told]:
 
 
 def alter(cluster: Cluster, number: int, name: str, value: str, *, for_all: bool = False) -> tuple[int, str | None]:
-    change = AlterableConfig(name=name, config_operation=SET, value=value)
-    resource = AlterConfigsResource(
+    change = IncrementalConfig(name=name, config_operation=SET, value=value)
+    resource = IncrementalConfigsResource(
         resource_type=BROKER, resource_name="" if for_all else str(number), configs=[change]
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

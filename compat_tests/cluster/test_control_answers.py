@@ -14,31 +14,28 @@ from compat_tests.support.asking import Asking
 from compat_tests.support.brokers import BrokerProcess, OttlaProcess
 from kazoo.client import KazooClient
 
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from ottla.wire.messages.leader_and_isr import (
+from ottla.wire.messages.controller_requests import (
+    AlterPartitionRequest,
+    BrokerState,
+    ControlledShutdownRequest,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from ottla.wire.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsTopics,
-)
-from ottla.wire.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
+    UpdateMetadataRequest,
 )
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.wire.messages.producer_ids import AllocateProducerIdsRequest
 from ottla.wire.schema import ZERO_UUID, Message
 
 NODE, OTHER, GONE = 0, 1, 77

@@ -10,14 +10,14 @@ from compat_tests.support.cluster import Cluster
 from compat_tests.support.wire_client import WireClient
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.api_versions import ApiVersionsRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.describe_configs import ListConfigResourcesRequest
 from ottla.wire.schema import Message
 
 GROUP, SET, DELETE = 32, 0, 1
@@ -41,8 +41,8 @@ def ask(broker: BrokerProcess, request: Message, version: int) -> Any:
 
 
 def alter(broker: BrokerProcess, group_id: str, operation: int, value: str | None) -> None:
-    change = AlterableConfig(name=SESSION, config_operation=operation, value=value)
-    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group_id, configs=[change])
+    change = IncrementalConfig(name=SESSION, config_operation=operation, value=value)
+    resource = IncrementalConfigsResource(resource_type=GROUP, resource_name=group_id, configs=[change])
     answer = ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     assert [each.error_code for each in answer.responses] == [0], answer
 

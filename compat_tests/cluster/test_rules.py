@@ -19,11 +19,11 @@ from compat_tests.support.wire_client import WireClient
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.access import AclOperation
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.groups import ListGroupsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 
 ME = "User:ANONYMOUS"
 KAFKA, OTTLA = 0, 1

@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import describe_share_group_offsets as describing
-from ottla.wire.messages import initialize_share_group_state as initializing
 from ottla.wire.messages import share_fetch as fetching
+from ottla.wire.messages import share_group as describing
+from ottla.wire.messages import share_group_state as initializing
 from ottla.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -105,7 +105,7 @@ class Shared:
     def begin(self, index: int) -> int:
         """Begins the group's state, as the group coordinator does; returns which broker keeps it."""
         key = self._key(self.group, index)
-        begun = initializing.PartitionData(partition=index, state_epoch=0, start_offset=0)
+        begun = initializing.InitializeStatePartition(partition=index, state_epoch=0, start_offset=0)
         request = initializing.InitializeShareGroupStateRequest(
             group_id=self.group, topics=[initializing.InitializeStateData(topic_id=self.topic_id, partitions=[begun])]
         )

@@ -14,11 +14,14 @@ from compat_tests.support.logging_in import Refused, by_plain, by_token
 from compat_tests.support.wire_client import WireClient
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from ottla.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from ottla.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.wire.messages.delegation_tokens import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from ottla.wire.schema import Message
 
 SECRET, KEY = "word-of-everybody", "key-of-the-tokens"

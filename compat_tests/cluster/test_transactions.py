@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.records import Record, encode_batch
 
 PARTITIONS = 3

@@ -9,15 +9,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.server.cli.client.cluster import Cluster, parse_bootstrap
 from ottla.server.cli.client.groups import described
 from ottla.server.cli.client.security import Security
-from ottla.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
+from ottla.wire.messages.streams_group import (
     CopartitionGroup,
+    StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     Subtopology,
     Topology,

@@ -5,6 +5,11 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk
 
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
 from ottla.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -12,11 +17,6 @@ from ottla.wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.schema import ZERO_UUID
 
@@ -77,11 +77,11 @@ def describe(
     return DescribeConfigsRequest(resources=wanted, include_synonyms=synonyms, include_documentation=documentation)
 
 
-def changes_of(resource: Resource, changes: Changes) -> AlterConfigsResource:
+def changes_of(resource: Resource, changes: Changes) -> IncrementalConfigsResource:
     configs = [
-        AlterableConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes
+        IncrementalConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes
     ]
-    return AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
+    return IncrementalConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
 
 
 def alter(*changed: tuple[Resource, Changes], validate_only: bool = False) -> IncrementalAlterConfigsRequest:

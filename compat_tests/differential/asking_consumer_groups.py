@@ -4,8 +4,11 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, Topic
 
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 
 REBALANCE_MS = 30_000
 AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}

@@ -13,7 +13,7 @@ from ottla.wire.checksum import crc32c
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 
 NO_LIMIT = str(2**63 - 1)
 ALL_BYTES = 1 << 20

@@ -16,10 +16,8 @@ from compat_tests.differential.logins import USERS
 from compat_tests.differential.random_values import RANKED_BY
 from compat_tests.differential.scenarios.acls import ALLOW, ANY, DENY, LITERAL, find, gone, rule
 
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.wire.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsRequest
 from ottla.wire.schema import Array, Message, Struct
 
 

@@ -6,8 +6,8 @@ from compat_tests.differential.asking_groups import Member, leave_request, until
 from compat_tests.differential.conversation import Talk
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.classic_group import JoinGroupRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest
 
 NONE, DELETED, EMPTY = "no group", "deleted", "Empty"
 PREPARING, COMPLETING, STABLE = "PreparingRebalance", "CompletingRebalance", "Stable"

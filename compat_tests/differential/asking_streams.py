@@ -4,10 +4,10 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk
 
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.streams_group import (
     CopartitionGroup,
     Endpoint,
+    StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     Subtopology,
     TaskIds,

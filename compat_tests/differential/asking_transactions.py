@@ -8,16 +8,16 @@ from compat_tests.differential.conversation import Talk, Topic
 from ottla.groupcoord.java_hashing import absolute_string_hash
 from ottla.groupcoord.transactions.records import TransactionLogValue
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
 )
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.records import decode_records, iter_batches
 from ottla.wire.schema import ZERO_UUID
 

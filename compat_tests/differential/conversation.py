@@ -31,7 +31,7 @@ from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConf
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.schema import ZERO_UUID, Message, VersionRange
 
 TIMEOUT_S = 60

@@ -24,12 +24,12 @@ from compat_tests.support.brokers import wait_until
 
 import ottla.wire.messages
 from ottla.wire.compression import Compression, compress
-from ottla.wire.messages import read_share_group_state_summary as summarizing
 from ottla.wire.messages import share_fetch as fetching
+from ottla.wire.messages import share_group_state as summarizing
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
 from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.groups import DescribeGroupsRequest
 from ottla.wire.schema import Array, Bytes, Message, Records, Struct, Uuid
 
 Step = dict[str, Any]
@@ -226,7 +226,7 @@ class World:
                 self._begin_to_share(group, self._topics["one"])
 
     def _wait_for_share_coordinator(self, group: str, topic: Topic, partition: int) -> None:
-        data = summarizing.PartitionData(partition=partition, leader_epoch=0)
+        data = summarizing.ReadStatePartition(partition=partition, leader_epoch=0)
         topics = [summarizing.ReadStateSummaryData(topic_id=topic.id, partitions=[data])]
         asked = summarizing.ReadShareGroupStateSummaryRequest(group_id=group, topics=topics)
         coming = COORDINATOR_IS_COMING[:3]

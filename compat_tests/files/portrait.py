@@ -17,19 +17,19 @@ from typing import Any
 from compat_tests.support.wire_client import WireClient
 
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.describe_producers import DescribeProducersRequest
-from ottla.wire.messages.describe_producers import TopicRequest as ProducersOfTopic
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest
+from ottla.wire.messages.describe_transactions import TopicRequest as ProducersOfTopic
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.groups import DescribeGroupsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
 from ottla.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.records import iter_batches
 from ottla.wire.schema import ZERO_UUID, Message, Struct
 

@@ -21,7 +21,7 @@ from compat_tests.support.brokers import OttlaProcess, wait_until
 
 from ottla.server.cli.cli import main
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 
 RELEASES = {"kafka_4": ApacheKafka4, "kafka_3": ApacheKafka3}
 NEW_GROUPS: dict[str, tuple[str, ...]] = {"kafka_4": ("new",), "kafka_3": ()}  # of KIP-848

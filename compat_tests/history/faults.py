@@ -25,7 +25,7 @@ from compat_tests.support.proxies import Proxies
 from compat_tests.support.wire_client import WireClient
 
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 
 HOLD_S = (0.0, 0.3, 1.0, 2.5, 4.0, 7.0)  # the session timeout is 3 s, as is replica.lag.time.max.ms
 ROLES = ("leader", "follower", "controller", "all")

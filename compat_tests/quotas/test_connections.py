@@ -11,10 +11,10 @@ from compat_tests.differential.scenarios.client_quotas import alter, entry
 from compat_tests.support.brokers import BrokerProcess
 from compat_tests.support.wire_client import WireClient
 
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 
 TELLINGS = 10
@@ -62,8 +62,8 @@ def of_the_address(address: str) -> Callable[[WireClient, bool], None]:
 
 def setting(name: str, value: str) -> Callable[[WireClient, bool], None]:
     def change(stage_hand: WireClient, is_on: bool) -> None:
-        config = AlterableConfig(name=name, config_operation=0 if is_on else 1, value=value if is_on else None)
-        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+        config = IncrementalConfig(name=name, config_operation=0 if is_on else 1, value=value if is_on else None)
+        resource = IncrementalConfigsResource(resource_type=4, resource_name="", configs=[config])
         answer = stage_hand.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
         assert answer.responses[0].error_code == 0, answer
 

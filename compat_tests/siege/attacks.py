@@ -21,12 +21,12 @@ from compat_tests.support import raw
 
 from ottla.server.dispatch.dispatch import Route
 from ottla.wire.compression import Compression, compress
+from ottla.wire.messages.classic_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.messages.produce import ProduceRequest
 
 Address = tuple[str, int]

@@ -10,15 +10,15 @@ from compat_tests.history.fault_kinds import FaultKind
 from compat_tests.history.history import FaultBegan
 
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
-from ottla.wire.messages.alter_partition_reassignments import (
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest
+from ottla.wire.messages.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:

@@ -16,11 +16,16 @@ from compat_tests.history.history import Recorder
 from compat_tests.simulation.client import BACKOFF_S, Client
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 CONSUMER_HEARTBEAT_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 1, 5, 3, 3, 3
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1

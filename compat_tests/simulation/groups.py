@@ -6,16 +6,16 @@ import trio
 from compat_tests.simulation.client import BACKOFF_S, Client
 
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.describe_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
 )
 
 SHARE_GROUP = "share group"
@@ -41,8 +41,8 @@ ALTER_VERSION, DESCRIBE_CONFIGS_VERSION, DESCRIBE_OFFSETS_VERSION = 1, 4, 1
 
 async def begin_share_group(client: Client, group: str) -> None:
     """Let a share group begin at the first records; returns when every broker knows it."""
-    change = AlterableConfig(name=RESET, config_operation=SET, value=EARLIEST)
-    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
+    change = IncrementalConfig(name=RESET, config_operation=SET, value=EARLIEST)
+    resource = IncrementalConfigsResource(resource_type=GROUP, resource_name=group, configs=[change])
     while not all([await _begins_early(client, broker, group) for broker in client.brokers]):
         await client.ask_any(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), ALTER_VERSION)
         await trio.sleep(BACKOFF_S)

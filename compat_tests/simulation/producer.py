@@ -23,8 +23,8 @@ from compat_tests.simulation.client import Client
 from compat_tests.simulation.virtual import EPOCH_S
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.records import Record, encode_batch
 
 IN_FLIGHT_MAX = 5

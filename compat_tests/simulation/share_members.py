@@ -26,12 +26,10 @@ from compat_tests.history.history import Recorder
 from compat_tests.simulation.client import BACKOFF_S, Channel, Client
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import share_acknowledge as acknowledging
-from ottla.wire.messages import share_fetch as fetching
+from ottla.wire.messages import share_fetch
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.wire.messages.share_fetch import ShareFetchRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.wire.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest
 
 HEARTBEAT_VERSION, SHARE_FETCH_VERSION, SHARE_ACKNOWLEDGE_VERSION, LIST_OFFSETS_VERSION = 1, 2, 2, 7
 MAX_WAIT_MS = 500
@@ -249,15 +247,15 @@ class SimShareMember:
 
     def _fetch_request(self, session: _Session, wanted: set[int], words: list[Word]) -> ShareFetchRequest:
         named = {
-            each: fetching.FetchPartition(partition_index=each, acknowledgement_batches=[])
+            each: share_fetch.FetchPartition(partition_index=each, acknowledgement_batches=[])
             for each in wanted - session.partitions
         }
         for word in words:
             data = named.setdefault(
-                word.partition, fetching.FetchPartition(partition_index=word.partition, acknowledgement_batches=[])
+                word.partition, share_fetch.FetchPartition(partition_index=word.partition, acknowledgement_batches=[])
             )
             data.acknowledgement_batches.append(
-                fetching.AcknowledgementBatch(
+                share_fetch.AcknowledgementBatch(
                     first_offset=word.first, last_offset=word.last, acknowledge_types=[TYPES[word.what]]
                 )
             )
@@ -273,10 +271,10 @@ class SimShareMember:
             max_records=records_max,
             batch_size=records_max,
             share_acquire_mode=self._chance.choice((0, 1)),
-            topics=[fetching.FetchTopic(topic_id=topic_id, partitions=[named[each] for each in sorted(named)])]
+            topics=[share_fetch.FetchTopic(topic_id=topic_id, partitions=[named[each] for each in sorted(named)])]
             if named
             else [],
-            forgotten_topics_data=[fetching.ForgottenTopic(topic_id=topic_id, partitions=forgotten)]
+            forgotten_topics_data=[share_fetch.ForgottenTopic(topic_id=topic_id, partitions=forgotten)]
             if forgotten
             else [],
         )
@@ -352,14 +350,14 @@ class SimShareMember:
     def _acknowledge_request(
         self, session: _Session, words: list[Word], *, is_renewal: bool, is_last: bool
     ) -> ShareAcknowledgeRequest:
-        partitions: dict[int, acknowledging.AcknowledgePartition] = {}
+        partitions: dict[int, share_fetch.AcknowledgePartition] = {}
         for word in words:
             data = partitions.setdefault(
                 word.partition,
-                acknowledging.AcknowledgePartition(partition_index=word.partition, acknowledgement_batches=[]),
+                share_fetch.AcknowledgePartition(partition_index=word.partition, acknowledgement_batches=[]),
             )
             data.acknowledgement_batches.append(
-                acknowledging.AcknowledgementBatch(
+                share_fetch.AcknowledgementBatch(
                     first_offset=word.first, last_offset=word.last, acknowledge_types=[TYPES[word.what]]
                 )
             )
@@ -369,7 +367,7 @@ class SimShareMember:
             member_id=self._member_id,
             share_session_epoch=FINAL_EPOCH if is_last else session.epoch,
             is_renew_ack=is_renewal,
-            topics=[acknowledging.AcknowledgeTopic(topic_id=topic_id, partitions=list(partitions.values()))]
+            topics=[share_fetch.AcknowledgeTopic(topic_id=topic_id, partitions=list(partitions.values()))]
             if words
             else [],
         )

@@ -15,11 +15,9 @@ from compat_tests.support.brokers import BrokerProcess, free_port
 from compat_tests.support.guarded import ADMIN, GuardedOttla, password_of
 from compat_tests.support.wire_client import WireClient, encode_frame
 
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
+from ottla.wire.messages.acls import AclCreation, CreateAclsRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 USER = "kcat"  # one of those who have a password for PLAIN
 PIECE = 65536

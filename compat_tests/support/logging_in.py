@@ -5,8 +5,7 @@ import base64
 from compat_tests.support.wire_client import WireClient
 
 from ottla.server.security.scram import ScramClient
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
 
 
 class Refused(Exception):

@@ -6,8 +6,8 @@ from compat_tests.support.guarding import USER, GuardedForAll
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Producer
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.wire.messages.acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 

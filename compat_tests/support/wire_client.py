@@ -20,8 +20,7 @@ from ottla.wire.headers import (
     request_header_version,
     response_header_version,
 )
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.schema import Message
 
 

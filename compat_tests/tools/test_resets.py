@@ -9,12 +9,7 @@ from compat_tests.support.groups import ask_coordinator
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Consumer, TopicPartition
 
-from ottla.wire.messages.streams_group_heartbeat import (
-    StreamsGroupHeartbeatRequest,
-    Subtopology,
-    TopicInfo,
-    Topology,
-)
+from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest, Subtopology, TopicInfo, Topology
 
 CONSUMER, STREAMS = "consumer.group.ConsumerGroupCommand", "streams.StreamsGroupCommand"
 METHODS = (

@@ -8,12 +8,12 @@ import pytest
 from compat_tests.support.brokers import wait_until
 from compat_tests.support.wire_client import WireClient
 
-from ottla.wire.messages.describe_share_group_offsets import (
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.share_group import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupHeartbeatRequest,
 )
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 COMMAND = "consumer.group.ShareGroupCommand"
 MEMBER = "member-0"

@@ -8,14 +8,14 @@ from compat_tests.support.brokers import wait_until
 from compat_tests.support.wire_client import WireClient
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.records import Record, encode_batch
 
 COMMAND = "TransactionsCommand"
@@ -39,8 +39,8 @@ def client(servers: str) -> WireClient:
 
 def set_verification(connection: WireClient, enabled: bool) -> None:
     kind, name = ALL_BROKERS
-    config = AlterableConfig(name=VERIFICATION, config_operation=0, value=str(enabled).lower())
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    config = IncrementalConfig(name=VERIFICATION, config_operation=0, value=str(enabled).lower())
+    resource = IncrementalConfigsResource(resource_type=kind, resource_name=name, configs=[config])
     answer = connection.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     assert answer.responses[0].error_code == 0, answer
 

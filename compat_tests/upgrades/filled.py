@@ -25,18 +25,22 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupHeartbeatRequest,
 )
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

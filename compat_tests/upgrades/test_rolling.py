@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 
 pytestmark = [pytest.mark.may_be_skipped, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -19,7 +19,7 @@ from kafka.admin import NewTopic as KafkaTopic
 from ottla.server.cli.cli import main
 from ottla.server.cluster.features import SAFE_DOWNGRADE, TRANSACTION_VERSION, UPGRADE, supported_levels
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @pytest.fixture

@@ -26,11 +26,9 @@ from ottla.groupcoord.effects import Effects, Steps, TimerKey, in_pieces
 from ottla.groupcoord.group import LastRebalance
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, ProtocolViolation
+from ottla.wire.messages.classic_group import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription
-from ottla.wire.messages.describe_groups import DescribedGroup
-from ottla.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from ottla.wire.messages.list_groups import ListedGroup
-from ottla.wire.messages.sync_group import SyncGroupResponse
+from ottla.wire.messages.groups import DescribedGroup, ListedGroup
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 GROUP_TYPE = "classic"

@@ -22,11 +22,15 @@ from ottla.groupcoord.group import AskLastRebalance, Group, LastRebalance
 from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.describe_groups import DescribedGroup
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+    SyncGroupRequest,
+)
+from ottla.wire.messages.groups import DescribedGroup
 
 STREAMS_TYPE = "streams"
 

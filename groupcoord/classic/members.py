@@ -20,8 +20,8 @@ from ottla.groupcoord.java_hashing import hash_map_slot
 from ottla.groupcoord.records import RecordFormat
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.describe_groups import DescribedGroupMember
-from ottla.wire.messages.join_group import JoinGroupResponseMember
+from ottla.wire.messages.classic_group import JoinGroupResponseMember
+from ottla.wire.messages.groups import DescribedGroupMember
 from ottla.wire.schema import Array, Bytes, Int32, Int64, String, Struct, field
 
 GROUP_METADATA_KEY = 2

@@ -60,10 +60,18 @@ from ottla.groupcoord.effects import TEXT_LENGTH_MAX, Effects, Steps, TimerKey, 
 from ottla.groupcoord.group import REASON_LENGTH_MAX, LastRebalance, log_rebalance
 from ottla.groupcoord.runtime.coordinator_shard import Caller, Settlement
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no member id to heartbeat with; after this it is taken to be gone (Kafka: the same, not a setting)."""

@@ -26,12 +26,19 @@ from ottla.groupcoord.group import HAS_LEFT
 from ottla.groupcoord.manager import ShardContext
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
-from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from ottla.wire.messages.consumer_group import TopicPartitions
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from ottla.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 CONSUMER = "consumer"
 

@@ -32,9 +32,8 @@ from ottla.groupcoord.modern.group import NEVER, CommittingGroup, Counts, Modern
 from ottla.groupcoord.records import GroupRecord, KeyedRecord
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_describe import Assignment as DescribedAssignment
-from ottla.wire.messages.consumer_group_describe import DescribedGroup, TopicPartitions
-from ottla.wire.messages.consumer_group_describe import Member as DescribedMember
+from ottla.wire.messages.consumer_group import DescribedAssignment, DescribedGroup, DescribedTopicPartitions
+from ottla.wire.messages.consumer_group import Member as DescribedMember
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 NO_TOPICS: frozenset[str] = frozenset()
@@ -376,4 +375,4 @@ def _member(member: Member, target: Assignment, topics: TopicImages) -> Describe
 
 
 def _assignment(partitions: Iterable[tuple[bytes, Iterable[int]]], topics: TopicImages) -> DescribedAssignment:
-    return DescribedAssignment(topic_partitions=described_partitions(TopicPartitions, partitions, topics))
+    return DescribedAssignment(topic_partitions=described_partitions(DescribedTopicPartitions, partitions, topics))

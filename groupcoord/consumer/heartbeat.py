@@ -47,7 +47,7 @@ from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.consumer_group_heartbeat import (
+from ottla.wire.messages.consumer_group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -43,14 +43,8 @@ from ottla.groupcoord.modern.manager import EMPTY, ModernGroupManager, gives_way
 from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 
 class DescribeConsumerGroup:

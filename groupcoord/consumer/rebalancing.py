@@ -47,7 +47,7 @@ from ottla.groupcoord.modern.group import put_targets
 from ottla.groupcoord.records import KeyedRecord
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.consumer_group_heartbeat import TopicPartitions
+from ottla.wire.messages.consumer_group import TopicPartitions
 
 
 class Goal(NamedTuple):

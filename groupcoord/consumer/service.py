@@ -16,8 +16,9 @@ from ottla.groupcoord.runtime.coordinator_shard import HiddenTopics
 from ottla.groupcoord.shard import GroupShards
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ottla.wire.messages.consumer_group_heartbeat import (
+from ottla.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

@@ -29,7 +29,7 @@ from ottla.groupcoord.records import GroupRecord
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.messages.groups import ListedGroup
 from ottla.wire.settings import trimmed
 
 

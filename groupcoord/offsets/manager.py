@@ -32,16 +32,17 @@ from ottla.groupcoord.offsets.committed import (
 from ottla.groupcoord.offsets.table import Offsets, OffsetsSnapshot, refused_commit
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED, Caller, Transaction
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeletableGroupResult
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_delete import (
+from ottla.wire.messages.groups import DeletableGroupResult
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 
 RETENTION = TimerKey("retention")
 SETTLING = TimerKey("settling")

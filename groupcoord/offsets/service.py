@@ -46,9 +46,11 @@ from ottla.groupcoord.runtime.coordinator_runtime import TopicForgetter
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE, GroupShards, OffsetRights
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from ottla.wire.messages.offset_fetch import (
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,

@@ -24,14 +24,12 @@ from ottla.groupcoord.offsets.committed import (
     TopicOffsets,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,

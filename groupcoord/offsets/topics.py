@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ottla.groupcoord.offsets.table import unfetched
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from ottla.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
-)
-from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -39,7 +35,7 @@ from ottla.wire.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic
+    from ottla.wire.messages.transactions import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic
 
 T = TypeVar("T")
 P = TypeVar("P")

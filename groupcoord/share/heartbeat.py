@@ -61,18 +61,12 @@ from ottla.groupcoord.share.records import (
 )
 from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.initialize_share_group_state import (
+from ottla.wire.messages.share_group import Assignment as WireAssignment
+from ottla.wire.messages.share_group import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, TopicPartitions
+from ottla.wire.messages.share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
-    PartitionData,
-)
-from ottla.wire.messages.share_group_heartbeat import (
-    Assignment as WireAssignment,
-)
-from ottla.wire.messages.share_group_heartbeat import (
-    ShareGroupHeartbeatRequest,
-    ShareGroupHeartbeatResponse,
-    TopicPartitions,
+    InitializeStatePartition,
 )
 
 ANY_OFFSET, FIRST_OFFSET = -1, 0
@@ -368,7 +362,7 @@ def _initialization(group: ShareGroup, topics: dict[bytes, KnownTopic]) -> Initi
     for topic_id, topic in topics.items():
         start_offset = FIRST_OFFSET if known.knows(topic_id) else ANY_OFFSET
         partitions = [
-            PartitionData(partition=each, state_epoch=epoch, start_offset=start_offset)
+            InitializeStatePartition(partition=each, state_epoch=epoch, start_offset=start_offset)
             for each in sorted(topic.partitions)
         ]
         data.append(InitializeStateData(topic_id=topic_id, partitions=partitions))

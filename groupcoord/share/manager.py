@@ -36,16 +36,18 @@ from ottla.groupcoord.share.offsets import (
 from ottla.groupcoord.share.records import FORMATS
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
-)
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    DescribedAssignment,
+    DescribedGroup,
+    DescribedTopicPartitions,
+    Member,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
-from ottla.wire.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 ASSIGNOR_NAME = "simple"
 
@@ -244,7 +246,7 @@ def described(group: ShareGroup, topics: TopicImages) -> DescribedGroup | Large[
 
 
 def _member(member_id: str, member: GroupMember, position: Position, topics: TopicImages) -> Member:
-    partitions = described_partitions(TopicPartitions, position.assigned.items(), topics)
+    partitions = described_partitions(DescribedTopicPartitions, position.assigned.items(), topics)
     return Member(
         member_id=member_id,
         rack_id=member.rack_id,
@@ -252,7 +254,7 @@ def _member(member_id: str, member: GroupMember, position: Position, topics: Top
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        assignment=Assignment(topic_partitions=partitions),
+        assignment=DescribedAssignment(topic_partitions=partitions),
     )
 
 

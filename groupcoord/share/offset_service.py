@@ -17,11 +17,7 @@ from ottla.groupcoord.shard import GroupShards, OffsetRights
 from ottla.groupcoord.share.offsets import NO_TOPIC_ID, ReadInitialized
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.delete_share_group_state import (
-    DeleteShareGroupStateRequest,
-    DeleteShareGroupStateResponse,
-)
-from ottla.wire.messages.describe_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
@@ -30,16 +26,16 @@ from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from ottla.wire.messages.initialize_share_group_state import (
+from ottla.wire.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
-)
-from ottla.wire.messages.read_share_group_state_summary import (
-    PartitionData,
-    PartitionResult,
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
+    ReadStatePartition,
     ReadStateSummaryData,
+    ReadStateSummaryPartitionResult,
 )
 
 NO_START = NO_COUNT = NO_LAG = -1
@@ -183,19 +179,19 @@ def _summary_request(group_id: str, topics: Mapping[bytes, Sequence[int]]) -> Re
     data = [
         ReadStateSummaryData(
             topic_id=topic_id,
-            partitions=[PartitionData(partition=partition, leader_epoch=NO_EPOCH) for partition in partitions],
+            partitions=[ReadStatePartition(partition=partition, leader_epoch=NO_EPOCH) for partition in partitions],
         )
         for topic_id, partitions in topics.items()
     ]
     return ReadShareGroupStateSummaryRequest(group_id=group_id, topics=data)
 
 
-def _has_lag(result: PartitionResult) -> bool:
+def _has_lag(result: ReadStateSummaryPartitionResult) -> bool:
     return not result.error_code and result.start_offset != NO_START and result.delivery_complete_count != NO_COUNT
 
 
 def _answer(
-    partition: int, result: PartitionResult | None, end: EndOffset | None
+    partition: int, result: ReadStateSummaryPartitionResult | None, end: EndOffset | None
 ) -> DescribeShareGroupOffsetsResponsePartition:
     if result is None or result.error_code:
         return _started(partition)

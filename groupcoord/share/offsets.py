@@ -16,28 +16,24 @@ from ottla.groupcoord.share.group import KnownTopic, PartitionsByTopic, ShareGro
 from ottla.groupcoord.share.records import ShareGroupStatePartitionMetadataKey
 from ottla.groupcoord.topic_images import TopicImage, TopicImages
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
-)
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from ottla.wire.messages.delete_share_group_state import (
+from ottla.wire.messages.share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteStateData,
-)
-from ottla.wire.messages.delete_share_group_state import PartitionData as DeletedPartition
-from ottla.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
-    PartitionData,
+    InitializeStatePartition,
 )
+from ottla.wire.messages.share_group_state import DeleteStatePartition as DeletedPartition
 
 NO_TOPIC_ID = bytes(16)
 NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -223,7 +219,7 @@ def _offsets_of(topic: AlterShareGroupOffsetsRequestTopic, image: TopicImage | N
 
 def _initialization(topic_id: bytes, offsets: Mapping[int, int], epoch: int) -> InitializeStateData:
     partitions = [
-        PartitionData(partition=partition, state_epoch=epoch, start_offset=offset)
+        InitializeStatePartition(partition=partition, state_epoch=epoch, start_offset=offset)
         for partition, offset in offsets.items()
     ]
     return InitializeStateData(topic_id=topic_id, partitions=partitions)

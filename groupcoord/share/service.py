@@ -37,19 +37,18 @@ from ottla.groupcoord.share.offsets import (
 from ottla.groupcoord.topic_images import TopicImages
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
-)
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
-from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
-from ottla.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from ottla.wire.messages.share_group_state import DeleteShareGroupStateRequest, InitializeShareGroupStateRequest
 from ottla.wire.settings import trimmed
 
 logger = logging.getLogger("ottla.groupcoord")

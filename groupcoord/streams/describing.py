@@ -12,7 +12,7 @@ from ottla.groupcoord.streams.members import Member, Task, Tasks, by_subtopology
 from ottla.groupcoord.streams.records import Subtopology, TopicInfo
 from ottla.groupcoord.streams.targets import ASSIGNOR, NOTHING
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import streams_group_describe as wire
+from ottla.wire.messages import streams_group as wire
 
 
 def described(state: StreamsState) -> wire.DescribedGroup | Large[wire.DescribedGroup]:
@@ -42,19 +42,19 @@ def undescribed(group_id: str, error: ErrorCode, message: str | None = None) -> 
 # ---------------------------------------------------------------------- the topology
 
 
-def _topology(state: StreamsState) -> wire.Topology | None:
+def _topology(state: StreamsState) -> wire.DescribedTopology | None:
     """The topology: with partition counts if all internal topics exist, else as the application sent it."""
     if state.topology is None:
         return None
     configured = state.configured
     if configured is not None and configured.is_ready and configured.subtopologies is not None:
         parts = [_configured(each) for each in configured.subtopologies.values()]
-        return wire.Topology(epoch=configured.epoch, subtopologies=parts)
+        return wire.DescribedTopology(epoch=configured.epoch, subtopologies=parts)
     parts = [_as_sent(each) for _, each in sorted(state.topology.subtopologies.items())]
-    return wire.Topology(epoch=state.topology.epoch, subtopologies=parts)
+    return wire.DescribedTopology(epoch=state.topology.epoch, subtopologies=parts)
 
 
-def _configured(each: ConfiguredSubtopology) -> wire.Subtopology:
+def _configured(each: ConfiguredSubtopology) -> wire.DescribedSubtopology:
     return _subtopology(
         each.subtopology,
         [_internal_topic(topic) for topic in each.repartition_source_topics],
@@ -62,7 +62,7 @@ def _configured(each: ConfiguredSubtopology) -> wire.Subtopology:
     )
 
 
-def _as_sent(each: Subtopology) -> wire.Subtopology:
+def _as_sent(each: Subtopology) -> wire.DescribedSubtopology:
     return _subtopology(
         each,
         [_topic(topic, topic.partitions) for topic in each.repartition_source_topics],
@@ -72,8 +72,8 @@ def _as_sent(each: Subtopology) -> wire.Subtopology:
 
 def _subtopology(
     each: Subtopology, repartition: list[wire.TopicInfo], changelogs: list[wire.TopicInfo]
-) -> wire.Subtopology:
-    return wire.Subtopology(
+) -> wire.DescribedSubtopology:
+    return wire.DescribedSubtopology(
         subtopology_id=each.subtopology_id,
         source_topics=sorted(each.source_topics),
         repartition_sink_topics=sorted(each.repartition_sink_topics),

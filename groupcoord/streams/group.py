@@ -40,7 +40,7 @@ from ottla.groupcoord.streams.records import (
     StreamsGroupTopologyKey,
 )
 from ottla.groupcoord.streams.topology import Topology
-from ottla.wire.messages.streams_group_heartbeat import EndpointToPartitions
+from ottla.wire.messages.streams_group import EndpointToPartitions
 
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = "Empty", "NotReady", "Assigning", "Reconciling", "Stable"
 

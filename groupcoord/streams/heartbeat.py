@@ -48,8 +48,8 @@ from ottla.groupcoord.streams.targets import (
 from ottla.groupcoord.streams.topology import Status, Topology, source_topics, topology_of
 from ottla.groupcoord.topic_images import TopicImages, hash_of_topics
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import streams_group_heartbeat as wire
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages import streams_group as wire
+from ottla.wire.messages.streams_group import (
     EndpointToPartitions,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,

@@ -49,7 +49,7 @@ from ottla.groupcoord.streams.targets import (
     target_records,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from ottla.wire.messages.streams_group import StreamsGroupHeartbeatRequest
 
 
 class DescribeStreamsGroup:

@@ -29,7 +29,7 @@ from ottla.groupcoord.streams.internal_topics import TASKS_MAX
 from ottla.groupcoord.streams.members import NOTHING_ASSIGNED, Member, Tasks, tasks_of
 from ottla.groupcoord.streams.targets import NOTHING
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.streams_group import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,

@@ -13,12 +13,12 @@ from ottla.groupcoord.streams.manager import DescribeStreamsGroup
 from ottla.groupcoord.streams.requests import check_heartbeat, refused_heartbeat
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.streams_group_describe import (
+from ottla.wire.messages.streams_group import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
 )
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 NOT_STORED = 1
 """Status of a topology description that was never stored."""

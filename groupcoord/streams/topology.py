@@ -17,7 +17,7 @@ from ottla.groupcoord.streams.records import (
     TopicInfo,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import streams_group_heartbeat as heartbeat
+from ottla.wire.messages import streams_group as heartbeat
 
 
 class Status(IntEnum):

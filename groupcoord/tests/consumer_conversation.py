@@ -7,8 +7,7 @@ from ottla.groupcoord.consumer.group import ConsumerGroup
 from ottla.groupcoord.consumer.manager import DescribeConsumerGroup
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_describe import DescribedGroup
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest, DescribedGroup, TopicPartitions
 
 INTERVAL_MS = 1000
 SESSION_TIMEOUT_MS = 45_000

@@ -15,22 +15,26 @@ from ottla.groupcoord.service import GROUP_TYPES, GroupTypes
 from ottla.groupcoord.shard import Shard, in_listing
 from ottla.groupcoord.tests.fakes import FakeImages, settings_of_broker
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.list_groups import ListedGroup
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.groups import ListedGroup
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 GROUP = "group"
 TOPIC_ID = bytes(range(16))

@@ -15,18 +15,14 @@ from ottla.groupcoord.service import GroupCoordinator, GroupTypes
 from ottla.groupcoord.share.offset_service import EndOffset
 from ottla.groupcoord.topic_images import TopicImage
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state_summary,
+from ottla.wire.messages import share_group_state
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.records import assign_offsets, decode_records, read_header
 
 FORMATS = GroupTypes().formats
@@ -207,40 +203,34 @@ class FakeShareCoordinators:
         self.seconds = 0.0
 
     async def initialize(self, request: Any) -> Any:
-        results = await self._results(request, initialize_share_group_state.PartitionResult)
+        results = await self._results(request, share_group_state.StatePartitionResult)
         for topic in request.topics:
             for each in topic.partitions:
                 if (topic.topic_id, each.partition) not in self.errors:
                     self.known[request.group_id, topic.topic_id, each.partition] = each.start_offset
-        made = [
-            initialize_share_group_state.InitializeStateResult(topic_id=each, partitions=results[each])
-            for each in results
-        ]
-        return initialize_share_group_state.InitializeShareGroupStateResponse(results=made)
+        made = [share_group_state.InitializeStateResult(topic_id=each, partitions=results[each]) for each in results]
+        return share_group_state.InitializeShareGroupStateResponse(results=made)
 
     async def delete(self, request: Any) -> Any:
-        results = await self._results(request, delete_share_group_state.PartitionResult)
+        results = await self._results(request, share_group_state.StatePartitionResult)
         for topic in request.topics:
             for each in topic.partitions:
                 if (topic.topic_id, each.partition) not in self.errors:
                     self.known.pop((request.group_id, topic.topic_id, each.partition), None)
-        made = [delete_share_group_state.DeleteStateResult(topic_id=each, partitions=results[each]) for each in results]
-        return delete_share_group_state.DeleteShareGroupStateResponse(results=made)
+        made = [share_group_state.DeleteStateResult(topic_id=each, partitions=results[each]) for each in results]
+        return share_group_state.DeleteShareGroupStateResponse(results=made)
 
     async def read_summary(self, request: Any) -> Any:
         results = await self._results(
-            request, read_share_group_state_summary.PartitionResult, state_epoch=0, leader_epoch=4, start_offset=-1
+            request, share_group_state.ReadStateSummaryPartitionResult, state_epoch=0, leader_epoch=4, start_offset=-1
         )
         for topic_id, partitions in results.items():
             for each in partitions:
                 start_offset = self.known.get((request.group_id, topic_id, each.partition), -1)
                 each.start_offset = start_offset
                 each.delivery_complete_count = self.delivered if start_offset >= 0 else -1
-        made = [
-            read_share_group_state_summary.ReadStateSummaryResult(topic_id=each, partitions=results[each])
-            for each in results
-        ]
-        return read_share_group_state_summary.ReadShareGroupStateSummaryResponse(results=made)
+        made = [share_group_state.ReadStateSummaryResult(topic_id=each, partitions=results[each]) for each in results]
+        return share_group_state.ReadShareGroupStateSummaryResponse(results=made)
 
     async def _results(self, request: Any, make: Any, **details: Any) -> dict[bytes, list[Any]]:
         self.asked.append(request)

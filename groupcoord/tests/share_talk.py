@@ -18,17 +18,16 @@ from ottla.groupcoord.share.offsets import (
 )
 from ottla.groupcoord.tests.conversation import GROUP, Conversation
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
+    DescribedGroup,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
-from ottla.wire.messages.share_group_describe import DescribedGroup
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 TOPIC, OTHER = b"topic...........", b"other..........."
 INTERVAL_MS = 1000

@@ -12,8 +12,8 @@ from ottla.groupcoord.manager import GroupType, MetadataManager, ShardContext
 from ottla.groupcoord.records import GroupRecord, KeyedRecord, RecordFormat
 from ottla.groupcoord.runtime.coordinator_shard import Caller
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.join_group import JoinGroupRequest
-from ottla.wire.messages.list_groups import ListedGroup
+from ottla.wire.messages.classic_group import JoinGroupRequest
+from ottla.wire.messages.groups import ListedGroup
 from ottla.wire.schema import Int32, String, Struct, field
 
 SESSION = "tally-session"

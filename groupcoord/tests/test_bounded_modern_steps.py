@@ -18,20 +18,17 @@ from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.large_groups import MEMBERS, PARTITIONS, LargeGroups, Measured, names_of
 from ottla.groupcoord.tests.test_streams_groups import word_count
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, TaskIds
+from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest, TaskIds
 
 ALL = range(PARTITIONS)
 SHARERS = 1_000

@@ -24,7 +24,7 @@ from ottla.groupcoord.tests.consumer_conversation import (
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.topic_images import TopicImage
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup
+from ottla.wire.messages.offsets import OffsetFetchRequestGroup
 
 
 @pytest.fixture

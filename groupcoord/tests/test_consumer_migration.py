@@ -14,12 +14,12 @@ from ottla.groupcoord.tests.consumer_conversation import (
 )
 from ottla.groupcoord.tests.conversation import GROUP, REBALANCE_MS, SESSION_MS, Asked
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.classic_group import HeartbeatRequest
 from ottla.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,
 )
-from ottla.wire.messages.heartbeat import HeartbeatRequest
 
 
 def words(*topics: str, owned: Owned | None = None, version: int = 1) -> dict[str, bytes]:

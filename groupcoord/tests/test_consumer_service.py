@@ -14,8 +14,11 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from ottla.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 from ottla.wire.tests.turns import counted_turns
 
 

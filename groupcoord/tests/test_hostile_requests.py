@@ -8,20 +8,23 @@ import pytest
 from ottla.groupcoord.effects import TEXT_LENGTH_MAX
 from ottla.groupcoord.offsets.manager import DeleteGroup
 from ottla.groupcoord.tests.conversation import Asked, Conversation
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 INT32 = [-(2**31), -1, 0, 1, 2, 6_000, 2**31 - 1]
 INT64 = [-(2**63), -1, 0, 5, 2**63 - 1]

@@ -42,11 +42,15 @@ from ottla.groupcoord.tests.test_streams_groups import Streams
 from ottla.groupcoord.tests.watched import Watched
 from ottla.wire import time_slice
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.records import decode_records, encode_pairs
 
 MEMBERS = 10_000

@@ -19,11 +19,7 @@ from ottla.groupcoord.tests.conversation import (
     subscription,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponsePartitions,
-)
+from ottla.wire.messages.offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponsePartitions
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
 CHECK_MS = 600_000

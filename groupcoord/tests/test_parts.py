@@ -18,12 +18,12 @@ from ottla.groupcoord.tests.fakes import FakeImages, FakeLog, beside_the_loop
 from ottla.groupcoord.tests.tally import SESSION_MS, TALLY, Add, Sum, TallyGroup
 from ottla.wire.answers import Given
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup
 from ottla.wire.records import decode_records
 
 WITH_TALLY = (*GROUP_TYPES, TALLY)

@@ -28,9 +28,9 @@ from ottla.groupcoord.tests.steps import counted
 from ottla.groupcoord.tests.test_runtime import committed as asked_for
 from ottla.groupcoord.tests.test_runtime import offset_of
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from ottla.wire.messages.txn_offset_commit import (
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

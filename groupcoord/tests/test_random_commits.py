@@ -10,14 +10,15 @@ import trio.testing
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.offset_delete import (
+from ottla.wire.messages.classic_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 GROUPS = ("group", "other", "third", "fourth")
 REQUESTS = 150

@@ -10,7 +10,7 @@ import pytest
 from ottla.groupcoord.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from ottla.groupcoord.tests.conversation import GROUP, SESSION_MS, Asked, Conversation, subscription
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.join_group import JoinGroupResponse
+from ottla.wire.messages.classic_group import JoinGroupResponse
 
 STEPS = 250
 STEP_MS_MAX = 1_500

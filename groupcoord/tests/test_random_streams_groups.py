@@ -11,7 +11,7 @@ import pytest
 
 from ottla.groupcoord.tests.test_streams_groups import GROUP, Streams, groups_of, ids, tasks, topic, word_count
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse, Subtopology, Topology
+from ottla.wire.messages.streams_group import StreamsGroupHeartbeatResponse, Subtopology, Topology
 
 ROLES = ("active", "standby", "warmup")
 GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)

@@ -13,7 +13,7 @@ from ottla.groupcoord.tests.share_talk import SHARE_SESSION_MS, ShareTalk
 from ottla.groupcoord.tests.test_classic import rejoin
 from ottla.groupcoord.tests.test_streams_groups import Streams
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.streams_group_heartbeat import KeyValue
+from ottla.wire.messages.streams_group import KeyValue
 
 
 @pytest.fixture(autouse=True)

@@ -30,16 +30,16 @@ from ottla.groupcoord.tests.steps import counted
 from ottla.wire import time_slice
 from ottla.wire.control_batches import ControlType, EndTxnMarker, encode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.classic_group import HeartbeatRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.records import Record, encode_batch
 from ottla.wire.tests.garbage import nothing_is_left_of
 from ottla.wire.tests.turns import counted_turns

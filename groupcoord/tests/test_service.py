@@ -17,28 +17,20 @@ from ottla.groupcoord.service import random_uuid
 from ottla.groupcoord.shard import ELEMENTS_PER_SLICE
 from ottla.groupcoord.tests.fakes import PARTITION_COUNT, Coordination
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.classic_group import HeartbeatRequest, LeaveGroupRequest, MemberIdentity, SyncGroupRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from ottla.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from ottla.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from ottla.wire.messages.sync_group import SyncGroupRequest
 from ottla.wire.tests.turns import counted_turns
 
 NO_TOPIC_ID = b"nowhere".ljust(16, b".")

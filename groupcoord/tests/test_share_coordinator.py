@@ -17,14 +17,8 @@ from ottla.groupcoord.tests.fakes import PARTITION_COUNT, FakeLog, FakeTopics
 from ottla.groupcoord.tests.steps import counted
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
-from ottla.wire.messages.write_share_group_state import PartitionData, StateBatch
+from ottla.wire.messages import share_group_state
+from ottla.wire.messages.share_group_state import StateBatch, WriteStatePartition
 from ottla.wire.records import decode_records, read_header
 from ottla.wire.time_slice import TimeSlice
 
@@ -82,16 +76,16 @@ class ShareCoordination:
 
     def initialize(self, *partitions: int, start_offset: int = 0) -> Any:
         data = [
-            initialize_share_group_state.PartitionData(partition=index, state_epoch=0, start_offset=start_offset)
+            share_group_state.InitializeStatePartition(partition=index, state_epoch=0, start_offset=start_offset)
             for index in partitions
         ]
-        topics = [initialize_share_group_state.InitializeStateData(topic_id=self.topic_id, partitions=data)]
-        request = initialize_share_group_state.InitializeShareGroupStateRequest(group_id="group", topics=topics)
+        topics = [share_group_state.InitializeStateData(topic_id=self.topic_id, partitions=data)]
+        request = share_group_state.InitializeShareGroupStateRequest(group_id="group", topics=topics)
         return self.coordinator.initialize(request, api_version=0)
 
     def write(self, *partitions: int, offset: int = 0, batches: int = 1, leader_epoch: int = 0) -> Any:
         data = [
-            PartitionData(
+            WriteStatePartition(
                 partition=index,
                 state_epoch=0,
                 leader_epoch=leader_epoch,
@@ -108,28 +102,28 @@ class ShareCoordination:
             )
             for index in partitions
         ]
-        topics = [write_share_group_state.WriteStateData(topic_id=self.topic_id, partitions=data)]
-        request = write_share_group_state.WriteShareGroupStateRequest(group_id="group", topics=topics)
+        topics = [share_group_state.WriteStateData(topic_id=self.topic_id, partitions=data)]
+        request = share_group_state.WriteShareGroupStateRequest(group_id="group", topics=topics)
         return self.coordinator.write(request, api_version=1)
 
     def read(self, *partitions: int, leader_epoch: int = 0) -> Any:
         data = [
-            read_share_group_state.PartitionData(partition=index, leader_epoch=leader_epoch) for index in partitions
+            share_group_state.ReadStatePartition(partition=index, leader_epoch=leader_epoch) for index in partitions
         ]
-        topics = [read_share_group_state.ReadStateData(topic_id=self.topic_id, partitions=data)]
-        request = read_share_group_state.ReadShareGroupStateRequest(group_id="group", topics=topics)
+        topics = [share_group_state.ReadStateData(topic_id=self.topic_id, partitions=data)]
+        request = share_group_state.ReadShareGroupStateRequest(group_id="group", topics=topics)
         return self.coordinator.read(request, api_version=0)
 
     def summaries(self, *partitions: int) -> Any:
-        data = [read_share_group_state_summary.PartitionData(partition=index, leader_epoch=0) for index in partitions]
-        topics = [read_share_group_state_summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=data)]
-        request = read_share_group_state_summary.ReadShareGroupStateSummaryRequest(group_id="group", topics=topics)
+        data = [share_group_state.ReadStatePartition(partition=index, leader_epoch=0) for index in partitions]
+        topics = [share_group_state.ReadStateSummaryData(topic_id=self.topic_id, partitions=data)]
+        request = share_group_state.ReadShareGroupStateSummaryRequest(group_id="group", topics=topics)
         return self.coordinator.read_summary(request, api_version=1)
 
     def delete(self, *partitions: int) -> Any:
-        data = [delete_share_group_state.PartitionData(partition=index) for index in partitions]
-        topics = [delete_share_group_state.DeleteStateData(topic_id=self.topic_id, partitions=data)]
-        request = delete_share_group_state.DeleteShareGroupStateRequest(group_id="group", topics=topics)
+        data = [share_group_state.DeleteStatePartition(partition=index) for index in partitions]
+        topics = [share_group_state.DeleteStateData(topic_id=self.topic_id, partitions=data)]
+        request = share_group_state.DeleteShareGroupStateRequest(group_id="group", topics=topics)
         return self.coordinator.delete(request, api_version=0)
 
 
@@ -189,12 +183,12 @@ async def test_requests_about_nothing_get_no_results(
 ) -> None:
     talk = ShareCoordination()
     await talk.start(nursery)
-    topics = [write_share_group_state.WriteStateData(topic_id=talk.topic_id, partitions=[])]
+    topics = [share_group_state.WriteStateData(topic_id=talk.topic_id, partitions=[])]
     if not group_id:
-        data = PartitionData(partition=0, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=[])
-        topics = [write_share_group_state.WriteStateData(topic_id=talk.topic_id, partitions=[data])]
+        data = WriteStatePartition(partition=0, state_epoch=0, leader_epoch=0, start_offset=0, state_batches=[])
+        topics = [share_group_state.WriteStateData(topic_id=talk.topic_id, partitions=[data])]
     for asked in (topics, topics * ELEMENTS_PER_SLICE * 2, []):
-        request = write_share_group_state.WriteShareGroupStateRequest(group_id=group_id, topics=asked)
+        request = share_group_state.WriteShareGroupStateRequest(group_id=group_id, topics=asked)
         assert (await finished(talk.coordinator.write(request, api_version=1))).results == []
 
 

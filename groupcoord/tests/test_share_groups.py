@@ -26,8 +26,7 @@ from ottla.groupcoord.tests.share_talk import (
     partitions_in,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequestGroup
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequestGroup
 
 # ---------------------------------------------------------------------- joining
 

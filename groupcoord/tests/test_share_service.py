@@ -13,23 +13,19 @@ from ottla.groupcoord.effects import NAMED_MAX
 from ottla.groupcoord.runtime.answers import finished
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 TOPIC, OTHER = b"topic...........", b"other..........."
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

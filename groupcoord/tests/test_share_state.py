@@ -29,7 +29,7 @@ from ottla.groupcoord.share.coordinator.requests import (
 from ottla.groupcoord.share.coordinator.shard import RECORDS_PER_CALL, ShareCoordinatorShard
 from ottla.groupcoord.share.coordinator.state import initial_snapshot
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.write_share_group_state import PartitionData, StateBatch
+from ottla.wire.messages.share_group_state import StateBatch, WriteStatePartition
 
 TOPIC, OTHER, UNKNOWN = bytes([1] * 16), bytes([2] * 16), bytes([3] * 16)
 START_MS = 1_700_000_000_000
@@ -165,7 +165,7 @@ def written(
     key: SharePartitionKey | None = None,
 ) -> WriteState:
     found = key or share_partition()
-    data = PartitionData(
+    data = WriteStatePartition(
         partition=found.partition,
         state_epoch=state_epoch,
         leader_epoch=leader_epoch,

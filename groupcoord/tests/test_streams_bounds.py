@@ -10,7 +10,7 @@ from ottla.groupcoord.streams.requests import TAGS_MAX, TOPOLOGY_SIZE_MAX, check
 from ottla.groupcoord.tests.conversation import GROUP
 from ottla.groupcoord.tests.test_streams_groups import Streams, topic, word_count
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.streams_group import (
     CopartitionGroup,
     KeyValue,
     StreamsGroupHeartbeatRequest,

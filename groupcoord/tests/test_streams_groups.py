@@ -15,7 +15,7 @@ from ottla.groupcoord.streams.records import StreamsGroupMetadataKey, StreamsGro
 from ottla.groupcoord.streams.topology import Status
 from ottla.groupcoord.tests.conversation import GROUP, Asked, Conversation
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.streams_group import (
     CopartitionGroup,
     Endpoint,
     EndpointToPartitions,

@@ -20,16 +20,15 @@ from ottla.groupcoord.transactions.shard import MarkersOwed
 from ottla.wire import time_slice
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
 )
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
 from ottla.wire.tests.turns import counted_turns
 
 NOW_MS = 1_700_000_000_000

@@ -15,7 +15,7 @@ from ottla.groupcoord.runtime.coordinator_shard import Transaction, TransactionE
 from ottla.groupcoord.tests.fakes import Coordination
 from ottla.groupcoord.tests.test_runtime import committed, offset_of
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.txn_offset_commit import (
+from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -9,7 +9,11 @@ from ottla.groupcoord.transactions.service import ELEMENTS_PER_SLICE, Transactio
 from ottla.groupcoord.transactions.shard import TransactionShard
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
+from ottla.wire.messages.describe_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from ottla.wire.time_slice import TimeSlice
 
 IsWanted = Callable[[TransactionMetadata], bool]
@@ -33,7 +37,7 @@ def list_transactions(
 
 
 async def _list_in_slices(
-    response: ListTransactionsResponse, listed: Iterator[TransactionState | None]
+    response: ListTransactionsResponse, listed: Iterator[ListedTransaction | None]
 ) -> ListTransactionsResponse:
     time_slice = TimeSlice()
     for each in listed:
@@ -44,7 +48,7 @@ async def _list_in_slices(
     return response
 
 
-def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[TransactionState | None]:
+def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[ListedTransaction | None]:
     """Yield for each id its state, or None if it is filtered out or was forgotten meanwhile."""
     for shard in shards:
         for transactional_id in shard.ids():
@@ -52,7 +56,7 @@ def _listed(shards: list[TransactionShard], is_wanted: IsWanted) -> Iterator[Tra
             if known is None or not is_wanted(known):
                 yield None
             else:
-                yield TransactionState(
+                yield ListedTransaction(
                     transactional_id=transactional_id,
                     producer_id=known.producer_id,
                     transaction_state=known.state.state_name,

@@ -32,7 +32,7 @@ from ottla.replication.cluster.metadata_cache import (
 from ottla.replication.controller.decisions import Answer, Decision, StateChange, TopicPartition
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.wire.errors import ErrorCode, KafkaError, bare
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, AlterPartitionResponse
 
 PartitionRequest = AlterPartitionRequest.TopicData.PartitionData
 TopicResponse = AlterPartitionResponse.TopicData

@@ -30,14 +30,14 @@ from ottla.replication.cluster.metadata_cache import (
 )
 from ottla.replication.cluster.znodes import TopicAssignment
 from ottla.wire.errors import KafkaError
-from ottla.wire.messages.leader_and_isr import (
+from ottla.wire.messages.controller_requests import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-)
-from ottla.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from ottla.wire.messages.update_metadata import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

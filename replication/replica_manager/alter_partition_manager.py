@@ -36,7 +36,7 @@ from ottla.replication.cluster.metadata_cache import RECOVERED
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.system import system_clock_ms
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, BrokerState
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, AlterPartitionResponse, BrokerState
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:

@@ -52,15 +52,15 @@ from ottla.replication.log.names import is_partition_name
 from ottla.replication.replica_manager.controller_fencing import Claim, ControllerFencing, KnownTopic
 from ottla.replication.replica_manager.loading import HostedPartition
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.leader_and_isr import (
+from ottla.wire.messages.controller_requests import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
-)
-from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from ottla.wire.messages.update_metadata import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,

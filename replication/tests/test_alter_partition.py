@@ -5,7 +5,7 @@ from ottla.replication.cluster.metadata_cache import RECOVERED, RECOVERING
 from ottla.replication.controller.alter_partition import judge, respond
 from ottla.replication.tests.controlled import FIRST, TOPIC, Controlled
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, BrokerState
 
 TopicData = AlterPartitionRequest.TopicData
 PartitionData = TopicData.PartitionData

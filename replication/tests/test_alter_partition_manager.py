@@ -16,7 +16,7 @@ from ottla.replication.log.tests.logs import NOW_MS, batch, new_log
 from ottla.replication.partition.partition import Partition
 from ottla.replication.replica_manager.alter_partition_manager import AlterPartitionManager, PartitionResponse
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, AlterPartitionResponse
 
 LAG_MS = 1000
 BROKER_EPOCHS = {1: 101, 2: 102, 3: 103}

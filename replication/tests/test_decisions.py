@@ -12,9 +12,7 @@ from ottla.replication.controller.decisions import ControlBatch, Decision, Sende
 from ottla.replication.controller.partition_states import PartitionStates
 from ottla.replication.tests.controlled import TOPIC, Controlled, registration
 from ottla.wire import time_slice
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.controller_requests import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from ottla.wire.time_slice import TimeSlice
 
 PARTITIONS = 200

@@ -15,7 +15,7 @@ from ottla.replication.controller.elect_leaders import ElectionType, balance_lea
 from ottla.replication.controller.reassignment import plan_reassignments
 from ottla.replication.tests.controlled import TOPIC, Controlled, Told, Tree
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, BrokerState
 
 BROKERS = (1, 2, 3, 4)
 ASSIGNMENTS = ((1, 2, 3), (2, 1), (3, 4), (4,))

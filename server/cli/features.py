@@ -11,7 +11,7 @@ from ottla.server.cli.client.output import UsageError, print_json, print_line, p
 from ottla.server.cli.command_line import EXIT_OK
 from ottla.server.cli.on_cluster import Actions, run_action, wants_json
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

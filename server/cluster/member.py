@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from ottla.server.cluster.controller.active_controller import ActiveController
     from ottla.server.cluster.forwarding import ForwardingManager
     from ottla.server.cluster.token_store import TokenStore
-    from ottla.wire.messages.controlled_shutdown import ControlledShutdownResponse
+    from ottla.wire.messages.controller_requests import ControlledShutdownResponse
     from ottla.wire.schema import Message
 
 logger = logging.getLogger("ottla.cluster")
@@ -566,7 +566,7 @@ class ClusterMember:
 
     async def _hand_over(self) -> int | None:
         """Ask once for a controlled shutdown; answers how many partitions are left, None if nobody knows."""
-        from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest  # here, because most are alone
+        from ottla.wire.messages.controller_requests import ControlledShutdownRequest  # here, because most are alone
 
         request = ControlledShutdownRequest(broker_id=self._broker.node_id, broker_epoch=self.broker_epoch)
         try:

@@ -22,20 +22,16 @@ from ottla.replication.log.time_search import TimestampedOffset
 from ottla.replication.partition.reading import LATEST_TIMESTAMP
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.delete_share_group_state import (
+from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.messages.share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     DeleteStateData,
     DeleteStateResult,
-)
-from ottla.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
     InitializeStateData,
     InitializeStateResult,
-)
-from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
     ReadStateSummaryData,

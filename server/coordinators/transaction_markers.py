@@ -38,7 +38,7 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.write_txn_markers import (
+from ottla.wire.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla.groupcoord.transactions.metadata import Producer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,

@@ -29,7 +29,7 @@ from ottla.server.coordinators.transaction_questions import Errors, Question, Tr
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 if TYPE_CHECKING:
     from ottla.replication.cluster.peers import Peer

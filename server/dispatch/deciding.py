@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.groupcoord.runtime.answers import then
-from ottla.server.dispatch.access import denied_names
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, denied_names
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:

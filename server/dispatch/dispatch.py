@@ -1,7 +1,7 @@
 """Which function answers which request: the one table that routing, version checks and ApiVersions are derived from.
 
 A handler is a function `(request, context) -> response`, declared with `@handles(HeartbeatRequest)` in
-`server/api/handlers/<api>.py`. It may be a plain function (preferred where nothing has to be waited for), a plain function
+`server/api/handlers/`. It may be a plain function (preferred where nothing has to be waited for), a plain function
 that sometimes returns a coroutine, or an async function. `ottla.wire.answers` lists the forms of an answer.
 
 Buffers inside a request (record batches) are views of the connection's receive buffer. They are valid until the handler
@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import frexp
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.server.dispatch.apis import APIS, NOT_SERVED, Api
-from ottla.server.dispatch.request_times import count, no_times
 from ottla.wire.answers import Answer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.schema import Message
@@ -73,7 +73,7 @@ class Route(Api):
         self.request_count = 0
         self.request_bytes = self.response_bytes = 0
         self.seconds = 0.0  # from the moment when a request is read until its answer is there, waits included
-        self.times: list[int] = []  # the same by how long each took (`request_times.py`); made with the code
+        self.times: list[int] = []  # the same by how long each took (`count`); made with the code
         # Bits of a number of requests: if one of them is set, another one stands for it.
         self.sparing = self._waited = 0
         self.errors: dict[int, int] = {}  # answers with an error at their top level, by its code
@@ -113,8 +113,8 @@ class Route(Api):
             self.sparing = STANDS_FOR - 1
 
 
-CODE = "__code_of_handler__"
-"""Name under which the module of a handler has its `Code`."""
+CODE = "__code_of_handlers__"
+"""Name under which a module of handlers has the `Code` of each, by api key."""
 
 
 def response_class_of(request_class: type[Message]) -> type[Message]:
@@ -140,10 +140,10 @@ def handles(
 
     def register(handler: HandlerT) -> HandlerT:
         # In the module itself: of one whose import fails nothing stays.
-        namespace = vars(sys.modules[handler.__module__])
-        assert CODE not in namespace, f"two handlers in {handler.__module__}"
+        codes = vars(sys.modules[handler.__module__]).setdefault(CODE, {})
+        assert request_class.api_key not in codes, f"two handlers of {request_class.__name__}"
         served: Handler = handler if feature is None else _with_level(handler, feature, turned_off)
-        namespace[CODE] = Code(request_class, response_class_of(request_class), served, fast_path)
+        codes[request_class.api_key] = Code(request_class, response_class_of(request_class), served, fast_path)
         return handler
 
     return register
@@ -184,8 +184,7 @@ def all_routes() -> dict[int, Route]:
 
 def load(api: Api) -> Code:
     """Import the handler of an API."""
-    module = re.sub(r"(?<=.)(?=[A-Z])", "_", api.name).lower()
-    code: Code = getattr(importlib.import_module(f"{HANDLERS}.{module}"), CODE)
+    code: Code = getattr(importlib.import_module(f"{HANDLERS}.{api.module}"), CODE)[api.api_key]
     return code._replace(handler=_forwarding(code.handler)) if api.forwarded else code
 
 
@@ -225,5 +224,57 @@ def _refusing(route: Route) -> Route:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     # Without `between_brokers`: on this listener the limits and the waits of clients hold for such a request.
-    api = Api(route.name, route.api_key, route.versions)
+    api = Api(route.name, route.api_key, route.versions, route.module)
     return Route(api, lambda: route.code._replace(handler=refuse, fast_path={}))
+
+
+# ---------------------------------------------------------------------- latencies
+
+# The buckets are log-linear. Each octave, from a power of two seconds to the next, has eight of the same width, so that a quantile
+# read off them is wrong by some percent at most. They begin at half a microsecond and end after 34 years: whatever is measured
+# has a bucket. `math.frexp` gives the octave and the place in it. A call takes half a microsecond to some, by what the caches hold,
+# so that of very many requests not each is counted (`Route.count_time`).
+
+TINY_S = 2.0**-21  # is added to what is measured, so that the logarithm of nothing is never asked for
+OFFSET = 152
+"""Offset that makes the index of TINY_S zero: its exponent is -20, and the eighths of its octave begin at 8."""
+
+PER_OCTAVE = 8
+_FIRST_EXPONENT = -20
+BUCKETS = 51 * PER_OCTAVE
+
+
+def no_times() -> list[int]:
+    """Nothing counted yet."""
+    return [0] * BUCKETS
+
+
+def count(times: list[int], seconds: float, weight: int = 1) -> None:
+    """Count something that took so long, and stands for as many."""
+    mantissa, exponent = frexp(seconds + TINY_S)
+    times[(exponent << 3) + int(mantissa * 16) + OFFSET] += weight
+
+
+def upper_end(index: int) -> float:
+    """Upper end of a bucket in seconds; the next one begins there."""
+    octave, eighth = divmod(index, PER_OCTAVE)
+    end: float = (9 + eighth) / 16 * 2.0 ** (octave + _FIRST_EXPONENT)
+    return end
+
+
+def shorter_than(times: Sequence[int], exponents: Sequence[int]) -> list[int]:
+    """Numbers of requests that took less than 2 ** exponent seconds, for each of the exponents."""
+    counted = list(accumulate(times, initial=0))
+    return [counted[(exponent - _FIRST_EXPONENT + 1) * PER_OCTAVE] for exponent in exponents]
+
+
+def quantiles(times: Sequence[int], shares: Sequence[float]) -> Iterator[float]:
+    """Quantiles in seconds for shares in rising order. There has to be one request at least."""
+    total, counted, index = sum(times), 0, 0
+    for share in shares:
+        wanted = share * total
+        while counted + times[index] < wanted or not times[index]:
+            counted += times[index]
+            index += 1
+        begin = upper_end(index - 1) if index else 0.0
+        yield begin + (upper_end(index) - begin) * max(0.0, wanted - counted) / times[index]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.dispatch.access import authorized_operations, denied_names, may
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, authorized_operations, denied_names, may
 from ottla.server.dispatch.deciding import decided, denied_of
 from ottla.wire.errors import ErrorCode
 

@@ -183,7 +183,7 @@ def _share_what_is_imported() -> None:
     from ottla.replication.partition import fetch_session  # noqa: F401
     from ottla.replication.replica_manager import alter_partition_manager  # noqa: F401
     from ottla.server import coordinator_factory  # noqa: F401
-    from ottla.server.api.handlers import leader_and_isr, metadata, produce, update_metadata  # noqa: F401
+    from ottla.server.api.handlers import controller_requests, metadata, produce  # noqa: F401
     from ottla.server.cluster.coordination import tree_client  # noqa: F401
     from ottla.server.cluster.start import member_trees  # noqa: F401
     from ottla.server.peers import tcp  # noqa: F401

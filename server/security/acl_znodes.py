@@ -19,7 +19,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.security.acls import Entry, Pattern, PatternType, Permission
 
 EnumT = TypeVar("EnumT", bound=IntEnum)

@@ -15,8 +15,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 
 # ---------------------------------------------------------------------- addresses of clients
 

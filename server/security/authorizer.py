@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ottla.replication.reminders import Reminders
 from ottla.server.config.security_config import AuthorizerConfig
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.context import THIS_BROKER
 from ottla.server.security.acls import (
     WILDCARD,

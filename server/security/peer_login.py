@@ -19,8 +19,7 @@ from ottla.server.security.plain import PlainClient
 from ottla.server.security.sasl_listener import new_nonce
 from ottla.server.security.scram import ScramClient
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from ottla.server.config.sasl_rules import KerberosKeys, PeerLoginConfig

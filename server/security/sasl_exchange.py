@@ -28,8 +28,7 @@ from ottla.server.config.sasl_config import GSSAPI
 from ottla.server.dispatch.dispatch import CloseConnection, api_name
 from ottla.server.security.mechanism import LoginFailed, LoginRefused
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateResponse
-from ottla.wire.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from ottla.server.security.mechanism import Login, ServerMechanism

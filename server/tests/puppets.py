@@ -23,15 +23,15 @@ from ottla.server.cluster.controller.election import ControllerElection
 from ottla.server.config.broker_config import BrokerConfig, load_config
 from ottla.server.testing.memory_coordination import Link, MemoryCoordination, MemoryService
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.leader_and_isr import (
+from ottla.wire.messages.controller_requests import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
-)
-from ottla.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from ottla.wire.messages.update_metadata import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataResponse,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.groupcoord.runtime.answers import finished
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.context import THIS_BROKER
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.wire.answers import EncodedAnswer

@@ -18,4 +18,4 @@ def route_of(
     """Route the requests of a class to a handler; `options` are those of `Api`."""
     name = request_class.__name__.removesuffix("Request")
     code = Code(request_class, response_class_of(request_class), handler, fast_path or {})
-    return Route(Api(name, request_class.api_key, versions, **options), lambda: code)
+    return Route(Api(name, request_class.api_key, versions, "", **options), lambda: code)

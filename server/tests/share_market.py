@@ -24,31 +24,25 @@ from ottla.replication.config import ReplicationConfig
 from ottla.replication.log.descriptors import Descriptors
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
-from ottla.server.api.handlers.share_acknowledge import share_acknowledge
-from ottla.server.api.handlers.share_fetch import share_fetch
+from ottla.server.api.handlers.share_fetch import share_acknowledge, share_fetch
 from ottla.server.api.share.share_partition_manager import SharePartitionManager
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.environment import Environment
 from ottla.server.network.deadlines import Deadlines
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import read_share_group_state as reading
-from ottla.wire.messages import write_share_group_state as writing
-from ottla.wire.messages.share_acknowledge import (
-    AcknowledgementBatch as SaidAlone,
-)
-from ottla.wire.messages.share_acknowledge import (
-    AcknowledgePartition,
-    AcknowledgeTopic,
-    ShareAcknowledgeRequest,
-)
+from ottla.wire.messages import share_group_state
 from ottla.wire.messages.share_fetch import (
     AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
     FetchPartition,
     FetchTopic,
     ForgottenTopic,
+    ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
+from ottla.wire.messages.share_fetch import AcknowledgementBatch as SaidAlone
 
 EPOCH = 3
 Said = tuple[int, int, int | Sequence[int]]
@@ -112,19 +106,19 @@ class Coordinator:
                     last.last_offset = offset
                 else:
                     batches.append(
-                        reading.StateBatch(
+                        share_group_state.StateBatch(
                             first_offset=offset, last_offset=offset, delivery_state=state, delivery_count=count
                         )
                     )
-            result = reading.PartitionResult(
+            result = share_group_state.ReadStatePartitionResult(
                 partition=key.partition,
                 error_code=self.error,
                 state_epoch=0,
                 start_offset=stored.start_offset,
                 state_batches=batches,
             )
-            return reading.ReadShareGroupStateResponse(
-                results=[reading.ReadStateResult(topic_id=key.topic_id, partitions=[result])]
+            return share_group_state.ReadShareGroupStateResponse(
+                results=[share_group_state.ReadStateResult(topic_id=key.topic_id, partitions=[result])]
             )
 
         return self._given(make)
@@ -141,9 +135,9 @@ class Coordinator:
                         found = each.delivery_count, each.delivery_state
                         stored.records[offset] = max(stored.records.get(offset, found), found)
                 stored.records = {o: each for o, each in stored.records.items() if o >= stored.start_offset}
-            result = writing.PartitionResult(partition=key.partition, error_code=self.error)
-            return writing.WriteShareGroupStateResponse(
-                results=[writing.WriteStateResult(topic_id=key.topic_id, partitions=[result])]
+            result = share_group_state.StatePartitionResult(partition=key.partition, error_code=self.error)
+            return share_group_state.WriteShareGroupStateResponse(
+                results=[share_group_state.WriteStateResult(topic_id=key.topic_id, partitions=[result])]
             )
 
         return self._given(make)

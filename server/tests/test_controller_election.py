@@ -15,8 +15,7 @@ from ottla.replication.cluster.coordination import CoordinationUnavailable, Crea
 from ottla.replication.controller.elect_leaders import ElectionType
 from ottla.server.tests.puppets import Candidate, Theatre, open_theatre
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, BrokerState
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.controller_requests import AlterPartitionRequest, BrokerState, UpdateMetadataRequest
 
 FIRST = ("t", 0)
 

@@ -145,7 +145,7 @@ def test_whoever_asks_for_a_coordinator_has_had_its_code_imported() -> None:
     found = {
         each.name for folder in folders for each in folder.glob("*.py") if asked.search(each.read_text()) is not None
     }
-    assert found == {"init_producer_id.py"}  # most who ask it have no transactions; for the others a thread imports
+    assert found == {"producer_ids.py"}  # most who ask it have no transactions; for the others a thread imports
 
 
 LOADS_ON_THE_LOOP = """
@@ -155,7 +155,7 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.server.tests.administered import opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.server.dispatch.dispatch import all_routes
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import Record, encode_batch
 

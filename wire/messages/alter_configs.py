@@ -1,9 +1,40 @@
-"""AlterConfigs (key 33): replace the whole set of a resource's settings; what is not named goes back to its default.
-
-v1 answer first, throttle after   v2 flexible
-"""
+"""Changes of settings: IncrementalAlterConfigs and AlterConfigs."""
 
 from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
+
+
+class IncrementalConfig(Struct):
+    name: str = field(String)
+    config_operation: int = field(Int8)
+    value: str | None = field(String, nullable="0+")
+
+
+class IncrementalConfigsResource(Struct):
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+    configs: list[IncrementalConfig] = field(Array(IncrementalConfig))
+
+
+class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
+    """IncrementalAlterConfigs (key 44): set (0), delete (1), append to (2) or subtract from (3) single settings (KIP-339).
+
+    v1 flexible
+    """
+
+    resources: list[IncrementalConfigsResource] = field(Array(IncrementalConfigsResource))
+    validate_only: bool = field(Bool)
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code: int = field(Int16)
+    error_message: str | None = field(Text, nullable="0+")
+    resource_type: int = field(Int8)
+    resource_name: str = field(String)
+
+
+class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))
 
 
 class AlterableConfig(Struct):
@@ -18,15 +49,13 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
+    """AlterConfigs (key 33): replace the whole set of a resource's settings; what is not named goes back to its default.
+
+    v1 answer first, throttle after   v2 flexible
+    """
+
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))
     validate_only: bool = field(Bool)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = field(Int16)
-    error_message: str | None = field(Text, nullable="0+")
-    resource_type: int = field(Int8)
-    resource_name: str = field(String)
 
 
 class AlterConfigsResponse(Message, key=33, versions="0-2", flexible="2+"):

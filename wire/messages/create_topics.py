@@ -1,9 +1,4 @@
-"""CreateTopics (key 19): create topics, by counts or by explicit replica assignments.
-
-v2 throttle time   v3 answer first, throttle after   v4 counts of -1 mean the broker's defaults (KIP-464)
-v5 flexible; the configs of the new topic are answered (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
-v7 topic id in the answer (KIP-516)
-"""
+"""New topics and partitions: CreateTopics and CreatePartitions."""
 
 from ottla.wire.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, Uuid, field
 
@@ -27,6 +22,13 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
+    """CreateTopics (key 19): create topics, by counts or by explicit replica assignments.
+
+    v2 throttle time   v3 answer first, throttle after   v4 counts of -1 mean the broker's defaults (KIP-464)
+    v5 flexible; the configs of the new topic are answered (KIP-525)   v6 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+    v7 topic id in the answer (KIP-516)
+    """
+
     topics: list[CreatableTopic] = field(Array(CreatableTopic))
     timeout_ms: int = field(Int32, default=60000)
     validate_only: bool = field(Bool, versions="1+", default=False)
@@ -56,3 +58,35 @@ class CreatableTopicResult(Struct):
 class CreateTopicsResponse(Message, key=19, versions="2-7", flexible="5+"):
     throttle_time_ms: int = field(Int32, versions="2+", default=0)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))
+
+
+class CreatePartitionsAssignment(Struct):
+    broker_ids: list[int] = field(Array(Int32))
+
+
+class CreatePartitionsTopic(Struct):
+    name: str = field(String)
+    count: int = field(Int32)
+    assignments: list[CreatePartitionsAssignment] | None = field(Array(CreatePartitionsAssignment), nullable="0+")
+
+
+class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
+    """CreatePartitions (key 37): raise the partition count of topics.
+
+    v1 answer first, throttle after   v2 flexible   v3 THROTTLING_QUOTA_EXCEEDED (KIP-599)
+    """
+
+    topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))
+    timeout_ms: int = field(Int32)
+    validate_only: bool = field(Bool)
+
+
+class CreatePartitionsTopicResult(Struct):
+    name: str = field(String)
+    error_code: int = field(Int16)
+    error_message: str | None = field(Text, nullable="0+", default=None)
+
+
+class CreatePartitionsResponse(Message, key=37, versions="0-3", flexible="2+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))

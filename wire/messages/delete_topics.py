@@ -1,10 +1,6 @@
-"""DeleteTopics (key 20): delete topics by name, from v6 on also by id.
+"""Deletion of topics and of records: DeleteTopics and DeleteRecords."""
 
-v1 throttle time   v2 answer first, throttle after   v3 TOPIC_DELETION_DISABLED   v4 flexible
-v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)
-"""
-
-from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Message, String, Struct, Text, Uuid, field
+from ottla.wire.schema import ZERO_UUID, Array, Int16, Int32, Int64, Message, String, Struct, Text, Uuid, field
 
 
 class DeleteTopicState(Struct):
@@ -13,6 +9,12 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
+    """DeleteTopics (key 20): delete topics by name, from v6 on also by id.
+
+    v1 throttle time   v2 answer first, throttle after   v3 TOPIC_DELETION_DISABLED   v4 flexible
+    v5 error text, THROTTLING_QUOTA_EXCEEDED (KIP-599)   v6 topic ids (KIP-516)
+    """
+
     topics: list[DeleteTopicState] = field(Array(DeleteTopicState), versions="6+", default=[])
     topic_names: list[str] = field(Array(String), versions="0-5", default=[])
     timeout_ms: int = field(Int32)
@@ -28,3 +30,39 @@ class DeletableTopicResult(Struct):
 class DeleteTopicsResponse(Message, key=20, versions="1-6", flexible="4+"):
     throttle_time_ms: int = field(Int32, versions="1+", default=0)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))
+
+
+class DeleteRecordsPartition(Struct):
+    partition_index: int = field(Int32)
+    offset: int = field(Int64)
+
+
+class DeleteRecordsTopic(Struct):
+    name: str = field(String)
+    partitions: list[DeleteRecordsPartition] = field(Array(DeleteRecordsPartition))
+
+
+class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
+    """DeleteRecords (key 21): raise the log start offset of partitions; offset -1 stands for the high watermark.
+
+    v1 answer first, throttle after   v2 flexible
+    """
+
+    topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
+    timeout_ms: int = field(Int32)
+
+
+class DeleteRecordsPartitionResult(Struct):
+    partition_index: int = field(Int32)
+    low_watermark: int = field(Int64)
+    error_code: int = field(Int16)
+
+
+class DeleteRecordsTopicResult(Struct):
+    name: str = field(String)
+    partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
+
+
+class DeleteRecordsResponse(Message, key=21, versions="0-2", flexible="2+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))

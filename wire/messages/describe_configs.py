@@ -1,8 +1,4 @@
-"""DescribeConfigs (key 32): settings of topics (resource type 2), brokers (4), broker loggers (8) and other resources.
-
-v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after   v3 type and documentation (KIP-569)
-v4 flexible
-"""
+"""Settings and what has some: DescribeConfigs and ListConfigResources."""
 
 from ottla.wire.schema import Array, Bool, Int8, Int16, Int32, Message, String, Struct, Text, field
 
@@ -14,6 +10,12 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
+    """DescribeConfigs (key 32): settings of topics (resource type 2), brokers (4), broker loggers (8) and other resources.
+
+    v1 source and synonyms of each value (KIP-226)   v2 answer first, throttle after   v3 type and documentation
+    (KIP-569) v4 flexible
+    """
+
     resources: list[DescribeConfigsResource] = field(Array(DescribeConfigsResource))
     include_synonyms: bool = field(Bool, versions="1+", default=False)
     include_documentation: bool = field(Bool, versions="3+", default=False)
@@ -47,3 +49,23 @@ class DescribeConfigsResult(Struct):
 class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
     throttle_time_ms: int = field(Int32, default=0)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))
+
+
+class ListConfigResourcesRequest(Message, key=74, versions="0-1", flexible="0+"):
+    """ListConfigResources (key 74): the resources that have settings of their own.
+
+    v0 client metrics only (KIP-714)   v1 other types (KIP-1142)
+    """
+
+    resource_types: list[int] = field(Array(Int8), versions="1+", default=[])
+
+
+class ConfigResource(Struct):
+    resource_name: str = field(String)
+    resource_type: int = field(Int8, versions="1+", default=16)
+
+
+class ListConfigResourcesResponse(Message, key=74, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    error_code: int = field(Int16)
+    config_resources: list[ConfigResource] = field(Array(ConfigResource))

@@ -1,7 +1,4 @@
-"""ShareFetch (key 78): acquire records for a share group, and acknowledge earlier ones (KIP-932).
-
-v1 is the first stable version   v2 renewal of locks (KIP-1222), acquire mode (KIP-1206)
-"""
+"""Records of a share group (KIP-932): ShareFetch and ShareAcknowledge."""
 
 from ottla.wire.schema import (
     Array,
@@ -42,6 +39,11 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
+    """ShareFetch (key 78): acquire records for a share group, and acknowledge earlier ones (KIP-932).
+
+    v1 is the first stable version   v2 renewal of locks (KIP-1222), acquire mode (KIP-1206)
+    """
+
     group_id: str | None = field(String, nullable="0+", default=None)
     member_id: str | None = field(String, nullable="0+")
     share_session_epoch: int = field(Int32)
@@ -96,4 +98,48 @@ class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
     error_message: str | None = field(Text, nullable="0+", default=None)
     acquisition_lock_timeout_ms: int = field(Int32, versions="1+")
     responses: list[ShareFetchableTopicResponse] = field(Array(ShareFetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint))
+
+
+class AcknowledgePartition(Struct):
+    partition_index: int = field(Int32)
+    acknowledgement_batches: list[AcknowledgementBatch] = field(Array(AcknowledgementBatch))
+
+
+class AcknowledgeTopic(Struct):
+    topic_id: bytes = field(Uuid)
+    partitions: list[AcknowledgePartition] = field(Array(AcknowledgePartition))
+
+
+class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
+    """ShareAcknowledge (key 79): tell what became of records that were acquired (KIP-932).
+
+    v1 is the first stable version   v2 renewal of locks (KIP-1222)
+    """
+
+    group_id: str | None = field(String, nullable="0+", default=None)
+    member_id: str | None = field(String, nullable="0+")
+    share_session_epoch: int = field(Int32)
+    is_renew_ack: bool = field(Bool, versions="2+", default=False)
+    topics: list[AcknowledgeTopic] = field(Array(AcknowledgeTopic))
+
+
+class AcknowledgedPartition(Struct):
+    partition_index: int = field(Int32)
+    error_code: int = field(Int16)
+    error_message: str | None = field(Text, nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
+
+
+class ShareAcknowledgeTopicResponse(Struct):
+    topic_id: bytes = field(Uuid)
+    partitions: list[AcknowledgedPartition] = field(Array(AcknowledgedPartition))
+
+
+class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
+    throttle_time_ms: int = field(Int32, default=0)
+    error_code: int = field(Int16)
+    error_message: str | None = field(Text, nullable="0+", default=None)
+    acquisition_lock_timeout_ms: int = field(Int32, versions="2+", default=0)
+    responses: list[ShareAcknowledgeTopicResponse] = field(Array(ShareAcknowledgeTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint))

@@ -11,13 +11,13 @@ import pytest
 
 from ottla.wire import codecs
 from ottla.wire.codecs import read_cached, write_cached
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest
 from ottla.wire.schema import Struct
 
 CODE = compile("answer = 42", "<test>", "exec")
 PROGRAM = """
 import sys
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest
 encoded = HeartbeatRequest(group_id="g", generation_id=1, member_id="m").encode(4)
 assert HeartbeatRequest.decode(encoded, 4).member_id == "m"
 print("construct" in sys.modules)
@@ -95,7 +95,7 @@ def run(compiled: Path) -> bool:
 def test_second_process_needs_no_generator_until_the_files_are_damaged(tmp_path: Path) -> None:
     assert run(tmp_path)
     files = sorted(tmp_path.rglob("*.codec"))
-    assert [file.name.split("-v4-")[0] for file in files] == ["wire.messages.heartbeat.HeartbeatRequest"] * 2
+    assert [file.name.split("-v4-")[0] for file in files] == ["wire.messages.classic_group.HeartbeatRequest"] * 2
     assert not run(tmp_path)
     files[0].write_bytes(b"")
     assert run(tmp_path)

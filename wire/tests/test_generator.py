@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.generator import generate
 from ottla.wire.limits import REQUEST_ELEMENTS_MAX
+from ottla.wire.messages.classic_group import HeartbeatRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.wire.messages.heartbeat import HeartbeatRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.runtime import encode_varint
 from ottla.wire.schema import (

@@ -11,8 +11,8 @@ import pytest
 from compat_tests.apache.message_schemas import message_schemas
 
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
+from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.schema import REQUIRED, ZERO_UUID, Array, Field, Message, Primitive, Struct, VersionRange
 from ottla.wire.tests.message_values import EMBEDDED, messages, versions
 
@@ -28,9 +28,25 @@ OTHER_VERSIONS = {
 # Kafka gives two structs one name, because they stand in two files.
 KAFKAS_NAMES = {
     "text": "string",
+    "AcknowledgedPartition": "PartitionData",
     "AlteredEntryData": "EntryData",
+    "DeleteStatePartition": "PartitionData",
+    "DescribedAssignment": "Assignment",
+    "DescribedEntryData": "EntryData",
     "DescribedPartitionData": "PartitionData",
+    "DescribedSubtopology": "Subtopology",
     "DescribedTopicData": "TopicData",
+    "DescribedTopicPartitions": "TopicPartitions",
+    "DescribedTopology": "Topology",
+    "IncrementalConfig": "AlterableConfig",
+    "IncrementalConfigsResource": "AlterConfigsResource",
+    "InitializeStatePartition": "PartitionData",
+    "ListedTransaction": "TransactionState",
+    "ReadStatePartition": "PartitionData",
+    "ReadStatePartitionResult": "PartitionResult",
+    "ReadStateSummaryPartitionResult": "PartitionResult",
+    "StatePartitionResult": "PartitionResult",
+    "WriteStatePartition": "PartitionData",
 }
 TYPES = {"boolean": "bool", "unsigned_int32": "uint32"}
 ALL = pytest.mark.parametrize("cls", [*messages(), *EMBEDDED], ids=repr)

@@ -6,7 +6,7 @@ from compat_tests.differential.asking_raw import frame, head, hear, tell
 from compat_tests.differential.conversation import Link, Talk, scenario
 
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
+from ottla.wire.messages.cluster import DescribeClusterRequest
 from ottla.wire.messages.metadata import MetadataRequest
 
 API_VERSIONS = ApiVersionsRequest.api_key

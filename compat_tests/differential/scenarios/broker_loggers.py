@@ -19,9 +19,8 @@ from compat_tests.differential.asking_administration import (
 from compat_tests.differential.conversation import Talk, scenario
 from compat_tests.differential.scenarios.alter_configs import replace
 
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
+from ottla.wire.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 # Of ids in every spelling, and of what is none.
 NAMES = ("", "7", "-1", "x", "+0", "00", " 0", "1.5", "2147483648", "99999999999999999999")

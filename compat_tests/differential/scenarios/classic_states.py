@@ -53,13 +53,8 @@ from compat_tests.differential.asking_stages import (
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from ottla.wire.messages.offsets import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from ottla.wire.schema import Message
 
 Row = Callable[[Stage, Topic], Message]

@@ -17,10 +17,8 @@ from compat_tests.differential.conversation import Talk, scenario
 from compat_tests.differential.scenarios.alter_configs import replace
 from compat_tests.differential.scenarios.describe_configs import arranged
 
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.wire.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, ListConfigResourcesRequest
 
 VALUES = [
     ("metrics", ["", "*", "org.apache.kafka.", "a,b", "a, b ,c", "a,a", ",", "a,,b", " "]),

@@ -6,8 +6,14 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from ottla.wire.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 PRODUCE, CONSUME, REQUEST, MUTATIONS, CONNECT = (

@@ -5,9 +5,9 @@ from typing import Any
 from compat_tests.differential.asking_reading import SPARING, delete_records, fill_batches
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
-from ottla.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.wire.messages.cluster import DescribeClusterRequest
 from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from ottla.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
 
 @scenario(DescribeClusterRequest)

@@ -5,11 +5,7 @@ from typing import Any
 from compat_tests.differential.asking_administration import by_name, create, metadata, new_topic
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
+from ottla.wire.messages.create_topics import CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic
 
 INT_MAX = (1 << 31) - 1
 

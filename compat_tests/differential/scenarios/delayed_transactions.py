@@ -14,10 +14,14 @@ from compat_tests.differential.asking_transactions import (
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.transactional_records import describe_producers, written
 
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 OF_ONE_EPOCH, OF_AN_EPOCH_EACH = 4, 5
 """Versions of EndTxn: whether the next transaction has another epoch."""

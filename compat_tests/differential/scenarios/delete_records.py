@@ -4,13 +4,13 @@ from compat_tests.differential.asking import fill
 from compat_tests.differential.asking_records import fetch, read_back
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.delete_records import (
+from ottla.wire.messages.delete_topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1

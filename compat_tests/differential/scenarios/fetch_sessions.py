@@ -17,7 +17,7 @@ from compat_tests.differential.asking_reading import (
 )
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.wire.messages.create_topics import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.messages.fetch import FetchRequest, ReplicaState
 
 SINCE = "7+"  # sessions came with v7

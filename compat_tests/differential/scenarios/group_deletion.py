@@ -7,12 +7,8 @@ from compat_tests.differential.asking_offsets import commit, commit_topic, offse
 from compat_tests.differential.asking_stages import EMPTY, STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 
 
 def in_order_of_results(answer: Any) -> None:

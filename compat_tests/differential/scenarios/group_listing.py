@@ -8,8 +8,7 @@ from compat_tests.differential.asking_offsets import commit
 from compat_tests.differential.asking_stages import COMPLETING, DELETED, EMPTY, PREPARING, STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
+from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
 
 
 @scenario(DescribeGroupsRequest)

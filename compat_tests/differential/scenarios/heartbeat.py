@@ -4,7 +4,7 @@ from compat_tests.differential.asking_groups import Member, until_state
 from compat_tests.differential.asking_stages import PREPARING, STABLE, STATES, impostors, out_of_step, stage, themselves
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest
 
 
 @scenario(HeartbeatRequest)

@@ -5,8 +5,8 @@ import time
 from compat_tests.differential.asking_records import ONE, batch, fetch, new_producer, offer, read_back, record
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.produce import ProduceRequest
 
 RETENTION_AT_ONCE = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "100"}

@@ -23,7 +23,7 @@ from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.describe_configs import arranged
 from compat_tests.support.brokers import wait_until
 
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.wire.messages.alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.records import Record, encode_batch, iter_batches
 

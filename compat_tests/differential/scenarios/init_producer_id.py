@@ -6,7 +6,7 @@ from typing import Any
 from compat_tests.differential.asking_records import new_producer, transactional_id
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
 
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 

@@ -23,8 +23,7 @@ from compat_tests.differential.asking_stages import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest, JoinGroupRequest
 
 STATIC_VERSION = 5
 

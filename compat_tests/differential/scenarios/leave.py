@@ -14,7 +14,7 @@ from compat_tests.differential.asking_stages import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.messages.classic_group import LeaveGroupRequest, MemberIdentity
 
 
 @scenario(LeaveGroupRequest)

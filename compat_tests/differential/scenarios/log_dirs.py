@@ -8,12 +8,13 @@ from compat_tests.differential.asking_reading import delete_records
 from compat_tests.differential.asking_records import read_back
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.alter_replica_log_dirs import (
+from ottla.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
 )
-from ottla.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ottla.wire.records import Record, encode_batch
 
 THREE_DIRECTORIES = {"log.dirs": "data,second,third"}

@@ -5,8 +5,8 @@ from compat_tests.differential.asking_offsets import commit, commit_partition, c
 from compat_tests.differential.asking_stages import EMPTY, STABLE, STATES, impostors, out_of_step, stage, themselves
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from ottla.wire.messages.groups import DeleteGroupsRequest
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestTopic
 from ottla.wire.schema import ZERO_UUID
 
 LONGEST_METADATA = 4096

@@ -12,7 +12,7 @@ from compat_tests.differential.asking_stages import STABLE, STATES, stage
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest
 from ottla.wire.schema import ZERO_UUID
 
 ALL_VERSION = 2

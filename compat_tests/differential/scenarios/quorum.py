@@ -5,15 +5,16 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from ottla.wire.messages.describe_quorum import (
+from ottla.wire.messages.quorum import (
+    AddRaftVoterRequest,
     DescribeQuorumRequest,
+    Listener,
     PartitionData,
+    RemoveRaftVoterRequest,
     TopicData,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
 )
-from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.wire.messages.unregister_controller import UnregisterControllerRequest
 
 NOBODY = 7
 DIRECTORY = bytes(15) + b"\1"

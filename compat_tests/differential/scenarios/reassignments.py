@@ -4,14 +4,12 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.alter_partition_reassignments import (
+from ottla.wire.messages.partition_reassignments import (
     AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from ottla.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 
 Wanted = dict[int, list[int] | None]

@@ -9,24 +9,25 @@ from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.logins import SECURED
 from compat_tests.differential.scenarios.rights_to_records import CLUSTER, DELETE, DESCRIBE, READ, TOPIC, two_topics
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
+from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
+from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_commit import OffsetCommitRequest
-from ottla.wire.messages.offset_delete import (
+from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
-from ottla.wire.messages.sync_group import SyncGroupRequest
 
 GROUP = ResourceType.GROUP
 

@@ -8,11 +8,11 @@ from compat_tests.differential.asking_transactions import new_producer
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.logins import SECURED
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.wire.messages.describe_topic_partitions import TopicRequest as PartitionsOf
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.fetch import FetchRequest, ReplicaState
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -28,18 +28,28 @@ from compat_tests.differential.scenarios.rights_to_records import (
 from compat_tests.differential.scenarios.share_groups import Group
 from compat_tests.differential.scenarios.share_state import share_partition
 
-from ottla.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
-from ottla.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
-from ottla.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
-from ottla.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
-from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest
-from ottla.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla.wire.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
-from ottla.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+from ottla.wire.messages.share_fetch import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+)
+from ottla.wire.messages.share_group import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+from ottla.wire.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+)
 
 
 @scenario(ShareGroupHeartbeatRequest, settings=SECURED)

@@ -10,9 +10,9 @@ from compat_tests.differential.scenarios.rights_to_groups import GROUP
 from compat_tests.differential.scenarios.rights_to_records import CLUSTER, CREATE, DESCRIBE, READ, TOPIC
 from compat_tests.differential.scenarios.streams_groups import AT_ONCE, newest_heartbeat, source
 
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_topology_description_update import (
+from ottla.wire.messages.streams_group import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
 )

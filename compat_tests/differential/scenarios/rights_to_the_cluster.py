@@ -30,39 +30,35 @@ from compat_tests.differential.scenarios.rights_to_records import (
     two_topics,
 )
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from ottla.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
+from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from ottla.wire.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
 )
-from ottla.wire.messages.alter_replica_log_dirs import (
+from ottla.wire.messages.client_quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from ottla.wire.messages.cluster import DescribeClusterRequest, FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.create_topics import CreatePartitionsRequest, CreatePartitionsTopic, CreateTopicsRequest
+from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.wire.messages.describe_configs import DescribeConfigsRequest, ListConfigResourcesRequest
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
 )
-from ottla.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from ottla.wire.messages.create_acls import CreateAclsRequest
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_topics import CreateTopicsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
-from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
-from ottla.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
-from ottla.wire.messages.list_partition_reassignments import (
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.scram_credentials import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from ottla.wire.schema import ZERO_UUID
 
 ALTER, ALTER_CONFIGS, DESCRIBE_CONFIGS = (

@@ -7,11 +7,13 @@ from compat_tests.differential.scenarios.quorum import NOBODY, added, described,
 from compat_tests.differential.scenarios.rights_to_records import CLUSTER, DESCRIBE
 from compat_tests.differential.scenarios.rights_to_the_cluster import ALTER
 
-from ottla.wire.messages.add_raft_voter import AddRaftVoterRequest
-from ottla.wire.messages.describe_quorum import DescribeQuorumRequest
-from ottla.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from ottla.wire.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.wire.messages.unregister_controller import UnregisterControllerRequest
+from ottla.wire.messages.quorum import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    RemoveRaftVoterRequest,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+)
 
 
 @scenario(DescribeQuorumRequest, "2", settings=SECURED)

@@ -25,15 +25,18 @@ from compat_tests.differential.scenarios.rights_to_records import (
 )
 from compat_tests.differential.scenarios.transactional_offsets import commit_in
 
-from ottla.server.dispatch.authorized_operations import AclOperation
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
-from ottla.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from ottla.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.server.dispatch.access import AclOperation
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 
 
 @scenario(InitProducerIdRequest, "5", settings=SECURED)

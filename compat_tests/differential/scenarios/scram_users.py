@@ -5,12 +5,13 @@ from typing import Any
 
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.alter_user_scram_credentials import (
+from ottla.wire.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
+    UserName,
 )
-from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 SHA_256, SHA_512 = 1, 2
 # A broker of their own for scenarios that see all users.

@@ -11,12 +11,10 @@ from compat_tests.differential.asking import fill
 from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, Topic, scenario
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import initialize_share_group_state as initializing
-from ottla.wire.messages import share_acknowledge as acknowledging
-from ottla.wire.messages import share_fetch as fetching
+from ottla.wire.messages import share_fetch
+from ottla.wire.messages import share_group_state as initializing
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.wire.messages.share_fetch import ShareFetchRequest
+from ottla.wire.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 SHARE = 2
@@ -40,7 +38,7 @@ class Group:
         key = f"{self.id}:{base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}:0"
         find = FindCoordinatorRequest(key_type=SHARE, coordinator_keys=[key])
         talk.until(find, lambda answer: answer.coordinators[0].error_code not in COORDINATOR_IS_COMING)
-        begun = initializing.PartitionData(partition=0, state_epoch=0, start_offset=0)
+        begun = initializing.InitializeStatePartition(partition=0, state_epoch=0, start_offset=0)
         request = initializing.InitializeShareGroupStateRequest(
             group_id=self.id, topics=[initializing.InitializeStateData(topic_id=topic_id, partitions=[begun])]
         )
@@ -52,9 +50,9 @@ class Group:
     def request(
         self, member: str, epoch: int, *said: Said, named: Sequence[int] = (0,), **wishes: Any
     ) -> ShareFetchRequest:
-        batches = [_batch(fetching.AcknowledgementBatch, each) for each in said]
+        batches = [_batch(share_fetch.AcknowledgementBatch, each) for each in said]
         partitions = [
-            fetching.FetchPartition(partition_index=index, acknowledgement_batches=batches if index == 0 else [])
+            share_fetch.FetchPartition(partition_index=index, acknowledgement_batches=batches if index == 0 else [])
             for index in named
         ]
         given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500} | wishes
@@ -62,7 +60,7 @@ class Group:
             group_id=self.id,
             member_id=member,
             share_session_epoch=epoch,
-            topics=[fetching.FetchTopic(topic_id=self.topic.id, partitions=partitions)] if partitions else [],
+            topics=[share_fetch.FetchTopic(topic_id=self.topic.id, partitions=partitions)] if partitions else [],
             forgotten_topics_data=[],
             **given,
         )
@@ -78,13 +76,13 @@ class Group:
         if epoch is None:
             epoch = self.epochs.get(member, 0)
             self.epochs[member] = epoch + 1
-        batches = [_batch(acknowledging.AcknowledgementBatch, each) for each in said]
-        partition = acknowledging.AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+        batches = [_batch(share_fetch.AcknowledgementBatch, each) for each in said]
+        partition = share_fetch.AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
         request = ShareAcknowledgeRequest(
             group_id=self.id,
             member_id=member,
             share_session_epoch=epoch,
-            topics=[acknowledging.AcknowledgeTopic(topic_id=self.topic.id, partitions=[partition])],
+            topics=[share_fetch.AcknowledgeTopic(topic_id=self.topic.id, partitions=[partition])],
             **options,
         )
         return self.talk.ask(request, of=member, label=label)
@@ -204,14 +202,14 @@ def partitions_that_nobody_fetches_from(talk: Talk) -> None:
     topic = talk.topic(partitions=2)
     group = Group(talk, topic)
     group.fetch("a")
-    batch = _batch(acknowledging.AcknowledgementBatch, (0, 0, ACCEPT))
+    batch = _batch(share_fetch.AcknowledgementBatch, (0, 0, ACCEPT))
     for topic_id, index in ((topic.id, 1), (topic.id, 2), (b"?" * 16, 0)):
-        partition = acknowledging.AcknowledgePartition(partition_index=index, acknowledgement_batches=[batch])
+        partition = share_fetch.AcknowledgePartition(partition_index=index, acknowledgement_batches=[batch])
         request = ShareAcknowledgeRequest(
             group_id=group.id,
             member_id="a",
             share_session_epoch=group.epochs["a"],
-            topics=[acknowledging.AcknowledgeTopic(topic_id=topic_id, partitions=[partition])],
+            topics=[share_fetch.AcknowledgeTopic(topic_id=topic_id, partitions=[partition])],
         )
         group.epochs["a"] += 1
         talk.ask(request, of="a", label=f"partition {index} of {'a topic' if topic_id == topic.id else 'none'}")

@@ -14,10 +14,8 @@ from compat_tests.differential.asking_share import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
 
 
 @scenario(ShareGroupHeartbeatRequest, settings=AT_ONCE)

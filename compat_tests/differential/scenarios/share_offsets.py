@@ -14,9 +14,9 @@ from compat_tests.differential.asking_share import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
-from ottla.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from ottla.wire.messages.describe_share_group_offsets import (
+from ottla.wire.messages.share_group import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )

@@ -4,17 +4,15 @@ from typing import Any
 
 from compat_tests.differential.conversation import COORDINATOR_IS_COMING, Talk, Topic, scenario
 
-from ottla.wire.messages import delete_share_group_state as deleting
-from ottla.wire.messages import initialize_share_group_state as initializing
-from ottla.wire.messages import read_share_group_state as reading
-from ottla.wire.messages import read_share_group_state_summary as summarizing
-from ottla.wire.messages import write_share_group_state as writing
-from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from ottla.wire.messages import share_group_state
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
-from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest
-from ottla.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
-from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+from ottla.wire.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    InitializeShareGroupStateRequest,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
+    WriteShareGroupStateRequest,
+)
 from ottla.wire.schema import Message
 
 SHARE = 2
@@ -23,43 +21,49 @@ Batch = tuple[int, int, int, int]
 
 
 def initialize(group: str, topic_id: bytes, partition: int = 0, *, epoch: int = 1, start: int = 0) -> Message:
-    data = initializing.PartitionData(partition=partition, state_epoch=epoch, start_offset=start)
-    topics = [initializing.InitializeStateData(topic_id=topic_id, partitions=[data])]
+    data = share_group_state.InitializeStatePartition(partition=partition, state_epoch=epoch, start_offset=start)
+    topics = [share_group_state.InitializeStateData(topic_id=topic_id, partitions=[data])]
     return InitializeShareGroupStateRequest(group_id=group, topics=topics)
 
 
 def read(group: str, topic_id: bytes, partition: int = 0, *, leader: int = 0) -> Message:
-    data = reading.PartitionData(partition=partition, leader_epoch=leader)
-    topics = [reading.ReadStateData(topic_id=topic_id, partitions=[data])]
+    data = share_group_state.ReadStatePartition(partition=partition, leader_epoch=leader)
+    topics = [share_group_state.ReadStateData(topic_id=topic_id, partitions=[data])]
     return ReadShareGroupStateRequest(group_id=group, topics=topics)
 
 
 def write(
     group: str, topic_id: bytes, *batches: Batch, partition: int = 0, epoch: int = 1, leader: int = 0, start: int = -1
 ) -> Message:
-    data = writing.PartitionData(
+    data = share_group_state.WriteStatePartition(
         partition=partition,
         state_epoch=epoch,
         leader_epoch=leader,
         start_offset=start,
         delivery_complete_count=len(batches),
         state_batches=[
-            writing.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            share_group_state.StateBatch(
+                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+            )
             for first, last, state, count in batches
         ],
     )
-    topics = [writing.WriteStateData(topic_id=topic_id, partitions=[data])]
+    topics = [share_group_state.WriteStateData(topic_id=topic_id, partitions=[data])]
     return WriteShareGroupStateRequest(group_id=group, topics=topics)
 
 
 def delete(group: str, topic_id: bytes, partition: int = 0) -> Message:
-    topics = [deleting.DeleteStateData(topic_id=topic_id, partitions=[deleting.PartitionData(partition=partition)])]
+    topics = [
+        share_group_state.DeleteStateData(
+            topic_id=topic_id, partitions=[share_group_state.DeleteStatePartition(partition=partition)]
+        )
+    ]
     return DeleteShareGroupStateRequest(group_id=group, topics=topics)
 
 
 def summary(group: str, topic_id: bytes, partition: int = 0, *, leader: int = 0) -> Message:
-    data = summarizing.PartitionData(partition=partition, leader_epoch=leader)
-    topics = [summarizing.ReadStateSummaryData(topic_id=topic_id, partitions=[data])]
+    data = share_group_state.ReadStatePartition(partition=partition, leader_epoch=leader)
+    topics = [share_group_state.ReadStateSummaryData(topic_id=topic_id, partitions=[data])]
     return ReadShareGroupStateSummaryRequest(group_id=group, topics=topics)
 
 

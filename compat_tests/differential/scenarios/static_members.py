@@ -12,7 +12,7 @@ from compat_tests.differential.asking_groups import (
 from compat_tests.differential.asking_stages import COMPLETING, EMPTY, PREPARING, STABLE
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.join_group import JoinGroupRequest
+from ottla.wire.messages.classic_group import JoinGroupRequest
 
 # Before version 5 a JoinGroup cannot say an instance id.
 STATIC = "5+"

@@ -17,23 +17,20 @@ from compat_tests.differential.asking_streams import (
 from compat_tests.differential.conversation import Talk, scenario
 
 from ottla.groupcoord.streams.topology import Status
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.streams_group import (
     Endpoint,
     KeyValue,
+    StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
+    StreamsGroupTopologyDescriptionUpdateRequest,
     TaskOffset,
     Topology,
-)
-from ottla.wire.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
 )
 
@@ -459,8 +456,8 @@ def settings_of_a_group(talk: Talk) -> None:
         "streams.num.standby.replicas": "1",
         "streams.session.timeout.ms": "50000",
     }
-    configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in wanted.items()]
-    resource = AlterConfigsResource(resource_type=32, resource_name=group, configs=configs)
+    configs = [IncrementalConfig(name=name, config_operation=0, value=value) for name, value in wanted.items()]
+    resource = IncrementalConfigsResource(resource_type=32, resource_name=group, configs=configs)
     talk.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
     # Kafka's coordinator hears of it a little later.
     talk.until(members[0].join_request(), lambda answer: answer.heartbeat_interval_ms == 6000, newest_heartbeat(talk))

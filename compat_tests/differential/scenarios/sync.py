@@ -15,7 +15,7 @@ from compat_tests.differential.asking_stages import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.classic_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
 def waits(talk: Talk, state: str, group: Stage, speaker: Speaker) -> bool:

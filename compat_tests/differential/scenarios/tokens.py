@@ -10,13 +10,17 @@ from typing import Any
 from compat_tests.differential.conversation import Link, Talk, scenario
 from compat_tests.support.logging_in import by_plain, by_token
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
-from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
-from ottla.wire.messages.describe_delegation_token import DescribeDelegationTokenOwner, DescribeDelegationTokenRequest
-from ottla.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.server.dispatch.access import AclOperation, ResourceType
+from ottla.wire.messages.acls import AclCreation, CreateAclsRequest
+from ottla.wire.messages.delegation_tokens import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"

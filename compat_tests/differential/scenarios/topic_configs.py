@@ -18,9 +18,9 @@ from compat_tests.differential.asking_administration import (
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.describe_configs import arranged
 
+from ottla.wire.messages.alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 TOPIC_CONFIG = 1
 # Every setting of a topic, with a value that is allowed and not its default.

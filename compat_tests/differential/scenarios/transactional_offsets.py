@@ -8,12 +8,8 @@ from compat_tests.differential.asking_stages import STATES, impostors, out_of_st
 from compat_tests.differential.asking_transactions import Producer, new_producer, until_complete
 from compat_tests.differential.conversation import Talk, Topic, scenario
 
-from ottla.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from ottla.wire.messages.txn_offset_commit import (
+from ottla.wire.messages.offsets import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from ottla.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -9,11 +9,11 @@ from compat_tests.differential.asking_transactions import Producer, begin, new_p
 from compat_tests.differential.conversation import Talk, Topic, scenario
 from compat_tests.differential.scenarios.idempotence import records_of
 
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.fetch import FetchRequest
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from ottla.wire.messages.transactions import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.wire.records import Record, encode_batch
 
 READ_COMMITTED = 1

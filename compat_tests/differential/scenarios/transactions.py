@@ -14,12 +14,14 @@ from compat_tests.differential.asking_transactions import (
 )
 from compat_tests.differential.conversation import Talk, scenario
 
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+)
 
 INT32_MAX = 2**31 - 1
 MAX_TIMEOUT_MS = 900_000

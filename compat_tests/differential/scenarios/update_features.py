@@ -12,14 +12,11 @@ from compat_tests.differential.scenarios.api_versions import named
 
 from ottla.server.dispatch.dispatch import response_class_of
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.wire.messages.share_fetch import ShareFetchRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from ottla.wire.messages.share_group import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
+from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest
 
 CHANGED_LEVELS = {"group.share.max.size": "202"}
 TRANSACTIONS = "transaction.version"

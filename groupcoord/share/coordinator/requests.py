@@ -11,13 +11,7 @@ from typing import NamedTuple
 from ottla.groupcoord.runtime.coordinator_shard import FORGETTING_REFUSED
 from ottla.groupcoord.share.coordinator.records import SharePartitionKey
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
+from ottla.wire.messages import share_group_state
 
 
 class InitializeState(NamedTuple):
@@ -27,8 +21,8 @@ class InitializeState(NamedTuple):
     state_epoch: int
     start_offset: int
 
-    def refused(self, error: ErrorCode, message: str | None = None) -> initialize_share_group_state.PartitionResult:
-        return initialize_share_group_state.PartitionResult(
+    def refused(self, error: ErrorCode, message: str | None = None) -> share_group_state.StatePartitionResult:
+        return share_group_state.StatePartitionResult(
             partition=self.key.partition, error_code=error, error_message=message or error.message
         )
 
@@ -39,8 +33,8 @@ class ReadState(NamedTuple):
     key: SharePartitionKey
     leader_epoch: int
 
-    def refused(self, error: ErrorCode, message: str | None = None) -> read_share_group_state.PartitionResult:
-        return read_share_group_state.PartitionResult(
+    def refused(self, error: ErrorCode, message: str | None = None) -> share_group_state.ReadStatePartitionResult:
+        return share_group_state.ReadStatePartitionResult(
             partition=self.key.partition,
             error_code=error,
             error_message=message or error.message,
@@ -54,10 +48,10 @@ class WriteState(NamedTuple):
     """Write changes of the partition's leader."""
 
     key: SharePartitionKey
-    written: write_share_group_state.PartitionData
+    written: share_group_state.WriteStatePartition
 
-    def refused(self, error: ErrorCode, message: str | None = None) -> write_share_group_state.PartitionResult:
-        return write_share_group_state.PartitionResult(
+    def refused(self, error: ErrorCode, message: str | None = None) -> share_group_state.StatePartitionResult:
+        return share_group_state.StatePartitionResult(
             partition=self.key.partition, error_code=error, error_message=message or error.message
         )
 
@@ -67,8 +61,8 @@ class DeleteState(NamedTuple):
 
     key: SharePartitionKey
 
-    def refused(self, error: ErrorCode, message: str | None = None) -> delete_share_group_state.PartitionResult:
-        return delete_share_group_state.PartitionResult(
+    def refused(self, error: ErrorCode, message: str | None = None) -> share_group_state.StatePartitionResult:
+        return share_group_state.StatePartitionResult(
             partition=self.key.partition, error_code=error, error_message=message or error.message
         )
 
@@ -78,8 +72,10 @@ class ReadSummary(NamedTuple):
 
     key: SharePartitionKey
 
-    def refused(self, error: ErrorCode, message: str | None = None) -> read_share_group_state_summary.PartitionResult:
-        return read_share_group_state_summary.PartitionResult(
+    def refused(
+        self, error: ErrorCode, message: str | None = None
+    ) -> share_group_state.ReadStateSummaryPartitionResult:
+        return share_group_state.ReadStateSummaryPartitionResult(
             partition=self.key.partition,
             error_code=error,
             error_message=message or error.message,

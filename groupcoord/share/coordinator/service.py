@@ -34,30 +34,22 @@ from ottla.groupcoord.share.coordinator.shard import ShareCoordinatorShard, Topi
 from ottla.groupcoord.share.coordinator.state import NO_START_OFFSET, in_parts
 from ottla.wire.answers import Given, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.delete_share_group_state import (
+from ottla.wire.messages.share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     DeleteStateResult,
-)
-from ottla.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
     InitializeStateResult,
-)
-from ottla.wire.messages.read_share_group_state import (
     ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
-    ReadStateResult,
-)
-from ottla.wire.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
+    ReadStateResult,
     ReadStateSummaryResult,
-)
-from ottla.wire.messages.write_share_group_state import (
-    PartitionData,
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
+    WriteStatePartition,
     WriteStateResult,
 )
 from ottla.wire.time_slice import TimeSlice
@@ -267,7 +259,7 @@ class ShareCoordinator:
             return write.refused(ErrorCode.INVALID_REQUEST, f"More than {BATCHES_MAX} state batches.")
         *parts, last = in_parts(written.state_batches, BATCHES_PER_WRITE)
         for batches in parts:
-            part = PartitionData(
+            part = WriteStatePartition(
                 partition=written.partition,
                 state_epoch=written.state_epoch,
                 leader_epoch=written.leader_epoch,

@@ -62,13 +62,7 @@ from ottla.groupcoord.share.coordinator.state import (
     recorded_batches,
 )
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
+from ottla.wire.messages import share_group_state
 
 BATCHES_KNOWN_MAX = 20_000
 """State batches of a share partition, with those of one write: each may name all of its records in flight, of which there
@@ -274,9 +268,7 @@ class ShareCoordinatorShard:
         problem = problem or self._missing(request.key)
         if problem is not None:
             return _refused(request, caller, problem)
-        response = initialize_share_group_state.PartitionResult(
-            partition=request.key.partition, error_code=ErrorCode.NONE
-        )
+        response = share_group_state.StatePartitionResult(partition=request.key.partition, error_code=ErrorCode.NONE)
         if state is not None and (state.state_epoch, state.start_offset) == request[1:]:
             return self._made([], caller, response)
         value = initial_snapshot(
@@ -295,7 +287,7 @@ class ShareCoordinatorShard:
             return _refused(request, caller, problem)
         assert state is not None  # else it is fenced
         record = self._record_of(request.key, state, written, timestamp_ms, leader_epoch=state.leader_epoch)
-        response = write_share_group_state.PartitionResult(partition=written.partition, error_code=ErrorCode.NONE)
+        response = share_group_state.StatePartitionResult(partition=written.partition, error_code=ErrorCode.NONE)
         return self._made([record], caller, response, request)
 
     def _read(self, request: ReadState, caller: Caller, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -305,7 +297,7 @@ class ShareCoordinatorShard:
         if problem is not None:
             return _refused(request, caller, problem)
         assert state is not None
-        response = read_share_group_state.PartitionResult(
+        response = share_group_state.ReadStatePartitionResult(
             partition=request.key.partition,
             error_code=ErrorCode.NONE,
             state_epoch=state.state_epoch,
@@ -314,7 +306,7 @@ class ShareCoordinatorShard:
         )
         if state.leader_epoch_max == request.leader_epoch:
             return self._made([], caller, response)
-        unchanged = write_share_group_state.PartitionData(
+        unchanged = share_group_state.WriteStatePartition(
             partition=request.key.partition,
             state_epoch=state.state_epoch,
             leader_epoch=request.leader_epoch,
@@ -330,7 +322,7 @@ class ShareCoordinatorShard:
         if problem is not None:
             return _refused(request, caller, problem)
         state = self._states.get(request.key)
-        response = read_share_group_state_summary.PartitionResult(
+        response = share_group_state.ReadStateSummaryPartitionResult(
             partition=request.key.partition,
             error_code=ErrorCode.NONE,
             state_epoch=0 if state is None else state.state_epoch,
@@ -346,7 +338,7 @@ class ShareCoordinatorShard:
             return _refused(request, caller, problem)
         # Only a known share partition gets a tombstone. Otherwise requests could make the log grow at will.
         records: list[ShareRecord] = [tombstone(request.key)] if request.key in self._states else []
-        response = delete_share_group_state.PartitionResult(partition=request.key.partition, error_code=ErrorCode.NONE)
+        response = share_group_state.StatePartitionResult(partition=request.key.partition, error_code=ErrorCode.NONE)
         return self._made(records, caller, response, request)
 
     def _forget_topics(self, request: ForgetTopics, caller: Caller, timestamp_ms: int) -> Outcome[ShareRecord]:
@@ -361,7 +353,7 @@ class ShareCoordinatorShard:
         self,
         key: SharePartitionKey,
         state: SharePartitionState,
-        written: write_share_group_state.PartitionData,
+        written: share_group_state.WriteStatePartition,
         timestamp_ms: int,
         *,
         leader_epoch: int,
@@ -449,7 +441,7 @@ def _fenced(state: SharePartitionState | None, leader_epoch: int, state_epoch: i
     return None
 
 
-def _impossible(state: SharePartitionState | None, written: write_share_group_state.PartitionData) -> Problem | None:
+def _impossible(state: SharePartitionState | None, written: share_group_state.WriteStatePartition) -> Problem | None:
     if any(batch.last_offset < batch.first_offset for batch in written.state_batches):
         return ErrorCode.INVALID_REQUEST, "A state batch ends before it begins."
     if state is not None and len(state.state_batches) + len(written.state_batches) > BATCHES_KNOWN_MAX:
@@ -457,7 +449,7 @@ def _impossible(state: SharePartitionState | None, written: write_share_group_st
     return None
 
 
-def _delivery_complete_count(state: SharePartitionState, written: write_share_group_state.PartitionData) -> int:
+def _delivery_complete_count(state: SharePartitionState, written: share_group_state.WriteStatePartition) -> int:
     """The count of the later start offset; for equal offsets the higher one."""
     if written.start_offset == state.start_offset:
         return max(written.delivery_complete_count, state.delivery_complete_count)
@@ -466,10 +458,8 @@ def _delivery_complete_count(state: SharePartitionState, written: write_share_gr
     )
 
 
-def _answered(batches: Iterable[StateBatch]) -> list[read_share_group_state.StateBatch]:
+def _answered(batches: Iterable[StateBatch]) -> list[share_group_state.StateBatch]:
     return [
-        read_share_group_state.StateBatch(
-            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
-        )
+        share_group_state.StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
         for first, last, state, count in batches
     ]

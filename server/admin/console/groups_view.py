@@ -21,9 +21,8 @@ from ottla.server.admin.http.pace import PacedTimeSlice
 from ottla.server.coordinator_factory import groups_of
 from ottla.wire.errors import ProtocolViolation
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 
 if TYPE_CHECKING:
     from ottla.server.admin.http.pace import Pace
@@ -169,15 +168,15 @@ class GroupsView:
             return (await ask(self._broker, DescribeGroupsRequest(groups=[group_id]), 6)).groups[0]
         request: Any
         if kind == "share":
-            from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest  # few brokers have any
+            from ottla.wire.messages.share_group import ShareGroupDescribeRequest  # few brokers have any
 
             request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
         elif kind == "streams":
-            from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+            from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest
 
             request = StreamsGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
         else:
-            from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+            from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 
             request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
         return (await ask(self._broker, request, request.versions.last)).groups[0]

@@ -15,8 +15,12 @@ from ottla.server.admin.console import requests
 from ottla.server.admin.console.requests import Wanted, ask, first_page, refusal
 from ottla.server.admin.http.pace import PacedTimeSlice
 from ottla.wire.errors import KafkaError
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
-from ottla.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
 
 if TYPE_CHECKING:
     from ottla.replication.log.producers import ProducerEntry

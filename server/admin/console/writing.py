@@ -12,10 +12,10 @@ from ottla.server.admin.console.settings_view import KINDS
 from ottla.server.admin.http.routes import Refused
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from ottla.wire.messages.alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.records import Record, encode_batch
@@ -72,10 +72,10 @@ class Writing:
             raise Refused(400, f"kind must be one of {', '.join(KINDS)}.")
         name = str(self._broker.node_id) if kind == "broker" else _text(body, "name")
         value = None if body.get("value") is None else _text(body, "value")
-        change = AlterableConfig(
+        change = IncrementalConfig(
             name=_text(body, "setting"), config_operation=DELETE if value is None else SET, value=value
         )
-        resource = AlterConfigsResource(resource_type=KINDS[kind], resource_name=name, configs=[change])
+        resource = IncrementalConfigsResource(resource_type=KINDS[kind], resource_name=name, configs=[change])
         response = await ask(self._broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
         [result] = response.responses
         if result.error_code:

@@ -47,11 +47,12 @@ from ottla.server.admin.telemetry.subscriptions import (
 from ottla.server.dispatch.context import ANONYMOUS
 from ottla.wire.compression import Compression
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.get_telemetry_subscriptions import (
+from ottla.wire.messages.telemetry import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
+    PushTelemetryResponse,
 )
-from ottla.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from ottla.replication.partition.followers import UNKNOWN_BROKER_EPOCH
 from ottla.replication.partition.partition import NO_LEADER_EPOCH
 from ottla.replication.partition.reading import ABORTED_MAX, in_same_rack
 from ottla.server.api.fetch.partition_answers import PartitionRead, aborted, failed_read, without_records
-from ottla.server.dispatch.access import CLUSTER_NAME, may, may_on_cluster
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType, may, may_on_cluster
 from ottla.server.network.transport import widen_for_replica
 from ottla.server.ports import BrokerParts
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -1,23 +1,9 @@
-"""CreateTopics: create topics, or only say whether they could be.
-
-Behaviour
-* A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
-* Who may create topics in the cluster may create all; others those that they have the right for. The others are
-  TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
-* Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
-* -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
-* From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not describe its
-  settings it tells neither them nor the numbers of partitions and replicas.
-* The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for it
-  (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have leaders yet.
-* While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is created, and the
-  client pauses after it.
-* At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER.
-"""
+"""New topics and partitions: CreateTopics and CreatePartitions."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -25,10 +11,10 @@ import trio
 from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic, TopicPlan
 from ottla.server.broker import Broker
+from ottla.server.cluster.administration import Administration
 from ottla.server.config.changes import creation_texts
 from ottla.server.config.repository import ConfigRepository, effective_topic_value, topic_settings
-from ottla.server.dispatch.access import may, may_on_cluster
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, may_on_cluster
 from ottla.server.dispatch.context import RequestContext, mutations_of
 from ottla.server.dispatch.deciding import denied_of
 from ottla.server.dispatch.dispatch import handles
@@ -38,22 +24,44 @@ from ottla.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection
 
-    from ottla.server.cluster.administration import Administration, PlanOrError
+    from ottla.server.cluster.administration import PlanOrError
 
-TOPICS_PER_SLICE = 50
-STRICT_SINCE = 6
+
+TOPICS_CREATED_PER_SLICE = 50
+CREATION_STRICT_SINCE = 6
 
 
 @handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext[Broker]) -> CreateTopicsResponse:
+    """CreateTopics: create topics, or only say whether they could be.
+
+    Behaviour
+    * A name that comes twice is refused as a whole. Each other topic succeeds or fails by itself.
+    * Who may create topics in the cluster may create all; others those that they have the right for. The others are
+      TOPIC_AUTHORIZATION_FAILED, whether they exist or not.
+    * Checks in Kafka's order: rights, total number of partitions, name, existence, settings, assignments or counts.
+    * -1 for partitions or replicas means the broker's default; with explicit assignments both must be -1.
+    * From v5 on the answer tells the settings of the new topic, with what each comes from. To those who may not
+      describe its settings it tells neither them nor the numbers of partitions and replicas.
+    * The answer goes out when the topic is durable and its partitions can be written. A request that leaves no time for
+      it (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that not all partitions have
+      leaders yet.
+    * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v6 it is
+      created, and the client pauses after it.
+    * At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER.
+    """
     administration = context.broker.administration
     if not administration.is_controller:
         elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -64,12 +72,12 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext[Br
     if request.timeout_ms <= 0 and any(topic.name != CLUSTER_METADATA_TOPIC for topic in asked):
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return await _all_failed(request, late)
-    take = mutations_of(context, strict_since=STRICT_SINCE)
+    take = mutations_of(context, strict_since=CREATION_STRICT_SINCE)
     outcomes = await _outcomes(administration, asked, request, take)
     results = []
     for number, topic in enumerate(asked, 1):
         results.append(_result(topic, outcomes[topic.name], context))
-        if number % TOPICS_PER_SLICE == 0:
+        if number % TOPICS_CREATED_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     repeated = [name for name, count in named.items() if count > 1]
@@ -162,3 +170,91 @@ def _told_configs(plan: TopicPlan, configs: ConfigRepository) -> list[CreatableT
 
 def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
+
+
+TOPICS_EXTENDED_PER_SLICE = 100
+EXTENSION_STRICT_SINCE = 3
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext[Broker]
+) -> CreatePartitionsResponse:
+    """CreatePartitions: raise the number of partitions of topics, or only say whether that could be done.
+
+    Behaviour
+    * A topic that comes twice is refused. So is one that the client may not alter, with TOPIC_AUTHORIZATION_FAILED.
+      Each other one succeeds or fails by itself.
+    * If the others would add more than 10,000 partitions together, all of the request is POLICY_VIOLATION.
+    * The count is the new total; it must be more than there are. Assignments, if given, are for the new partitions only
+      and must have the replication factor of the topic.
+    * A request that leaves no time (a timeout of 0 or less) times out at once. In a cluster REQUEST_TIMED_OUT says that
+      not all partitions have leaders yet.
+    * While the client exceeds its controller_mutation_rate a topic is THROTTLING_QUOTA_EXCEEDED. Below v3 it is
+      extended, and the client pauses after it.
+    * At a broker that is not the controller, and cannot reach it in time, every topic is NOT_CONTROLLER. A topic that
+      is being reassigned is REASSIGNMENT_IN_PROGRESS.
+    """
+    administration = context.broker.administration
+    named = Counter(topic.name for topic in request.topics)
+    if not administration.is_controller:
+        elsewhere = KafkaError(ErrorCode.NOT_CONTROLLER)
+        return await _none_extended(named, elsewhere)
+    once = [topic for topic in request.topics if named[topic.name] == 1]
+    denied = await denied_of(context, AclOperation.ALTER, ResourceType.TOPIC, (topic.name for topic in once))
+    asked = [topic for topic in once if topic.name not in denied]
+    if request.timeout_ms <= 0 and asked:
+        late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        return await _none_extended([topic.name for topic in request.topics], late)
+    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    results = (await _none_extended([name for name, count in named.items() if count > 1], twice)).results
+    forbidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    results += (await _none_extended([topic.name for topic in once if topic.name in denied], forbidden)).results
+    try:
+        administration.planner.check_extension_total((topic.name, topic.count) for topic in asked)
+    except KafkaError as error:
+        return await _none_extended([topic.name for topic in request.topics], error)
+    take = mutations_of(context, strict_since=EXTENSION_STRICT_SINCE)
+    created: dict[str, CreatePartitionsTopicResult] = {}
+    for start in range(0, len(asked), TOPICS_EXTENDED_PER_SLICE):
+        async with trio.open_nursery() as nursery:
+            for topic in asked[start : start + TOPICS_EXTENDED_PER_SLICE]:
+                nursery.start_soon(_extend, administration, topic, request, take, created)
+    return CreatePartitionsResponse(results=results + [created[topic.name] for topic in asked])
+
+
+async def _none_extended(names: Iterable[str], error: KafkaError) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=await each_in_slices(names, lambda name: _extension_result(name, error)))
+
+
+async def _extend(
+    administration: Administration,
+    topic: CreatePartitionsTopic,
+    request: CreatePartitionsRequest,
+    take: Callable[[int], None],
+    results: dict[str, CreatePartitionsTopicResult],
+) -> None:
+    assignments: Sequence[Sequence[int]] | None = None
+    if topic.assignments is not None:
+        assignments = [each.broker_ids for each in topic.assignments]
+    error: KafkaError | None = None
+    try:
+        await administration.create_partitions(
+            topic.name,
+            topic.count,
+            assignments,
+            validate_only=request.validate_only,
+            timeout_s=request.timeout_ms / 1000,
+            take=take,
+        )
+    except KafkaError as raised:
+        error = bare(raised)
+    results[topic.name] = _extension_result(topic.name, error)
+
+
+def _extension_result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=name,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

@@ -1,22 +1,4 @@
-"""DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
-
-Behaviour
-* Who may describe the settings of the cluster sees those of brokers, loggers and subscriptions. Topics and groups have
-  rights of their own. What the client may not see comes with the error of its kind, behind the others.
-* A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide setting
-  of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
-* A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
-* A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of groups
-  are told only where somebody has set them. Of groups without settings of their own a request may name a thousand: each
-  costs two kilobytes, and a name costs its sender nothing.
-* A resource that is named twice is described twice. If a request names more than 20 resources each is described once,
-  however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.
-* Configuration keys restrict what is described; null and an empty list mean everything.
-* A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of all yet.
-* The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
-* The loggers of this broker are described under its id, as they are. Subscriptions to metrics of clients need not exist; a
-  member of a cluster refuses them, as Kafka does in ZooKeeper mode.
-"""
+"""Settings and what has some: DescribeConfigs and ListConfigResources."""
 
 from __future__ import annotations
 
@@ -47,21 +29,23 @@ from ottla.server.config.repository import (
     topic_settings,
     topic_synonym,
 )
-from ottla.server.dispatch.access import CLUSTER_NAME, REFUSALS, may
-from ottla.server.dispatch.authorized_operations import AclOperation
-from ottla.server.dispatch.authorized_operations import ResourceType as Guarded
+from ottla.server.dispatch.access import CLUSTER_NAME, REFUSALS, AclOperation, may, require_on_cluster
+from ottla.server.dispatch.access import ResourceType as Guarded
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import answer_each, each_in_slices
-from ottla.wire.answers import Answer
+from ottla.wire.answers import Answer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.describe_configs import (
+    ConfigResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from ottla.wire.settings import InvalidSetting, field_name, format_value, parse_integer, parse_value
 from ottla.wire.time_slice import TimeSlice
@@ -69,6 +53,7 @@ from ottla.wire.time_slice import TimeSlice
 if TYPE_CHECKING:
     from ottla.server.config.overrides import Texts
     from ottla.wire.settings import Setting
+
 
 logger = logging.getLogger("ottla.configs")
 _reminder = Reminder()
@@ -113,6 +98,26 @@ def forbidden(
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext[Broker]
 ) -> Answer[DescribeConfigsResponse]:
+    """DescribeConfigs: the settings of topics, of groups and of this broker, with where each value comes from.
+
+    Behaviour
+    * Who may describe the settings of the cluster sees those of brokers, loggers and subscriptions. Topics and groups
+      have rights of their own. What the client may not see comes with the error of its kind, behind the others.
+    * A topic's settings are described with the chain of values behind each: its own, then those of the broker-wide
+      setting of the highest precedence (`log.retention.ms` for `retention.ms`, even if `log.retention.hours` decides).
+    * A broker is described by its own id; the empty name stands for the settings changed for all brokers at run time.
+    * A group need not exist to be described. What it does not set is as the broker has it. Kafka's internal settings of
+      groups are told only where somebody has set them. Of groups without settings of their own a request may name a
+      thousand: each costs two kilobytes, and a name costs its sender nothing.
+    * A resource that is named twice is described twice. If a request names more than 20 resources each is described
+      once, however it is spelled, because a few bytes that name a broker again would cost fifty kilobytes each time.
+    * Configuration keys restrict what is described; null and an empty list mean everything.
+    * A member of a cluster asks ZooKeeper for the settings that are in force at this moment. It may not have heard of
+      all yet.
+    * The values of sensitive settings stay secret. A setting that Kafka does not know counts as sensitive.
+    * The loggers of this broker are described under its id, as they are. Subscriptions to metrics of clients need not
+      exist; a member of a cluster refuses them, as Kafka does in ZooKeeper mode.
+    """
     known = ResourceType._value2member_map_
     if any(resource.resource_type not in known for resource in request.resources):
         error = KafkaError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.message)
@@ -418,3 +423,46 @@ def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCo
         resource_name=resource.resource_name,
         configs=[],
     )
+
+
+_TYPES = frozenset(ResourceType)
+_TYPES_OF_V0 = frozenset([ResourceType.CLIENT_METRICS])
+
+
+@handles(ListConfigResourcesRequest)
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext[Broker]
+) -> Worked[ListConfigResourcesResponse]:
+    """ListConfigResources: whatever has settings, or may have.
+
+    Behaviour
+    * Only who may describe the settings of the cluster gets an answer, others CLUSTER_AUTHORIZATION_FAILED.
+    * v0 asks for client metrics (16) only. From v1 on types are named; none named means all.
+    * A type that the version does not know is UNSUPPORTED_VERSION.
+    * All topics and brokers are listed, but of groups only those that have settings of their own. A broker also stands
+      for its loggers (8).
+    * Subscriptions to metrics of clients are listed that have settings.
+    """
+    require_on_cluster(context, AclOperation.DESCRIBE_CONFIGS)
+    known = _TYPES if context.api_version > 0 else _TYPES_OF_V0
+    wanted = frozenset(request.resource_types) or known
+    if not wanted <= known:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    resources = [
+        (kind, name)
+        for kind in sorted(wanted, reverse=True)
+        for name in _names(kind, context.broker, context.listener_name)
+    ]
+    return answer_each(
+        resources,
+        lambda each: ConfigResource(resource_name=each[1], resource_type=each[0]),
+        lambda listed: ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=listed),
+    )
+
+
+def _names(kind: int, broker: Broker, listener: str) -> Iterable[str]:
+    if kind == ResourceType.GROUP:
+        return broker.configs.groups
+    if kind in (ResourceType.BROKER_LOGGER, ResourceType.BROKER):
+        return [str(each.node_id) for each in broker.cluster.endpoints(listener)]
+    return broker.cluster.topics if kind == ResourceType.TOPIC else broker.configs.client_metrics

@@ -25,8 +25,7 @@ from ottla.replication.cluster.metadata_cache import NO_LEADER
 from ottla.replication.controller.elect_leaders import ElectionType, single_broker_election
 from ottla.server.broker import Broker
 from ottla.server.cluster.administration import until_shown
-from ottla.server.dispatch.access import refusal_on_cluster
-from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.access import AclOperation, refusal_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import answer_partitions

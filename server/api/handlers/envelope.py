@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.groupcoord.runtime.answers import finished
 from ottla.server.broker import Broker
 from ottla.server.cluster.forwarding import carried_out
-from ottla.server.dispatch.access import require_on_cluster
-from ottla.server.dispatch.authorized_operations import AclOperation
+from ottla.server.dispatch.access import AclOperation, require_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection, all_routes, handles
 from ottla.server.network.calls import Call, made_call

@@ -34,7 +34,7 @@ from ottla.replication.partition.reading import (
     LATEST_TIMESTAMP,
 )
 from ottla.server.broker import Broker
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles

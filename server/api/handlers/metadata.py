@@ -34,12 +34,14 @@ from ottla.replication.cluster.metadata_cache import (
 from ottla.server.broker import Broker
 from ottla.server.dispatch.access import (
     CLUSTER_NAME,
+    OPERATIONS_NOT_ASKED,
+    AclOperation,
+    ResourceType,
     allowed_names,
     authorized_operations,
     denied_names,
     may_on_cluster,
 )
-from ottla.server.dispatch.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import handles
 from ottla.wire.answers import Answer, Worked

@@ -14,8 +14,7 @@ from collections.abc import Collection
 from operator import attrgetter
 
 from ottla.server.broker import Broker
-from ottla.server.dispatch.access import may_on_cluster
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, may_on_cluster
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.deciding import decided
 from ottla.server.dispatch.dispatch import handles

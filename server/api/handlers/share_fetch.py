@@ -1,22 +1,4 @@
-"""ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
-
-Behaviour
-* A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the partitions of the
-  session, in an order that turns with every request. They belong to the member until it acknowledges or releases them,
-  or until its lock ends (`groupcoord/share/partition/share_partition.py`).
-* The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes are for all partitions
-  together; each may give its part of MaxBytes, and the first one batch more.
-* Acknowledgements count first, and their results come with the records (`server/api/share/requests.py`). The first
-  request of a session may have none. Epoch -1 ends the session, and fetches nothing.
-* When there are too many sessions the refusal comes at the end of MaxWaitMs.
-
-Rights
-* The client has to have the right to read the group. Topics that it may not read are refused, anew for each request of a
-  session; ids that nobody knows are told.
-
-Version notes
-* v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for nothing.
-"""
+"""Records of a share group (KIP-932): ShareFetch and ShareAcknowledge."""
 
 from __future__ import annotations
 
@@ -38,6 +20,7 @@ from ottla.server.api.share.requests import (
     DelayedRefusal,
     Member,
     WhenReady,
+    acknowledge_response,
     fetch_response,
     named,
     rights_of,
@@ -51,11 +34,17 @@ from ottla.server.dispatch.dispatch import handles
 from ottla.server.network.sliced_work import PARTITIONS_PER_SLICE
 from ottla.wire.answers import Answer, Given
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+from ottla.wire.messages.share_fetch import (
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 RENEWAL_SINCE = 2
 INT_MAX = (1 << 31) - 1
@@ -63,6 +52,26 @@ INT_MAX = (1 << 31) - 1
 
 @handles(ShareFetchRequest, feature=SHARE_VERSION)
 def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> Answer[ShareFetchResponse]:
+    """ShareFetch: a member of a share group acquires records, and says what became of earlier ones.
+
+    Behaviour
+    * A member has a session with each leader (`groupcoord/share/partition/sessions.py`). Records come from the
+      partitions of the session, in an order that turns with every request. They belong to the member until it
+      acknowledges or releases them, or until its lock ends (`groupcoord/share/partition/share_partition.py`).
+    * The request waits for records like a Fetch (`server/api/share/fetching.py`). MaxRecords and MaxBytes are for all
+      partitions together; each may give its part of MaxBytes, and the first one batch more.
+    * Acknowledgements count first, and their results come with the records (`server/api/share/requests.py`). The first
+      request of a session may have none. Epoch -1 ends the session, and fetches nothing.
+    * When there are too many sessions the refusal comes at the end of MaxWaitMs.
+
+    Rights
+    * The client has to have the right to read the group. Topics that it may not read are refused, anew for each request
+      of a session; ids that nobody knows are told.
+
+    Version notes
+    * v2 acquire modes (KIP-1206), and renewals (KIP-1222): a request that renews locks fetches nothing and asks for
+      nothing.
+    """
     try:
         work = FetchWork(request, context)
     except KafkaError as error:
@@ -74,7 +83,7 @@ def share_fetch(request: ShareFetchRequest, context: RequestContext[Broker]) -> 
         for _ in work.steps():
             pass
         return work.answer()
-    return _in_slices(work)
+    return _fetch_in_slices(work)
 
 
 _NO_SESSION = ErrorCode.SHARE_SESSION_LIMIT_REACHED, ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -84,7 +93,7 @@ def _refusal(code: ErrorCode) -> ShareFetchResponse:
     return ShareFetchResponse(error_code=code, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
 
 
-async def _in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
+async def _fetch_in_slices(work: FetchWork) -> Given[ShareFetchResponse]:
     time_slice = TimeSlice()
     for _ in work.steps():
         await time_slice.yield_if_over()
@@ -244,3 +253,84 @@ class FetchWork:
     def _abandon(self) -> None:
         self._fetching.abandon()
         self._acknowledged.abandon()
+
+
+@handles(ShareAcknowledgeRequest, feature=SHARE_VERSION)
+def share_acknowledge(
+    request: ShareAcknowledgeRequest, context: RequestContext[Broker]
+) -> Answer[ShareAcknowledgeResponse]:
+    """ShareAcknowledge: a member of a share group says what became of records that it holds.
+
+    Behaviour
+    * The request goes on with the member's share session, or ends it with epoch -1: then what the member still holds is
+      released, after what it said here. It does not begin one (`groupcoord/share/partition/sessions.py`).
+    * Each partition is acknowledged as a whole or not at all (`server/api/share/requests.py`). The answer goes out when
+      all is stored at the share coordinators.
+
+    Rights
+    * The client has to have the right to read the group. Topics that it may not read are refused.
+
+    Version notes
+    * v2 renews locks (KIP-1222): the request has to say that it does.
+    """
+    groups = share_partitions_of(context.broker)
+    epoch = request.share_session_epoch
+    try:
+        key = session_key(request.group_id, request.member_id, context)
+        if epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        groups.sessions.check_size(key, epoch, sum([len(topic.partitions) for topic in request.topics]))
+        if epoch == FINAL_EPOCH:
+            groups.sessions.get(key)
+        else:
+            groups.sessions.advance(key, epoch)
+    except KafkaError as error:
+        return ShareAcknowledgeResponse(error_code=error.code, responses=[], node_endpoints=[])
+    may_renew = context.api_version >= RENEWAL_SINCE and request.is_renew_ack
+    acknowledged = Acknowledgement(groups, context.broker.cluster, Member(*key.member, may_renew), rights_of(context))
+    listener_name = context.listener_name
+    if _size(request) <= PARTITIONS_PER_SLICE:
+        for _ in _steps(request, context.broker, acknowledged):
+            pass
+        return _answer(context.broker, acknowledged, key, epoch, listener_name)
+    return _acknowledge_in_slices(request, context.broker, acknowledged, key, listener_name)
+
+
+async def _acknowledge_in_slices(
+    request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledgement, key: SessionKey, listener_name: str
+) -> Given[ShareAcknowledgeResponse]:
+    time_slice = TimeSlice()
+    for _ in _steps(request, broker, acknowledged):
+        await time_slice.yield_if_over()
+    return _answer(broker, acknowledged, key, request.share_session_epoch, listener_name)
+
+
+def _size(request: ShareAcknowledgeRequest) -> int:
+    return sum([1 + len(each.acknowledgement_batches) for topic in request.topics for each in topic.partitions])
+
+
+def _steps(request: ShareAcknowledgeRequest, broker: Broker, acknowledged: Acknowledgement) -> Iterator[None]:
+    for topic in request.topics:
+        for partition in topic.partitions:
+            (found,) = named(broker.cluster, topic.topic_id, [partition.partition_index])
+            yield from acknowledged.add(found, partition.acknowledgement_batches)
+            yield
+
+
+def _answer(
+    broker: Broker, acknowledged: Acknowledgement, key: SessionKey, epoch: int, listener_name: str
+) -> Given[ShareAcknowledgeResponse]:
+    acknowledged.end()
+
+    def respond() -> ShareAcknowledgeResponse:
+        groups = share_partitions_of(broker)
+        if epoch == FINAL_EPOCH:
+            groups.sessions.end(key)
+        lock_ms = groups.settings_of(key.group_id).record_lock_duration_ms
+        return acknowledge_response(broker, listener_name, acknowledged.results, lock_ms)
+
+    if acknowledged.is_done:
+        return respond()
+    answer = WhenReady(respond, acknowledged.abandon)
+    acknowledged.on_done = answer.become_ready
+    return answer

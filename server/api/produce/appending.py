@@ -37,8 +37,7 @@ from ottla.server.api.produce.requests import (
     numbered_batch,
     without_repetitions,
 )
-from ottla.server.dispatch.access import may, require
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.network.inbox import belongs_to_one_frame
 from ottla.server.ports import BrokerParts

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.replication.cluster.metadata_cache import INTERNAL_TOPICS
 from ottla.replication.log.batch_checks import DOUBTFUL, check_quickly, ordinary_header
-from ottla.server.dispatch.access import may
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, may
 from ottla.wire.errors import KafkaError
 from ottla.wire.one_batch import (
     FIRST_VERSION,

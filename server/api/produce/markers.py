@@ -25,7 +25,7 @@ from ottla.replication.log.batch_checks import AppendOrigin, check_own
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer, Worked
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.write_txn_markers import (
+from ottla.wire.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -24,8 +24,7 @@ from ottla.replication.log.batch_checks import check_produce_request_records
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.server.api.produce.requests import TOPIC_IDS_SINCE, is_transactional, named_topic, without_repetitions
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
-from ottla.server.dispatch.access import may
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, may
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Worked
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -23,10 +23,13 @@ from ottla.server.coordinators.share_coordinators import RETRIABLE, WAITS_S, Bro
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import Given, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import read_share_group_state as reading
-from ottla.wire.messages import write_share_group_state as writing
-from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
-from ottla.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
+from ottla.wire.messages import share_group_state
+from ottla.wire.messages.share_group_state import (
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+)
 
 _SHORT_MAX = (1 << 15) - 1
 UNINITIALIZED = -1
@@ -73,9 +76,9 @@ class StoredState(NamedTuple):
 def read_request(partition: SharePartition) -> ReadShareGroupStateRequest:
     """The request that reads the state and fences the leaders before this one."""
     group_id, topic_id, index = partition.key
-    data = reading.PartitionData(partition=index, leader_epoch=partition.leader_epoch)
+    data = share_group_state.ReadStatePartition(partition=index, leader_epoch=partition.leader_epoch)
     return ReadShareGroupStateRequest(
-        group_id=group_id, topics=[reading.ReadStateData(topic_id=topic_id, partitions=[data])]
+        group_id=group_id, topics=[share_group_state.ReadStateData(topic_id=topic_id, partitions=[data])]
     )
 
 
@@ -96,21 +99,21 @@ def state_of(partition: SharePartition, response: ReadShareGroupStateResponse) -
 def write_request(partition: SharePartition, write: StateWrite) -> WriteShareGroupStateRequest:
     """The request that stores a write."""
     group_id, topic_id, index = partition.key
-    changed = writing.PartitionData(
+    changed = share_group_state.WriteStatePartition(
         partition=index,
         state_epoch=partition.state_epoch,
         leader_epoch=partition.leader_epoch,
         start_offset=write.start_offset,
         delivery_complete_count=write.delivery_complete_count,
         state_batches=[
-            writing.StateBatch(
+            share_group_state.StateBatch(
                 first_offset=first, last_offset=last, delivery_state=state, delivery_count=min(count, _SHORT_MAX)
             )
             for first, last, state, count in write.batches
         ],
     )
     return WriteShareGroupStateRequest(
-        group_id=group_id, topics=[writing.WriteStateData(topic_id=topic_id, partitions=[changed])]
+        group_id=group_id, topics=[share_group_state.WriteStateData(topic_id=topic_id, partitions=[changed])]
     )
 
 
@@ -243,11 +246,11 @@ class _Read:
         return broker.share_coordinator.read(self.request, api_version=self.version)
 
     def refused(self, error: ErrorCode) -> ReadShareGroupStateResponse:
-        result = reading.PartitionResult(
+        result = share_group_state.ReadStatePartitionResult(
             partition=self.key.partition, error_code=error, state_epoch=0, start_offset=0, state_batches=[]
         )
         return ReadShareGroupStateResponse(
-            results=[reading.ReadStateResult(topic_id=self.key.topic_id, partitions=[result])]
+            results=[share_group_state.ReadStateResult(topic_id=self.key.topic_id, partitions=[result])]
         )
 
     def error_of(self, response: ReadShareGroupStateResponse) -> ErrorCode:
@@ -267,9 +270,9 @@ class _Write:
         return broker.share_coordinator.write(self.request, api_version=self.version)
 
     def refused(self, error: ErrorCode) -> WriteShareGroupStateResponse:
-        result = writing.PartitionResult(partition=self.key.partition, error_code=error)
+        result = share_group_state.StatePartitionResult(partition=self.key.partition, error_code=error)
         return WriteShareGroupStateResponse(
-            results=[writing.WriteStateResult(topic_id=self.key.topic_id, partitions=[result])]
+            results=[share_group_state.WriteStateResult(topic_id=self.key.topic_id, partitions=[result])]
         )
 
     def error_of(self, response: WriteShareGroupStateResponse) -> ErrorCode:

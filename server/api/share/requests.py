@@ -23,15 +23,12 @@ from ottla.groupcoord.share.partition.sessions import SessionKey, TopicPartition
 from ottla.server.api.fetch.partition_reader import FetchRights
 from ottla.server.api.produce.leader_hints import current_leader, endpoints
 from ottla.server.api.share.share_partition_leader import locks_now_ms
-from ottla.server.dispatch.access import require
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType, require
 from ottla.server.ports import BrokerParts
 from ottla.wire.answers import PendingAnswer, ResponseT
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages import share_acknowledge as acknowledging
-from ottla.wire.messages import share_fetch as fetching
-from ottla.wire.messages.share_acknowledge import ShareAcknowledgeResponse
-from ottla.wire.messages.share_fetch import ShareFetchResponse
+from ottla.wire.messages import share_fetch
+from ottla.wire.messages.share_fetch import ShareAcknowledgeResponse, ShareFetchResponse
 
 if TYPE_CHECKING:
     from ottla.groupcoord.share.partition.sessions import ShareSession
@@ -46,9 +43,9 @@ MEMBER_ID_LENGTH_MAX = 36
 """Length of a UUID in text form."""
 
 BATCHES_PER_STEP = 500
-Acknowledgements = fetching.AcknowledgementBatch | acknowledging.AcknowledgementBatch
+Acknowledgements = share_fetch.AcknowledgementBatch | share_fetch.AcknowledgementBatch
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-Data = TypeVar("Data", fetching.PartitionData, acknowledging.PartitionData)
+Data = TypeVar("Data", share_fetch.PartitionData, share_fetch.AcknowledgedPartition)
 
 
 def session_key(group_id: str | None, member_id: str | None, context: RequestContext[Guarded]) -> SessionKey:
@@ -251,7 +248,7 @@ def fetch_response(
     lock_ms: int,
 ) -> ShareFetchResponse:
     """The response to a ShareFetch. `session` leaves out unchanged partitions; None: all are included."""
-    answers: dict[TopicPartition, fetching.PartitionData] = {}
+    answers: dict[TopicPartition, share_fetch.PartitionData] = {}
     for partition, each in found.items():
         is_included = session is None or session.must_include(
             partition, has_records=bool(each.records), has_error=each.error is not ErrorCode.NONE
@@ -268,33 +265,33 @@ def fetch_response(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=lock_ms,
         responses=[
-            fetching.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            share_fetch.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers.items())
         ],
-        node_endpoints=_endpoints(broker, leaders, listener_name, fetching.NodeEndpoint),
+        node_endpoints=_endpoints(broker, leaders, listener_name, share_fetch.NodeEndpoint),
     )
 
 
-def _found(broker: BrokerParts, partition: TopicPartition, found: Found) -> fetching.PartitionData:
+def _found(broker: BrokerParts, partition: TopicPartition, found: Found) -> share_fetch.PartitionData:
     data = _nothing(partition)
     data.error_code = found.error
     data.records = found.records  # type: ignore[assignment]  # a region goes out by sendfile
     data.acquired_records = [
-        fetching.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+        share_fetch.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
         for first, last, count in found.acquired
     ]
     if found.error in MOVED and partition.topic is not None:
         leader, epoch = current_leader(broker, partition.topic, partition.partition)
-        data.current_leader = fetching.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        data.current_leader = share_fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
     return data
 
 
-def _nothing(partition: TopicPartition) -> fetching.PartitionData:
-    return fetching.PartitionData(
+def _nothing(partition: TopicPartition) -> share_fetch.PartitionData:
+    return share_fetch.PartitionData(
         partition_index=partition.partition,
         error_code=ErrorCode.NONE,
         acknowledge_error_code=ErrorCode.NONE,
-        current_leader=fetching.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        current_leader=share_fetch.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
         records=b"",
         acquired_records=[],
     )
@@ -304,24 +301,24 @@ def acknowledge_response(
     broker: BrokerParts, listener_name: str, results: Mapping[TopicPartition, Result], lock_ms: int
 ) -> ShareAcknowledgeResponse:
     """The response to a ShareAcknowledge."""
-    answers: dict[TopicPartition, acknowledging.PartitionData] = {}
+    answers: dict[TopicPartition, share_fetch.AcknowledgedPartition] = {}
     leaders = set()
     for partition, (error, message) in results.items():
-        leader = acknowledging.LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
+        leader = share_fetch.LeaderIdAndEpoch(leader_id=0, leader_epoch=0)
         if error in MOVED and partition.topic is not None:
             leader.leader_id, leader.leader_epoch = current_leader(broker, partition.topic, partition.partition)
             leaders.add(leader.leader_id)
-        answers[partition] = acknowledging.PartitionData(
+        answers[partition] = share_fetch.AcknowledgedPartition(
             partition_index=partition.partition, error_code=error, error_message=message, current_leader=leader
         )
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,
         acquisition_lock_timeout_ms=lock_ms,
         responses=[
-            acknowledging.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            share_fetch.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in _by_topic(answers.items())
         ],
-        node_endpoints=_endpoints(broker, leaders, listener_name, acknowledging.NodeEndpoint),
+        node_endpoints=_endpoints(broker, leaders, listener_name, share_fetch.NodeEndpoint),
     )
 
 

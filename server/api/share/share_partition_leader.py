@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from ottla.groupcoord.share.partition.state import ShareGroupSettings
     from ottla.replication.partition.partition import Partition
     from ottla.server.network.deadlines import Deadline, Deadlines
-    from ottla.wire.messages.read_share_group_state import ReadShareGroupStateResponse
-    from ottla.wire.messages.write_share_group_state import WriteShareGroupStateResponse
+    from ottla.wire.messages.share_group_state import ReadShareGroupStateResponse, WriteShareGroupStateResponse
 
 # ---------------------------------------------------------------------- start offsets
 

@@ -343,8 +343,7 @@ def _learn_versions(connection: BrokerConnection, deadline_s: float) -> None:
 def _log_in(connection: BrokerConnection, login: PeerLoginConfig | TokenLogin, deadline_s: float) -> None:
     """Log in: SaslHandshake chooses the mechanism, SaslAuthenticate carries its tokens."""
     from ottla.server.security.mechanism import LoginFailed
-    from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-    from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+    from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
     name = login.mechanism
     chosen = connection.ask(SaslHandshakeRequest(mechanism=name), timeout_s=deadline_s - time.monotonic())

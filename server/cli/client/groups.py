@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 from ottla.server.cli.client.cluster import LATEST, Cluster, Partition, by_topic, offsets_at, only
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest
 from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from ottla.wire.messages.describe_groups import DescribeGroupsRequest
-from ottla.wire.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-)
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.groups import DescribeGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from ottla.wire.messages.share_group import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupDescribeRequest,
+)
+from ottla.wire.messages.streams_group import StreamsGroupDescribeRequest
 
 CLASSIC, SHARE = "classic", "share"
 WITHOUT_MEMBERS = ("", "Empty", "Dead")

@@ -21,8 +21,8 @@ from ottla.server.cli.client.connection import ANSWER_TIMEOUT_S, BrokerConnectio
 from ottla.server.cli.client.output import ConnectionLost, RequestFailed, UsageError
 from ottla.wire.checksum import murmur2
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.server.cli.client.cluster import TemporaryFailure
 from ottla.server.cli.client.output import RequestFailed
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.wire.messages.list_partition_reassignments import (
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 
 if TYPE_CHECKING:

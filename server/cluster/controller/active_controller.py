@@ -1,12 +1,11 @@
 """The broker that is the controller: it carries out what `PartitionStates` decides, from its election until it resigns.
 
-    controller = ActiveController(session, node_id, epoch, epoch_version, ...)
-    await controller.run()  # until Deposed or SessionExpired
+    await ActiveController(session, node_id, epoch, epoch_version, ...).run()  # until Deposed or SessionExpired
 
-One task works on one event after the other (`events.py`): looks at the tree, which its watches ask for, answers
-of brokers, and requests. A watch is set before its node is read, so that nothing is missed. The controller writes a
-decision, commits it and sends it to the brokers (`decision_writer.py`, `broker_channels.py`) before the next event has
-its turn. So its state differs from the tree only while a write is on its way.
+One task works on one event after the other (`events.py`): looks at the tree, which its watches ask for, answers of brokers,
+and requests. A watch is set before its node is read, so that nothing is missed. The controller writes a decision, commits it
+and sends it to the brokers (`decision_writer.py`, `controller_channel_manager.py`) before the next event has its turn. So its
+state differs from the tree only while a write is on its way.
 """
 
 from __future__ import annotations
@@ -45,9 +44,14 @@ from ottla.server.cluster.controller.events import ControllerEvents
 from ottla.server.cluster.controller.finalized_levels import FinalizedLevels
 from ottla.server.cluster.controller.tree import ControllerTree, Deposed, TreeReader
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from ottla.wire.messages.stop_replica import StopReplicaRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.controller_requests import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
 from ottla.wire.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
     from ottla.replication.controller.reassignment import Targets
     from ottla.server.cluster.features import Update
     from ottla.server.config.broker_config import BrokerConfig
-    from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 logger = logging.getLogger("ottla.controller")
 
@@ -136,8 +139,6 @@ class ActiveController:
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Carry out AlterPartition. Errors are in the response, NOT_CONTROLLER as well."""
-        from ottla.wire.messages.alter_partition import AlterPartitionResponse  # here, because most are alone
-
         try:
             return await self._events.ask(partial(self._alter_partition, request, version))
         except KafkaError as error:

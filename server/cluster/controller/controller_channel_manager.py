@@ -16,9 +16,12 @@ import trio
 from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.replication.cluster.peers import Peer, PeerUnavailable
 from ottla.replication.controller.decisions import ControlRequest, TopicPartition
-from ottla.wire.messages.leader_and_isr import LeaderAndIsrRequest
-from ottla.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.controller_requests import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+)
 
 logger = logging.getLogger("ottla.controller")
 

@@ -12,14 +12,15 @@ from ottla.server.admin.console import groups_view, requests
 from ottla.server.admin.console.requests import ask as ask_handler
 from ottla.server.broker import Broker
 from ottla.server.tests.console_client import ask, make_topic, running, write
-from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from ottla.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
+from ottla.wire.messages.classic_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from ottla.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.records import Record
 
 

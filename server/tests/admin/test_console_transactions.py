@@ -13,9 +13,8 @@ from ottla.server.admin.console import transactions_view
 from ottla.server.admin.console.requests import ask as ask_handler
 from ottla.server.broker import Broker
 from ottla.server.tests.console_client import ask, make_topic, running, write
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
 from ottla.wire.records import Record, encode_batch
 
 LATE_MS = 1_000_000  # more than transaction.max.timeout.ms

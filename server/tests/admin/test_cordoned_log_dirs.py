@@ -12,24 +12,24 @@ from ottla.server.broker import Broker
 from ottla.server.config.broker_config import ConfigError, load_config
 from ottla.server.tests.console_client import make_topic, running
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_replica_log_dirs import (
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
+from ottla.wire.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
-)
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
+    DescribeLogDirsRequest,
 )
 
 BROKER, SET = 4, 0
 
 
 async def cordon(broker: Broker, value: str) -> ErrorCode:
-    config = AlterableConfig(name="cordoned.log.dirs", config_operation=SET, value=value)
-    resource = AlterConfigsResource(resource_type=BROKER, resource_name=str(broker.node_id), configs=[config])
+    config = IncrementalConfig(name="cordoned.log.dirs", config_operation=SET, value=value)
+    resource = IncrementalConfigsResource(resource_type=BROKER, resource_name=str(broker.node_id), configs=[config])
     answer = await ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     return ErrorCode(answer.responses[0].error_code)
 

@@ -37,8 +37,7 @@ from ottla.server.admin.http.metrics.scrape import PIECE_BYTES, Metrics
 from ottla.server.admin.http.pace import Pace
 from ottla.server.admin.http.routes import Request
 from ottla.server.dispatch.apis import Api
-from ottla.server.dispatch.dispatch import Route, all_routes
-from ottla.server.dispatch.request_times import no_times
+from ottla.server.dispatch.dispatch import Route, all_routes, no_times
 from ottla.server.serving_state import Stop
 from ottla.server.tests.admin.test_http_health import config_for, get, running
 from ottla.server.tests.config.test_serving import HEARTBEAT_V0
@@ -202,7 +201,7 @@ def test_each_partition_is_told_whether_it_is_like_its_neighbours_or_not(count: 
 
 def test_requests_of_one_api_are_told_together_whatever_listener_they_came_to() -> None:
     def route(name: str, count: int) -> Route:
-        made = Route(Api(name, 0, VersionRange(0, 0)), lambda: None)  # type: ignore[arg-type,return-value]
+        made = Route(Api(name, 0, VersionRange(0, 0), ""), lambda: None)  # type: ignore[arg-type,return-value]
         made.request_count, made.request_bytes, made.response_bytes, made.seconds = (
             count,
             count * 10,

@@ -39,11 +39,11 @@ from ottla.server.network.large_requests import check_large
 from ottla.server.tests.admin.test_http_health import config_for
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.limits import REQUEST_WITH_LONG_BYTES_MAX
-from ottla.wire.messages.get_telemetry_subscriptions import (
+from ottla.wire.messages.telemetry import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
+    PushTelemetryRequest,
 )
-from ottla.wire.messages.push_telemetry import PushTelemetryRequest
 from ottla.wire.schema import ZERO_UUID
 
 KNOWN_ID = bytes(range(15)) + b"\xff"

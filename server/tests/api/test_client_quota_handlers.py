@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, NoNode, SetData
-from ottla.server.api.handlers import alter_client_quotas as handler
-from ottla.server.api.handlers.alter_client_quotas import alter_client_quotas
-from ottla.server.api.handlers.create_partitions import create_partitions
-from ottla.server.api.handlers.create_topics import create_topics
+from ottla.server.api.handlers import client_quotas as handler
+from ottla.server.api.handlers.client_quotas import alter_client_quotas, describe_client_quotas
+from ottla.server.api.handlers.create_topics import create_partitions, create_topics
 from ottla.server.api.handlers.delete_topics import delete_topics
-from ottla.server.api.handlers.describe_client_quotas import describe_client_quotas
 from ottla.server.cluster import entity_configs
 from ottla.server.cluster.config_notifications import ConfigNotifications
 from ottla.server.cluster.entity_configs import EntityConfigs
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.server.security.quotas.charge import Charge
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.security.quotas.entities import entity_at, path_of, quota_value
@@ -30,10 +27,13 @@ from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import Cluster, clustered
 from ottla.server.tests.rights import guard
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import alter_client_quotas as alter
-from ottla.wire.messages import describe_client_quotas as describe
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages import client_quotas
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.schema import ZERO_UUID
 
@@ -45,31 +45,31 @@ IP_AND_USER = (
 )
 
 
-def entry(named: Named, **ops: float | None) -> alter.EntryData:
-    return alter.EntryData(
-        entity=[alter.EntityData(entity_type=kind, entity_name=name) for kind, name in named.items()],
+def entry(named: Named, **ops: float | None) -> client_quotas.EntryData:
+    return client_quotas.EntryData(
+        entity=[client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in named.items()],
         ops=[
-            alter.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
+            client_quotas.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
             for key, value in ops.items()
         ],
     )
 
 
 async def change(
-    broker: AdministeredBroker, *entries: alter.EntryData, is_trial: bool = False
+    broker: AdministeredBroker, *entries: client_quotas.EntryData, is_trial: bool = False
 ) -> list[tuple[int, str | None]]:
-    request = alter.AlterClientQuotasRequest(entries=list(entries), validate_only=is_trial)
+    request = client_quotas.AlterClientQuotasRequest(entries=list(entries), validate_only=is_trial)
     response = await alter_client_quotas(request, broker.context(1))
     return [(each.error_code, each.error_message) for each in response.entries]
 
 
 async def ask(
     broker: AdministeredBroker, *conditions: tuple[str, int, str | None], strict: bool = False
-) -> describe.DescribeClientQuotasResponse:
+) -> client_quotas.DescribeClientQuotasResponse:
     components = [
-        describe.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in conditions
+        client_quotas.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in conditions
     ]
-    request = describe.DescribeClientQuotasRequest(components=components, strict=strict)
+    request = client_quotas.DescribeClientQuotasRequest(components=components, strict=strict)
     return await describe_client_quotas(request, broker.context(1))
 
 
@@ -254,7 +254,7 @@ async def test_a_flood_of_quotas_has_an_end(tmp_path: Path, monkeypatch: pytest.
     assert [code for code, _ in done] == [0, 0, ErrorCode.POLICY_VIOLATION]
     assert await change(broker, entry({"user": "0"}, producer_byte_rate=9.0)) == [(0, None)]
     many = entry({"user": "u"})
-    many.ops = [alter.OpData(key="k", value=1.0, remove=False)] * 10_001
+    many.ops = [client_quotas.OpData(key="k", value=1.0, remove=False)] * 10_001
     assert [code for code, _ in await change(broker, many)] == [ErrorCode.POLICY_VIOLATION]
 
 

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.api.handlers import incremental_alter_configs as incremental_handler
-from ottla.server.api.handlers.alter_configs import alter_configs
+from ottla.server.api.handlers import alter_configs as handlers
+from ottla.server.api.handlers.alter_configs import alter_configs, incremental_alter_configs
 from ottla.server.api.handlers.describe_configs import describe_configs
-from ottla.server.api.handlers.incremental_alter_configs import incremental_alter_configs
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import alter_configs as alter
-from ottla.wire.messages import incremental_alter_configs as incremental
+from ottla.wire.messages import alter_configs as wire
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -44,13 +42,13 @@ def entry(broker: AdministeredBroker, kind: int, name: str, key: str, **options:
 async def change(
     broker: AdministeredBroker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], dry: bool = False
 ) -> list[tuple[int, str | None]]:
-    request = incremental.IncrementalAlterConfigsRequest(
+    request = wire.IncrementalAlterConfigsRequest(
         resources=[
-            incremental.AlterConfigsResource(
+            wire.IncrementalConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+                    wire.IncrementalConfig(name=key, config_operation=operation, value=value)
                     for key, operation, value in changes
                 ],
             )
@@ -232,9 +230,9 @@ async def test_the_older_request_replaces_all_settings(tmp_path: Path) -> None:
     broker = await broker_with_topic(tmp_path)
 
     async def replace(name: str, texts: dict[str, str | None]) -> tuple[int, str | None]:
-        configs = [alter.AlterableConfig(name=key, value=value) for key, value in texts.items()]
-        resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
-        request = alter.AlterConfigsRequest(resources=[resource], validate_only=False)
+        configs = [wire.AlterableConfig(name=key, value=value) for key, value in texts.items()]
+        resource = wire.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=configs)
+        request = wire.AlterConfigsRequest(resources=[resource], validate_only=False)
         (response,) = (await alter_configs(request, broker.context(2))).responses
         return response.error_code, response.error_message
 
@@ -308,11 +306,11 @@ async def test_very_many_settings_of_one_resource_are_read_in_pieces_and_refused
     assert await change(broker, (TOPIC, "t", changes)) == [(40, "Unknown topic config name: x0")]
     repeated = await change(broker, (TOPIC, "t", [*changes, ("x0", SET, None)]))
     assert repeated == [(42, "Error due to duplicate config keys")]
-    configs = [alter.AlterableConfig(name=name, value=value) for name, _, value in changes]
+    configs = [wire.AlterableConfig(name=name, value=value) for name, _, value in changes]
     for extra, message in (([], "Unknown topic config name: x0"), (configs[:1], "Error due to duplicate config keys")):
-        resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs + extra)
+        resource = wire.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs + extra)
         response = await alter_configs(
-            alter.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2)
+            wire.AlterConfigsRequest(resources=[resource], validate_only=True), broker.context(2)
         )
         assert [each.error_message for each in response.responses] == [message]
 
@@ -323,13 +321,13 @@ async def test_very_many_changes_of_one_resource_are_worked_out_in_a_thread(
 ) -> None:
     threads: list[bool] = []
     for name in ("check_changes", "changed_topic", "changed_broker"):
-        work = getattr(incremental_handler, name)
+        work = getattr(handlers, name)
 
         def noted(*arguments: Any, work: Any = work) -> Any:
             threads.append(threading.current_thread() is not threading.main_thread())
             return work(*arguments)
 
-        monkeypatch.setattr(incremental_handler, name, noted)
+        monkeypatch.setattr(handlers, name, noted)
     broker = await broker_with_topic(tmp_path)
     changes = [(f"x{number}", SET, "5") for number in range(count)]
     assert await change(broker, (TOPIC, "t", changes)) == [(40, "Unknown topic config name: x0")]
@@ -363,8 +361,9 @@ async def test_min_insync_replicas_is_a_setting_of_all_brokers(tmp_path: Path) -
     assert min_isr(broker, TOPIC, "t") == [("2", 3), ("1", 5)]
     gone = 40, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
     assert await change(broker, (BROKER, "", [("min.insync.replicas", DELETE, None)])) == [gone]
-    replacing = alter.AlterConfigsRequest(
-        resources=[alter.AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[])], validate_only=False
+    replacing = wire.AlterConfigsRequest(
+        resources=[wire.AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[])],
+        validate_only=False,
     )
     (answer,) = (await alter_configs(replacing, broker.context(1))).responses
     assert (answer.error_code, answer.error_message) == gone

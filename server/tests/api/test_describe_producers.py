@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from ottla.replication.log.producers import ProducerEntry
-from ottla.server.api.handlers.describe_producers import PRODUCERS_PER_TURN, describe_producers
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.server.api.handlers.describe_transactions import PRODUCERS_PER_TURN, describe_producers
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.time_slice import TimeSlice
 
 

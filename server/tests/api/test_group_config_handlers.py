@@ -11,15 +11,19 @@ from ottla.replication.cluster.coordination import SetData
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.api.handlers import describe_configs as describe_handler
 from ottla.server.api.handlers.alter_configs import alter_configs
-from ottla.server.api.handlers.list_config_resources import list_config_resources
+from ottla.server.api.handlers.describe_configs import list_config_resources
 from ottla.server.config import changes
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_config_handlers import DELETE, SET, change, describe
 from ottla.server.tests.cluster.test_config_notifications import Listeners
 from ottla.server.tests.clustered import clustered
 from ottla.wire.messages import alter_configs as alter
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsSynonym
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsSynonym,
+    ListConfigResourcesRequest,
+)
 
 GROUP, LOGGER, BROKER, TOPIC, CLIENT_METRICS = 32, 8, 4, 2, 16
 SESSION = "consumer.session.timeout.ms"

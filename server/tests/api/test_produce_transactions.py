@@ -14,19 +14,17 @@ from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from ottla.replication.log.batch_checks import AppendOrigin
 from ottla.replication.log.tests.logs import NOW_MS, idempotent, marker
-from ottla.server.api.handlers.add_partitions_to_txn import add_partitions_to_txn
-from ottla.server.api.handlers.end_txn import end_txn
-from ottla.server.api.handlers.init_producer_id import init_producer_id
 from ottla.server.api.handlers.produce import produce
+from ottla.server.api.handlers.producer_ids import init_producer_id
+from ottla.server.api.handlers.transactions import add_partitions_to_txn, end_txn
 from ottla.server.api.produce import appending
 from ottla.server.coordinators.transaction_questions import Errors, Question, TransactionSupport
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.wire.messages.end_txn import EndTxnRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
 
 # The last version of Produce of a client of each kind.
 OLDEST, ABORTABLE, EPOCH_BUMP = 10, 11, 12

@@ -7,16 +7,19 @@ from typing import Any
 import pytest
 
 from ottla.server.api.handlers import describe_topic_partitions as describe_topic_partitions_handler
-from ottla.server.api.handlers.create_partitions import create_partitions
-from ottla.server.api.handlers.create_topics import create_topics
+from ottla.server.api.handlers.create_topics import create_partitions, create_topics
 from ottla.server.api.handlers.delete_topics import delete_topics
 from ottla.server.api.handlers.describe_configs import describe_configs
 from ottla.server.api.handlers.describe_topic_partitions import describe_topic_partitions
 from ottla.server.api.handlers.list_offsets import list_offsets
 from ottla.server.tests.administered import opened
 from ottla.wire import time_slice
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest

@@ -10,21 +10,22 @@ from trio.testing import wait_all_tasks_blocked
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.api.handlers.create_partitions import create_partitions
-from ottla.server.api.handlers.create_topics import create_topics
+from ottla.server.api.handlers.cluster import describe_cluster
+from ottla.server.api.handlers.create_topics import create_partitions, create_topics
 from ottla.server.api.handlers.delete_topics import delete_topics
-from ottla.server.api.handlers.describe_cluster import describe_cluster
 from ottla.server.api.handlers.describe_topic_partitions import describe_topic_partitions
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.create_partitions import (
+from ottla.wire.messages.cluster import DescribeClusterBroker, DescribeClusterRequest
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+    CreateTopicsRequest,
 )
-from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest
 from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from ottla.wire.schema import ZERO_UUID
 

@@ -12,24 +12,23 @@ from trio.testing import MockClock as Clock
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.server.api.handlers.add_offsets_to_txn import add_offsets_to_txn
-from ottla.server.api.handlers.add_partitions_to_txn import add_partitions_to_txn
-from ottla.server.api.handlers.describe_transactions import describe_transactions
-from ottla.server.api.handlers.end_txn import end_txn
+from ottla.server.api.handlers.describe_transactions import describe_transactions, list_transactions
 from ottla.server.api.handlers.find_coordinator import find_coordinator
-from ottla.server.api.handlers.init_producer_id import init_producer_id
-from ottla.server.api.handlers.list_transactions import list_transactions
+from ottla.server.api.handlers.producer_ids import init_producer_id
+from ottla.server.api.handlers.transactions import add_offsets_to_txn, add_partitions_to_txn, end_txn
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.wire.control_batches import decode_end_txn_marker
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
+from ottla.wire.messages.describe_transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.list_transactions import ListTransactionsRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+)
 from ottla.wire.records import decode_records, iter_batches
 
 ID = "tx"

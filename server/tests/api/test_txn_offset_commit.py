@@ -10,16 +10,15 @@ import trio
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from ottla.server.api.handlers.add_offsets_to_txn import add_offsets_to_txn
-from ottla.server.api.handlers.offset_fetch import offset_fetch
-from ottla.server.api.handlers.txn_offset_commit import txn_offset_commit
+from ottla.server.api.handlers.offsets import offset_fetch
+from ottla.server.api.handlers.transactions import add_offsets_to_txn, txn_offset_commit
 from ottla.server.config.repository import Overrides
 from ottla.server.tests.administered import AdministeredBroker
 from ottla.server.tests.api.test_produce_transactions import end, initialized, with_coordinator
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.wire.messages.txn_offset_commit import (
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -16,15 +16,15 @@ from ottla.replication.log.tests.logs import NOW_MS, idempotent
 from ottla.replication.log.verification import NOT_REQUIRED
 from ottla.replication.partition.partition import Partition
 from ottla.server.api.handlers.fetch import fetch
-from ottla.server.api.handlers.offset_fetch import offset_fetch
-from ottla.server.api.handlers.write_txn_markers import write_txn_markers
+from ottla.server.api.handlers.offsets import offset_fetch
+from ottla.server.api.handlers.transactions import write_txn_markers
 from ottla.server.api.produce import markers
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_topic_handlers import creatable, create
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.wire.messages.write_txn_markers import (
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -28,7 +28,6 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import decode_request_header, request_header_version, response_header_version
 from ottla.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -48,6 +47,7 @@ from ottla.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.records import Record, decode_records, encode_batch, read_header
 
 REQUESTS = {

@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 
 from ottla.replication.cluster.coordination import Create, Delete, SetData, TooLarge
 from ottla.replication.cluster.znodes import MalformedNode
-from ottla.server.api.handlers.create_acls import create_acls
-from ottla.server.api.handlers.delete_acls import delete_acls
-from ottla.server.api.handlers.describe_acls import describe_acls
+from ottla.server.api.handlers.acls import create_acls, delete_acls, describe_acls
 from ottla.server.cluster import acl_store as store_module
 from ottla.server.cluster.acl_store import AclStore
 from ottla.server.cluster.config_notifications import EXPIRATION_MS, ChangeNotices
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.session import JoinProblem
 from ottla.server.config.security_config import AuthorizerConfig
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import CloseConnection
 from ottla.server.security import acl_znodes
@@ -33,9 +31,13 @@ from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.server.tests.api.test_metadata import asked
 from ottla.server.tests.security.test_authorizer import acl
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
+from ottla.wire.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 READ, WRITE, DESCRIBE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALTER
@@ -247,8 +249,8 @@ async def test_the_number_zero_closes_the_connection(tmp_path: Path) -> None:
 
 
 async def test_floods_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.api.handlers.create_acls.CHANGES_MAX", 5)
-    monkeypatch.setattr("ottla.server.api.handlers.delete_acls.REMOVED_MAX", 7)
+    monkeypatch.setattr("ottla.server.api.handlers.acls.CHANGES_MAX", 5)
+    monkeypatch.setattr("ottla.server.api.handlers.acls.REMOVED_MAX", 7)
     monkeypatch.setattr(store_module, "ACLS_MAX", 12)
     broker = await opened(tmp_path, SECURED)
     codes = []

@@ -11,7 +11,7 @@ import trio.testing
 from ottla.replication.cluster.metadata_cache import NO_CONTROLLER, BrokerEndpoint
 from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.server.cluster.controller_channel import MOVE_GRACE_S, ControllerChannel, ask_active_controller
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 

@@ -16,7 +16,7 @@ from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create, Node, SetData, WriteRefused
 from ottla.replication.cluster.metadata_cache import BrokerRegistration
 from ottla.server.api.handlers.api_versions import api_versions
-from ottla.server.api.handlers.update_features import update_features
+from ottla.server.api.handlers.cluster import update_features
 from ottla.server.cluster.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
@@ -36,19 +36,21 @@ from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import all_routes, served_routes
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-from ottla.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from ottla.wire.messages.share_fetch import ShareFetchRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-from ottla.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from ottla.wire.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
+from ottla.wire.messages.share_group import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
+)
+from ottla.wire.messages.streams_group import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 OFF = (GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)

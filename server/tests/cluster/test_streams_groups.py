@@ -15,17 +15,15 @@ from ottla.server.tests.api.test_config_handlers import SET, change
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.wire.messages.streams_group_heartbeat import (
+from ottla.wire.messages.groups import ListGroupsRequest
+from ottla.wire.messages.streams_group import (
     KeyValue,
+    StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
+    StreamsGroupTopologyDescriptionUpdateRequest,
     Subtopology,
     TopicInfo,
     Topology,
-)
-from ottla.wire.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
 )
 from ottla.wire.schema import Message

@@ -13,8 +13,7 @@ import pytest
 from ottla.groupcoord.group_settings import group_settings
 from ottla.replication.cluster import znodes
 from ottla.replication.cluster.coordination import Create
-from ottla.server.api.handlers.describe_configs import describe_configs
-from ottla.server.api.handlers.list_config_resources import list_config_resources
+from ottla.server.api.handlers.describe_configs import describe_configs, list_config_resources
 from ottla.server.cluster.coordination.embedded import JOURNAL_NAME, EmbeddedCoordination
 from ottla.server.cluster.start.member_trees import fill_from_journal
 from ottla.server.config.broker_config import (
@@ -33,8 +32,11 @@ from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.api.test_config_handlers import APPEND, BROKER, DELETE, SET, SUBTRACT, change
 from ottla.server.tests.clustered import clustered
 from ottla.wire.errors import KafkaError
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ListConfigResourcesRequest,
+)
 from ottla.wire.settings import PASSWORD, setting
 
 MARKER = "hunter2-the-marker"

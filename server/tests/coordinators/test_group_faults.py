@@ -24,15 +24,20 @@ from ottla.server.coordinators.producer_id_blocks import ProducerIdBlocks
 from ottla.server.testing.memory_storage import MemoryStorage
 from ottla.server.tests.cluster.test_topic_faults import Life
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from ottla.wire.messages.offset_commit import (
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from ottla.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from ottla.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 COMMITS = 6  # some more than fit into a segment
 RETRIABLE = {  # by these a client looks for the coordinator again, or waits

@@ -18,26 +18,25 @@ from ottla.replication.cluster.peers import PeerUnavailable
 from ottla.replication.log.time_search import TimestampedOffset
 from ottla.server.coordinators.share_coordinators import WAITS_S, LeadersEndOffsets, ShareCoordinators
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
-from ottla.wire.messages.delete_share_group_state import PartitionData as Deleted
-from ottla.wire.messages.initialize_share_group_state import (
-    InitializeShareGroupStateRequest,
-    InitializeShareGroupStateResponse,
-    InitializeStateData,
-    InitializeStateResult,
-    PartitionData,
-)
 from ottla.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.wire.messages.read_share_group_state_summary import PartitionData as Summarized
-from ottla.wire.messages.read_share_group_state_summary import (
+from ottla.wire.messages.share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    InitializeStateData,
+    InitializeStatePartition,
+    InitializeStateResult,
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
+from ottla.wire.messages.share_group_state import DeleteStatePartition as Deleted
+from ottla.wire.messages.share_group_state import ReadStatePartition as Summarized
 
 TOPIC_ID = b"t" * 16
 HERE, ELSEWHERE, NOBODY = 1, 2, -1
@@ -147,7 +146,7 @@ def _ends(request: ListOffsetsRequest) -> ListOffsetsResponse:
 
 
 def initialization(*partitions: int) -> InitializeShareGroupStateRequest:
-    data = [PartitionData(partition=each, state_epoch=1, start_offset=0) for each in partitions]
+    data = [InitializeStatePartition(partition=each, state_epoch=1, start_offset=0) for each in partitions]
     return InitializeShareGroupStateRequest(
         group_id="g", topics=[InitializeStateData(topic_id=TOPIC_ID, partitions=data)]
     )

@@ -23,14 +23,14 @@ from ottla.server.api.share.persister import RoutedPersister
 from ottla.server.coordinators.share_coordinators import WAITS_S
 from ottla.wire.answers import PendingAnswer
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import write_share_group_state as writing
+from ottla.wire.messages import share_group_state as writing
 
 TOPIC_ID = b"t" * 16
 CALLS_MAX = len(WAITS_S) + 1
 
 
 def response(code: ErrorCode) -> Any:
-    result = writing.PartitionResult(partition=0, error_code=code)
+    result = writing.StatePartitionResult(partition=0, error_code=code)
     return writing.WriteShareGroupStateResponse(
         results=[writing.WriteStateResult(topic_id=TOPIC_ID, partitions=[result])]
     )
@@ -83,7 +83,7 @@ class Town:
     async def write(self) -> tuple[ErrorCode, bool]:
         """The error, and True if it was known at once."""
         persister = RoutedPersister(cast(Any, self), self.tasks.append)
-        partition = writing.PartitionData(
+        partition = writing.WriteStatePartition(
             partition=0, state_epoch=0, leader_epoch=0, start_offset=0, delivery_complete_count=0, state_batches=[]
         )
         request = writing.WriteShareGroupStateRequest(

@@ -31,7 +31,7 @@ from ottla.server.coordinators.transaction_markers import (
     TransactionMarkers,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.write_txn_markers import (
+from ottla.wire.messages.transactions import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,

@@ -16,7 +16,7 @@ from ottla.server.coordinators import transaction_verification
 from ottla.server.coordinators.transaction_questions import Errors, Question, TopicPartition, TransactionSupport
 from ottla.server.coordinators.transaction_verification import TransactionVerifier
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.add_partitions_to_txn import (
+from ottla.wire.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -8,7 +8,7 @@ import pytest
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.api.handlers.produce import produce
 from ottla.server.dispatch import access
-from ottla.server.dispatch.authorized_operations import (
+from ottla.server.dispatch.access import (
     OPERATIONS,
     OPERATIONS_NOT_ASKED,
     AclOperation,

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.server.api.handlers.leader_and_isr import leader_and_isr
-from ottla.server.api.handlers.stop_replica import stop_replica
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import (
+from ottla.server.api.handlers.controller_requests import leader_and_isr, stop_replica
+from ottla.server.dispatch.access import (
+    CLUSTER_NAME,
     OPERATIONS,
     OPERATIONS_NOT_ASKED,
     AclOperation,
@@ -21,40 +20,39 @@ from ottla.server.tests.administered import opened
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.server.tests.security.test_authorizer import acl, authorizer_with
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from ottla.wire.messages.alter_partition import AlterPartitionRequest
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from ottla.wire.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
-from ottla.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-)
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
-from ottla.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.leader_and_isr import (
+from ottla.wire.messages.cluster import DescribeClusterRequest, FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.wire.messages.controller_requests import (
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataRequest,
 )
-from ottla.wire.messages.list_partition_reassignments import (
+from ottla.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
+from ottla.wire.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
-from ottla.wire.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
-from ottla.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest
+from ottla.wire.messages.producer_ids import AllocateProducerIdsRequest
+from ottla.wire.messages.scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 
 CLUSTER = ResourceType.CLUSTER
 CLUSTER_ACTION, ALTER, DESCRIBE = AclOperation.CLUSTER_ACTION, AclOperation.ALTER, AclOperation.DESCRIBE

@@ -11,25 +11,25 @@ from trio.testing import MockClock
 
 from ottla.groupcoord.runtime.answers import finished
 from ottla.replication.controller.topic_planner import NewTopic
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.security.quotas.charge import Charge
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from ottla.wire.messages.end_txn import EndTxnRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest, LeaveGroupRequest
+from ottla.wire.messages.consumer_group import ConsumerGroupHeartbeatRequest
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest
-from ottla.wire.messages.leave_group import LeaveGroupRequest
-from ottla.wire.messages.offset_delete import OffsetDeleteRequest
-from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest
-from ottla.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from ottla.wire.messages.offsets import OffsetDeleteRequest
+from ottla.wire.messages.producer_ids import InitProducerIdRequest
+from ottla.wire.messages.share_group_state import ReadShareGroupStateRequest
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    WriteTxnMarkersRequest,
+)
 from ottla.wire.schema import Message
 
 READ_GROUP = (AclOperation.READ, ResourceType.GROUP, "g")

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.server.tests.administered import AdministeredBroker
 from ottla.server.tests.api.test_produce import GOOD, answers
 from ottla.server.tests.dispatch.test_access import with_topics
 from ottla.server.tests.rights import ask, guard
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from ottla.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.wire.messages.describe_transactions import DescribeProducersRequest, TopicRequest
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from ottla.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.messages.offset_for_leader_epoch import (

@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.dispatch import CloseConnection, Route, all_routes
 from ottla.server.tests.administered import opened
 from ottla.server.tests.rights import OnlyThese, ask
-from ottla.wire.messages.alter_configs import AlterConfigsRequest
-from ottla.wire.messages.create_acls import CreateAclsRequest
-from ottla.wire.messages.delete_acls import DeleteAclsRequest
+from ottla.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from ottla.wire.messages.alter_configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from ottla.wire.messages.cluster import DescribeClusterRequest
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.describe_acls import DescribeAclsRequest
-from ottla.wire.messages.describe_cluster import DescribeClusterRequest
 from ottla.wire.messages.describe_configs import DescribeConfigsRequest
-from ottla.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.wire.schema import Array, Int8, Message, String, Struct
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, USER = (

@@ -11,8 +11,7 @@ from ottla.replication.cluster.metadata_cache import CLUSTER_METADATA_TOPIC
 from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.api.handlers.describe_configs import ResourceType as Kind
 from ottla.server.cluster import settings_administration
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import OPERATIONS_NOT_ASKED, AclOperation, ResourceType
+from ottla.server.dispatch.access import CLUSTER_NAME, OPERATIONS_NOT_ASKED, AclOperation, ResourceType
 from ottla.server.security.acls import Permission
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.clustered import clustered
@@ -20,14 +19,20 @@ from ottla.server.tests.dispatch.test_access import with_topics
 from ottla.server.tests.rights import Right, ask, guard
 from ottla.server.tests.security.test_authorizer import acl, authorizer_with
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import alter_configs as replacing
-from ottla.wire.messages import incremental_alter_configs as changing
-from ottla.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages import alter_configs
+from ottla.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ottla.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ListConfigResourcesRequest,
+)
 from ottla.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
-from ottla.wire.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.wire.schema import ZERO_UUID
 from ottla.wire.settings import InvalidSetting
 
@@ -313,24 +318,24 @@ async def describe_settings(broker: AdministeredBroker, resources: list[tuple[in
 
 async def replace_settings(broker: AdministeredBroker, resources: list[Changed]) -> list[Any]:
     asked = [
-        replacing.AlterConfigsResource(
-            resource_type=kind, resource_name=name, configs=[replacing.AlterableConfig(name=key, value=value)]
+        alter_configs.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=[alter_configs.AlterableConfig(name=key, value=value)]
         )
         for kind, name, key, value in resources
     ]
-    return (await ask(broker, replacing.AlterConfigsRequest(resources=asked, validate_only=False), 2)).responses
+    return (await ask(broker, alter_configs.AlterConfigsRequest(resources=asked, validate_only=False), 2)).responses
 
 
 async def change_settings(broker: AdministeredBroker, resources: list[Changed]) -> list[Any]:
     asked = [
-        changing.AlterConfigsResource(
+        alter_configs.IncrementalConfigsResource(
             resource_type=kind,
             resource_name=name,
-            configs=[changing.AlterableConfig(name=key, config_operation=0, value=value)],
+            configs=[alter_configs.IncrementalConfig(name=key, config_operation=0, value=value)],
         )
         for kind, name, key, value in resources
     ]
-    request = changing.IncrementalAlterConfigsRequest(resources=asked, validate_only=False)
+    request = alter_configs.IncrementalAlterConfigsRequest(resources=asked, validate_only=False)
     return (await ask(broker, request, 1)).responses
 
 
@@ -434,9 +439,21 @@ async def test_files_and_passwords_that_a_change_names_are_for_those_who_may_cha
     assert len(threads) == 1 and threads != [threading.get_ident()]
 
 
-@pytest.mark.parametrize("kind", [replacing, changing])
+def alteration(names: list[str]) -> Any:
+    configs = [alter_configs.AlterableConfig(name=name, value="1") for name in names]
+    resource = alter_configs.AlterConfigsResource(resource_type=Kind.BROKER, resource_name="1", configs=configs)
+    return alter_configs.AlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+def incremental_alteration(names: list[str]) -> Any:
+    configs = [alter_configs.IncrementalConfig(name=name, config_operation=0, value="1") for name in names]
+    resource = alter_configs.IncrementalConfigsResource(resource_type=Kind.BROKER, resource_name="1", configs=configs)
+    return alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+@pytest.mark.parametrize("is_incremental", [False, True])
 async def test_very_many_settings_of_a_broker_are_checked_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_incremental: bool
 ) -> None:
     threads: list[int] = []
     check = settings_administration.check_broker
@@ -449,11 +466,9 @@ async def test_very_many_settings_of_a_broker_are_checked_beside_the_loop(
     broker = await opened(tmp_path)
     guard(broker)
     for count in (1, 5_000):
-        more = {} if kind is replacing else {"config_operation": 0}
-        configs = [kind.AlterableConfig(name=f"x{number}", value="1", **more) for number in range(count)]
-        resource = kind.AlterConfigsResource(resource_type=Kind.BROKER, resource_name="1", configs=configs)
-        made = kind.AlterConfigsRequest if kind is replacing else kind.IncrementalAlterConfigsRequest
-        response = await ask(broker, made(resources=[resource], validate_only=False), 1)
+        names = [f"x{number}" for number in range(count)]
+        request = incremental_alteration(names) if is_incremental else alteration(names)
+        response = await ask(broker, request, 1)
         assert response.responses[0].error_code == NO_CLUSTER
     assert [each == threading.get_ident() for each in threads] == [True, False]
 

@@ -20,15 +20,17 @@ from ottla.server.serving import calls_of
 from ottla.server.tests.clustered import LISTENER, Cluster, clustered
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.limits import PARTITIONS_TO_CHANGE_MAX
-from ottla.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from ottla.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from ottla.wire.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
 )
 from ottla.wire.messages.api_versions import ApiVersionsRequest
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.wire.messages.controller_requests import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ControlledShutdownRequest,
+)
 from ottla.wire.messages.create_topics import CreateTopicsRequest
 from ottla.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -36,17 +38,16 @@ from ottla.wire.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from ottla.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from ottla.wire.messages.list_partition_reassignments import (
+from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.offsets import OffsetFetchRequest
+from ottla.wire.messages.partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
-from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest
+from ottla.wire.messages.producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 STATE = PartitionState(1, 5, (1, 2), (1, 2))
 
@@ -383,14 +384,14 @@ async def test_settings_are_described_as_they_are_written(tmp_path: Path) -> Non
 async def test_a_broker_changes_its_own_settings_and_those_of_all_but_not_another_s(tmp_path: Path) -> None:
     async with clustered(tmp_path) as cluster:
         for name, code in (("2", ErrorCode.NONE), ("", ErrorCode.NONE), ("1", ErrorCode.INVALID_REQUEST)):
-            change = AlterableConfig(name="log.flush.interval.ms", config_operation=0, value="6")
-            resource = AlterConfigsResource(resource_type=4, resource_name=name, configs=[change])
+            change = IncrementalConfig(name="log.flush.interval.ms", config_operation=0, value="6")
+            resource = IncrementalConfigsResource(resource_type=4, resource_name=name, configs=[change])
             request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
             (response,) = (await cluster[2].answer(request, 1)).responses
             assert response.error_code == code
         assert response.error_message == "Unexpected broker id, expected 2, but received 1"
         cluster[2].administration.settings._coordination = ClusterSession()
-        resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[])
+        resource = IncrementalConfigsResource(resource_type=4, resource_name="", configs=[])
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         (response,) = (await cluster[2].answer(request, 1)).responses
         assert response.error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -10,11 +10,11 @@ import trio
 from ottla.replication.cluster.metadata_cache import BrokerRegistration, MetadataCache, PartitionState, TopicState
 from ottla.replication.log.tests.logs import NOW_MS, TOPIC_ID, batch, new_log
 from ottla.replication.partition.partition import Partition
-from ottla.server.api.handlers.delete_records import Deletion, delete_records
+from ottla.server.api.handlers.delete_topics import Deletion, delete_records
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.network.deadlines import Deadlines
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ottla.wire.messages.delete_topics import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 
 
 class Leader:

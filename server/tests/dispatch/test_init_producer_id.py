@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from ottla.groupcoord.transactions.producer_ids import ProducerIdManager
-from ottla.server.api.handlers.init_producer_id import init_producer_id
+from ottla.server.api.handlers.producer_ids import init_producer_id
 from ottla.server.dispatch.context import RequestContext
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 
 
 class FakeBroker:

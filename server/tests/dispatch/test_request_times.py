@@ -20,8 +20,18 @@ from ottla.server.admin.http.metrics.requests import (
     requests,
 )
 from ottla.server.dispatch.apis import Api
-from ottla.server.dispatch.dispatch import ALL_TIMED, STANDS_FOR, Route
-from ottla.server.dispatch.request_times import BUCKETS, PER_OCTAVE, count, no_times, quantiles, shorter_than, upper_end
+from ottla.server.dispatch.dispatch import (
+    ALL_TIMED,
+    BUCKETS,
+    PER_OCTAVE,
+    STANDS_FOR,
+    Route,
+    count,
+    no_times,
+    quantiles,
+    shorter_than,
+    upper_end,
+)
 from ottla.server.tests.admin.test_http_metrics import both
 from ottla.wire.schema import VersionRange
 
@@ -72,14 +82,14 @@ def test_how_many_were_shorter() -> None:
 
 
 def test_of_very_many_requests_every_sixteenth_stands_for_all() -> None:
-    route = Route(Api("Fetch", 1, VersionRange(0, 0)), lambda: None)  # type: ignore[arg-type,return-value]
+    route = Route(Api("Fetch", 1, VersionRange(0, 0), "fetch"), lambda: None)  # type: ignore[arg-type,return-value]
     route.times = no_times()
     for _ in range(10_000):
         route.request_count += 1
         route.note_time(0.01)
     assert 10_000 - STANDS_FOR <= sum(route.times) <= 10_000 + STANDS_FOR
     assert max(route.times) == sum(route.times)
-    few = Route(Api("Fetch", 1, VersionRange(0, 0)), lambda: None)  # type: ignore[arg-type,return-value]
+    few = Route(Api("Fetch", 1, VersionRange(0, 0), "fetch"), lambda: None)  # type: ignore[arg-type,return-value]
     few.times = no_times()
     for number in range(ALL_TIMED):
         few.request_count += 1

@@ -12,7 +12,7 @@ from ottla.server.api import handlers
 from ottla.server.dispatch import dispatch
 from ottla.server.dispatch.apis import APIS, Api
 from ottla.server.dispatch.dispatch import HANDLERS, Route, all_routes
-from ottla.wire.messages.heartbeat import HeartbeatRequest
+from ottla.wire.messages.classic_group import HeartbeatRequest
 
 NARROWED = {"LeaderAndIsr", "StopReplica", "UpdateMetadata"}
 """Served in fewer versions than are declared: brokers of a release before Kafka 3.9 are no members."""
@@ -30,14 +30,15 @@ def test_the_table_says_what_the_messages_declare(api: Api) -> None:
     assert (request.__name__, request.api_key) == (f"{api.name}Request", api.api_key)
     assert (api.versions == request.versions) is (api.name not in NARROWED)
     assert api.versions.first in request.versions and api.versions.last in request.versions
+    assert request.__module__ == f"ottla.wire.messages.{api.module}"
 
 
 def test_the_table_has_each_handler_once_and_in_the_order_of_the_keys() -> None:
     for api in APIS:
         dispatch.load(api)
     served = [each.name for each in pkgutil.iter_modules(handlers.__path__, f"{HANDLERS}.")]
-    assert len(served) == len(APIS)
-    assert all(hasattr(sys.modules[each], dispatch.CODE) for each in served), "a handler that the table lacks"
+    handled = [key for each in served for key in getattr(sys.modules[each], dispatch.CODE)]
+    assert sorted(handled) == [api.api_key for api in APIS]
     keys = [api.api_key for api in APIS]
     assert keys == sorted({*keys})
 
@@ -56,16 +57,16 @@ def test_nothing_is_loaded_before_a_route_is_used(route: Route, monkeypatch: pyt
         imported.append(name)
         return sys.modules[name]
 
-    importlib.import_module(f"{HANDLERS}.heartbeat")
+    importlib.import_module(f"{HANDLERS}.classic_group")
     monkeypatch.setattr(importlib, "import_module", import_module)
     assert route.name == "Heartbeat" and str(route.versions) == "0-4"
     assert imported == []
     assert route.request_class is HeartbeatRequest and route.handler.__name__ == "heartbeat"
-    assert imported == [f"{HANDLERS}.heartbeat"], "once"
+    assert imported == [f"{HANDLERS}.classic_group"], "once"
 
 
 def test_a_handler_that_cannot_be_loaded_is_told_and_tried_again(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module(f"{HANDLERS}.heartbeat")
+    module = importlib.import_module(f"{HANDLERS}.classic_group")
 
     def import_module(name: str) -> Any:
         raise ImportError("no such file")

@@ -14,24 +14,21 @@ from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.find_coordinator import FindCoordinatorRequest
-from ottla.wire.messages.initialize_share_group_state import (
+from ottla.wire.messages.share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
-)
-from ottla.wire.messages.initialize_share_group_state import PartitionData as InitializedPartition
-from ottla.wire.messages.read_share_group_state import PartitionData as ReadPartition
-from ottla.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
-from ottla.wire.messages.read_share_group_state_summary import PartitionData as SummarizedPartition
-from ottla.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateRequest,
     ReadShareGroupStateSummaryRequest,
+    ReadStateData,
     ReadStateSummaryData,
-)
-from ottla.wire.messages.write_share_group_state import (
-    PartitionData,
     StateBatch,
     WriteShareGroupStateRequest,
     WriteStateData,
+    WriteStatePartition,
 )
+from ottla.wire.messages.share_group_state import InitializeStatePartition as InitializedPartition
+from ottla.wire.messages.share_group_state import ReadStatePartition as ReadPartition
+from ottla.wire.messages.share_group_state import ReadStatePartition as SummarizedPartition
 from ottla.wire.schema import Message
 
 SETTINGS = {
@@ -57,7 +54,7 @@ def initialize(topic_id: bytes, start_offset: int = 0) -> InitializeShareGroupSt
 
 def write(topic_id: bytes, offset: int) -> WriteShareGroupStateRequest:
     batch = StateBatch(first_offset=offset, last_offset=offset, delivery_state=2, delivery_count=1)
-    data = PartitionData(
+    data = WriteStatePartition(
         partition=0, state_epoch=0, leader_epoch=0, start_offset=0, delivery_complete_count=3, state_batches=[batch]
     )
     topics = [WriteStateData(topic_id=topic_id, partitions=[data])]

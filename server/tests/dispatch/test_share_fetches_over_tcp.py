@@ -25,8 +25,8 @@ from ottla.wire.headers import (
     request_header_version,
     response_header_version,
 )
-from ottla.wire.messages import initialize_share_group_state as initializing
 from ottla.wire.messages import share_fetch as fetching
+from ottla.wire.messages import share_group_state as initializing
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.share_fetch import ShareFetchRequest
@@ -87,7 +87,7 @@ async def broker_on(directory: Path) -> AsyncIterator[tuple[Broker, Client]]:
 async def initialize(broker: Broker, topic_id: bytes) -> None:
     """Initialize share partitions, as the group coordinator does when members have subscribed."""
     await broker.ensure_internal_topic("__share_group_state")
-    partition = initializing.PartitionData(partition=0, state_epoch=0, start_offset=0)
+    partition = initializing.InitializeStatePartition(partition=0, state_epoch=0, start_offset=0)
     request = initializing.InitializeShareGroupStateRequest(
         group_id="g", topics=[initializing.InitializeStateData(topic_id=topic_id, partitions=[partition])]
     )

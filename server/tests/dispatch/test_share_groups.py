@@ -12,28 +12,23 @@ from ottla.replication.controller.topic_planner import NewTopic
 from ottla.server.dispatch.dispatch import all_routes
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_share_group_offsets import (
+from ottla.wire.messages.alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalConfigsResource,
+)
+from ottla.wire.messages.groups import DeleteGroupsRequest, ListGroupsRequest
+from ottla.wire.messages.share_group import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.delete_groups import DeleteGroupsRequest
-from ottla.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
-)
-from ottla.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
-from ottla.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from ottla.wire.messages.list_groups import ListGroupsRequest
-from ottla.wire.messages.share_group_describe import ShareGroupDescribeRequest
-from ottla.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from ottla.wire.schema import Message
 
 SETTINGS = {
@@ -67,8 +62,8 @@ async def described(broker: AdministeredBroker) -> Any:
 
 
 async def set_of_broker(broker: AdministeredBroker, name: str, value: str) -> None:
-    config = AlterableConfig(name=name, config_operation=0, value=value)
-    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    config = IncrementalConfig(name=name, config_operation=0, value=value)
+    resource = IncrementalConfigsResource(resource_type=4, resource_name="", configs=[config])
     answer = await ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
 
@@ -130,8 +125,8 @@ async def test_a_member_joins_reads_and_leaves_across_a_restart(tmp_path: Path, 
 async def test_a_group_has_settings_of_its_own(tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = await with_topic(tmp_path)
     assert (await beat(broker)).heartbeat_interval_ms == 5000
-    change = AlterableConfig(name="share.heartbeat.interval.ms", config_operation=0, value="6000")
-    resource = AlterConfigsResource(resource_type=32, resource_name="g", configs=[change])
+    change = IncrementalConfig(name="share.heartbeat.interval.ms", config_operation=0, value="6000")
+    resource = IncrementalConfigsResource(resource_type=32, resource_name="g", configs=[change])
     answer = await ask(broker, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
     assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
     assert (await beat(broker)).heartbeat_interval_ms == 6000

@@ -11,8 +11,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.server.api.handlers.sasl_authenticate import sasl_authenticate
-from ottla.server.api.handlers.sasl_handshake import sasl_handshake
+from ottla.server.api.handlers.sasl import sasl_authenticate, sasl_handshake
 from ottla.server.config.broker_config import load_config
 from ottla.server.config.overrides import Overrides
 from ottla.server.config.repository import ConfigRepository
@@ -42,9 +41,13 @@ from ottla.server.tests.network.test_connection import Peer, heartbeat, request
 from ottla.server.tests.routes import route_of
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from ottla.wire.schema import Message
 from ottla.wire.settings import InvalidSetting
 

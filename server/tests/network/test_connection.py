@@ -23,8 +23,8 @@ from ottla.server.tests.routes import route_of
 from ottla.wire import codecs
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.runtime import encode_varint
 from ottla.wire.tests.turns import counted_turns

@@ -154,7 +154,7 @@ async def test_whoever_raises_it_is_answered(
     peer: Peer, calls: Any, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any], count: int
 ) -> None:
     """At once, awaited, and of a request so large that a thread decodes it; none of these APIs has an error of the whole."""
-    from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from ottla.wire.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
     await calls.make(42, 0)
     monkeypatch.setattr(calls.find(42, 0), "handler", handler)
@@ -172,7 +172,7 @@ async def test_an_error_of_very_many_elements_is_made_in_a_thread(
 ) -> None:
     """In a frame that is decoded on the event loop: 30,000 groups took 180 ms."""
     from ottla.wire import error_answers
-    from ottla.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from ottla.wire.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
     made_in: list[threading.Thread] = []
     made = error_answers.error_answer

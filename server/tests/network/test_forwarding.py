@@ -21,7 +21,7 @@ from ottla.server.api.handlers.envelope import envelope
 from ottla.server.cluster import forwarding
 from ottla.server.cluster.controller_channel import MOVE_GRACE_S
 from ottla.server.cluster.forwarding import ForwardingManager
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.dispatch.context import THIS_BROKER, RequestContext
 from ottla.server.dispatch.dispatch import Route, all_routes
 from ottla.server.network.calls import Call
@@ -34,6 +34,7 @@ from ottla.server.tests.rights import guard
 from ottla.wire.answers import EncodedAnswer
 from ottla.wire.errors import ErrorCode, KafkaError, ProtocolViolation
 from ottla.wire.headers import RequestHeader, encode_request_header, request_header_version
+from ottla.wire.messages.cluster import UpdateFeaturesRequest
 from ottla.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
 from ottla.wire.messages.envelope import (
@@ -43,9 +44,8 @@ from ottla.wire.messages.envelope import (
     decode_principal,
     encode_principal,
 )
-from ottla.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.messages.metadata import MetadataRequest
-from ottla.wire.messages.update_features import UpdateFeaturesRequest
+from ottla.wire.messages.partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.schema import Message
 
 FORWARDED = [route for route in all_routes().values() if route.forwarded]

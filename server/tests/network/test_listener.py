@@ -21,7 +21,7 @@ from ottla.server.network.readiness import Readiness
 from ottla.server.network.transport import SEND_BUFFER_BYTES
 from ottla.server.security.quotas.client_quotas import ClientQuotas
 from ottla.server.tests.routes import route_of
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 
 BOOKKEEPING = 2  # the kernel adds as much again for its own
 

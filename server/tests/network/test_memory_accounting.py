@@ -28,8 +28,8 @@ from ottla.server.tests.network.test_connection import Peer, heartbeat, request
 from ottla.server.tests.routes import route_of
 from ottla.server.tests.settling import settled
 from ottla.wire.answers import PendingAnswer
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 
 LARGE = 400_000

@@ -8,8 +8,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.api.handlers.sasl_authenticate import sasl_authenticate
-from ottla.server.api.handlers.sasl_handshake import sasl_handshake
+from ottla.server.api.handlers.sasl import sasl_authenticate, sasl_handshake
 from ottla.server.dispatch.context import RequestContext
 from ottla.server.dispatch.dispatch import all_routes, api_name
 from ottla.server.network.calls import Calls
@@ -20,8 +19,7 @@ from ottla.server.network.readiness import Readiness
 from ottla.server.tests.network.test_authentication import Client, Served
 from ottla.server.tests.network.test_connection import Peer, calls, heartbeat, peer, scripted  # noqa: F401 - fixtures
 from ottla.wire.errors import ErrorCode, ProtocolViolation
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost:9092\r\n\r\n"
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"

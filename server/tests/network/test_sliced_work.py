@@ -12,7 +12,7 @@ import trio
 from ottla.server.network.sliced_work import FREED_AT_ONCE, QueuedWork, WorkQueue, free_in_slices, is_short
 from ottla.wire import time_slice
 from ottla.wire.messages.delete_topics import DeleteTopicsRequest
-from ottla.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from ottla.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.schema import Struct
 from ottla.wire.tests.turns import counted_turns
 

@@ -22,7 +22,7 @@ from ottla.server.tests.routes import route_of
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.wire.messages.produce import ProduceRequest, ProduceResponse
 from ottla.wire.tests.message_values import messages

@@ -42,10 +42,14 @@ from ottla.wire.headers import (
     response_header_version,
 )
 from ottla.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.messages.controller_requests import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.wire.schema import Message
 
 LONG = 30.0  # never waited for to its end

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.server.config.security_config import AuthorizerConfig
-from ottla.server.dispatch.authorized_operations import OPERATIONS, AclOperation, ResourceType
+from ottla.server.dispatch.access import OPERATIONS, AclOperation, ResourceType
 from ottla.server.security import authorizer as module
 from ottla.server.security.acls import (
     Acl,

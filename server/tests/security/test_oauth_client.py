@@ -30,7 +30,7 @@ from ottla.server.security.peer_login import PeerLogin
 from ottla.server.security.sasl_exchange import AuthenticationFailed, OfferedMechanism, SaslExchange
 from ottla.server.tests.administered import at_once
 from ottla.server.tests.oauth_issuer import CLAIMS, NOW_MS, NOW_S, unsigned
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.wire.messages.sasl import SaslHandshakeRequest
 
 SECRET = "hunter2-of-oauth"
 KAFKAS = "org.apache.kafka.common.security.oauthbearer."

@@ -38,8 +38,8 @@ from ottla.server.tests.peers.test_peers import (
     heartbeat,
 )
 from ottla.server.tests.security.test_peer_login import PASSWORD, let_in, login
+from ottla.wire.messages.classic_group import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.messages.fetch import FetchRequest
-from ottla.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.settings import InvalidSetting
 
 STRANGER = Authority("stranger", days=2)

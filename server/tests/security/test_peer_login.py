@@ -22,9 +22,13 @@ from ottla.server.security.scram_credentials import credential_of, encode_creden
 from ottla.server.security.scram_users import ScramUsers
 from ottla.server.tests.administered import at_once
 from ottla.server.tests.peers.test_peers import LONG, Broker, Caller, Outcome, answer, answer_to, heartbeat
-from ottla.wire.messages.heartbeat import HeartbeatResponse
-from ottla.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.wire.messages.classic_group import HeartbeatResponse
+from ottla.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORD = "brokers-secret"

@@ -5,24 +5,27 @@ from pathlib import Path
 import pytest
 
 from ottla.replication.cluster import znodes
-from ottla.server.api.handlers.alter_client_quotas import alter_client_quotas
-from ottla.server.api.handlers.alter_user_scram_credentials import USERS_MAX, alter_user_scram_credentials
-from ottla.server.api.handlers.describe_user_scram_credentials import describe_user_scram_credentials
-from ottla.server.dispatch.access import CLUSTER_NAME
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.api.handlers.client_quotas import alter_client_quotas
+from ottla.server.api.handlers.scram_credentials import (
+    USERS_MAX,
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
+from ottla.server.dispatch.access import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.server.security.mechanism import LoginFailed
 from ottla.server.security.scram import ScramClient, ScramServer
 from ottla.server.security.scram_credentials import salted_password
 from ottla.server.tests.administered import AdministeredBroker, opened
 from ottla.server.tests.rights import guard
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from ottla.wire.messages.alter_user_scram_credentials import (
+from ottla.wire.messages.client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ottla.wire.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
+    UserName,
 )
-from ottla.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 
 NAMES = ["alice", "Zoë", "a/b=c", "..", "<default>", "x" * 200]
 

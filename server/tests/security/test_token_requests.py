@@ -14,16 +14,19 @@ import trio
 import trio.testing
 
 from ottla.replication.cluster.coordination import CoordinationUnavailable, Create, Delete, SetData, TooLarge
-from ottla.server.api.handlers.create_delegation_token import RENEWERS_MAX, create_delegation_token
-from ottla.server.api.handlers.describe_delegation_token import describe_delegation_token
-from ottla.server.api.handlers.expire_delegation_token import expire_delegation_token
-from ottla.server.api.handlers.renew_delegation_token import renew_delegation_token
+from ottla.server.api.handlers.delegation_tokens import (
+    RENEWERS_MAX,
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from ottla.server.cluster import config_notifications, token_store
 from ottla.server.cluster.coordination.embedded import EmbeddedCoordination
 from ottla.server.cluster.security import LOGIN_SECRET, settle_login_secret
 from ottla.server.cluster.token_store import TokenStore
 from ottla.server.config.security_config import TokenConfig
-from ottla.server.dispatch.authorized_operations import AclOperation, ResourceType
+from ottla.server.dispatch.access import AclOperation, ResourceType
 from ottla.server.security.mechanism import LoginFailed
 from ottla.server.security.scram import ScramClient, ScramServer
 from ottla.server.security.scram_credentials import MadeUpCredentials
@@ -40,17 +43,15 @@ from ottla.server.security.tokens.token import (
 from ottla.server.tests.administered import AdministeredBroker, at_once, opened
 from ottla.server.tests.rights import guard
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.messages.create_delegation_token import (
+from ottla.wire.messages.delegation_tokens import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
-)
-from ottla.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
 )
-from ottla.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from ottla.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 ALICE, BOB, CAROL = "User:alice", "User:bob", "User:carol"
 DAY_MS = 86_400_000

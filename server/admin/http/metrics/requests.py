@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.server.admin.http.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family
-from ottla.server.dispatch.request_times import no_times, quantiles, shorter_than
+from ottla.server.dispatch.dispatch import no_times, quantiles, shorter_than
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -1,0 +1,246 @@
+"""Rules of the authorizer: CreateAcls, DescribeAcls and DeleteAcls."""
+
+from __future__ import annotations
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import AclOperation, ResourceType, may_on_cluster, refusal_on_cluster
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import CloseConnection, handles
+from ottla.server.network.sliced_work import each_in_slices
+from ottla.server.security.acl_znodes import can_be_stored
+from ottla.server.security.acls import Acl, AclFilter, Entry, Pattern, PatternType, Permission, coded, problem_with
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.acls import (
+    AclCreation,
+    AclCreationResult,
+    AclDescription,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from ottla.wire.time_slice import TimeSlice
+
+CHANGES_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
+
+
+@handles(CreateAclsRequest)
+async def create_acls(request: CreateAclsRequest, context: RequestContext[Broker]) -> CreateAclsResponse:
+    """CreateAcls: add rules to the authorizer.
+
+    Behaviour
+    * Whoever may alter the cluster is answered, else every rule is CLUSTER_AUTHORIZATION_FAILED. Without an authorizer
+      each is SECURITY_DISABLED.
+    * Each rule is judged for itself (`server/security/acls.py` has the reasons). One that is there already is no error.
+      A rule with ANY or MATCH is INVALID_REQUEST; KRaft then refuses the whole request with UNKNOWN_SERVER_ERROR.
+    * The rules are kept and in force here when the answer goes out, and within a moment on the other brokers.
+    * The names of resources are those of nodes of the coordination tree, so a name with a slash, or with what ZooKeeper
+      does not take in a path, is INVALID_REQUEST, as with Kafka 3.9 over ZooKeeper. KRaft takes them.
+    * More than 10,000 rules in one request are POLICY_VIOLATION, and so are rules beyond 100,000 in all.
+    * A rule with a number 0, which stands for nothing, closes the connection, as in Kafka.
+    """
+    for each in request.creations:
+        if not (each.resource_type and each.resource_pattern_type and each.operation and each.permission_type):
+            raise CloseConnection("CreateAcls with elements of type UNKNOWN")
+    if not may_on_cluster(context, AclOperation.ALTER):
+        return _refused_creations(
+            request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Request CreateAcls needs ALTER permission."
+        )
+    acls = context.broker.member.acls
+    if acls is None:
+        return _refused_creations(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    if len(request.creations) > CHANGES_MAX:
+        return _refused_creations(
+            request, ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+        )
+    time_slice = TimeSlice()
+    wanted: list[Acl | str] = []
+    for each in request.creations:
+        wanted.append(_checked_creation(each))
+        await time_slice.yield_if_over()
+    outcomes = iter(await acls.add([each for each in wanted if isinstance(each, Acl)]))
+    return CreateAclsResponse(
+        results=[
+            _creation_result(next(outcomes) if isinstance(each, Acl) else KafkaError(ErrorCode.INVALID_REQUEST, each))
+            for each in wanted
+        ]
+    )
+
+
+def _checked_creation(creation: AclCreation) -> Acl | str:
+    """Check a rule; returns it, or the reason why it is impossible."""
+    acl = Acl(
+        Pattern(
+            coded(ResourceType, creation.resource_type),
+            coded(PatternType, creation.resource_pattern_type),
+            creation.resource_name,
+        ),
+        Entry(
+            creation.principal,
+            creation.host,
+            coded(AclOperation, creation.operation),
+            coded(Permission, creation.permission_type),
+        ),
+    )
+    problem = problem_with(acl)
+    if problem is None and not can_be_stored(acl.pattern.name):
+        return f"ACL binding contains invalid resource name: {acl.pattern.name}"
+    return acl if problem is None else problem
+
+
+def _refused_creations(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[_creation_result(KafkaError(code, message))] * len(request.creations))
+
+
+def _creation_result(error: KafkaError | None) -> AclCreationResult:
+    if error is None:
+        return AclCreationResult(error_code=ErrorCode.NONE, error_message="")
+    return AclCreationResult(error_code=error.code, error_message=error.message)
+
+
+@handles(DescribeAclsRequest)
+async def describe_acls(request: DescribeAclsRequest, context: RequestContext[Broker]) -> DescribeAclsResponse:
+    """DescribeAcls: the rules of the authorizer that a filter finds.
+
+    Behaviour
+    * Whoever may describe the cluster is answered. Without an authorizer the answer is SECURITY_DISABLED.
+    * A filter of the type MATCH finds the patterns that the resource of its name falls under. ANY and null find
+      whatever there is.
+    * A number that Kafka has no name for finds nothing; 0, its own number for that, closes the connection, as in Kafka.
+    * Any broker answers, from what it has heard of. That is all but the changes of the last moment.
+    """
+    if not (
+        request.pattern_type_filter and request.resource_type_filter and request.permission_type and request.operation
+    ):
+        raise CloseConnection("DescribeAcls with elements of type UNKNOWN")
+    denied = refusal_on_cluster(context, AclOperation.DESCRIBE, "DescribeAcls")
+    if denied is not None:
+        return DescribeAclsResponse(error_code=denied.code, error_message=denied.message, resources=[])
+    acls = context.broker.member.acls
+    if acls is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message="No Authorizer is configured on the broker",
+            resources=[],
+        )
+    found = await acls.matching(
+        AclFilter.of_codes(
+            (request.resource_type_filter, request.resource_name_filter, request.pattern_type_filter),
+            principal=request.principal_filter,
+            host=request.host_filter,
+            operation=request.operation,
+            permission=request.permission_type,
+        )
+    )
+    time_slice = TimeSlice()
+    resources = []
+    for pattern, entries in found.items():
+        resources.append(_resource(pattern, entries))
+        await time_slice.yield_if_over()
+    return DescribeAclsResponse(error_code=ErrorCode.NONE, error_message="", resources=resources)
+
+
+def _resource(pattern: Pattern, entries: list[Entry]) -> DescribeAclsResource:
+    return DescribeAclsResource(
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        acls=[
+            AclDescription(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for entry in entries
+        ],
+    )
+
+
+REMOVED_MAX = 10_000  # Kafka's QuorumController.MAX_RECORDS_PER_USER_OP
+
+
+@handles(DeleteAclsRequest)
+async def delete_acls(request: DeleteAclsRequest, context: RequestContext[Broker]) -> DeleteAclsResponse:
+    """DeleteAcls: remove the rules of the authorizer that filters find.
+
+    Behaviour
+    * Whoever may alter the cluster is answered, else every filter is CLUSTER_AUTHORIZATION_FAILED. Without an
+      authorizer each is SECURITY_DISABLED.
+    * Each filter is answered with what it removed, and each rule has an error of its own. A rule that several filters
+      find is told with each of them.
+    * The rules are gone when the answer goes out, and within a moment on the other brokers.
+    * A request that finds more than 10,000 rules, or 30,000 with repetitions, removes none: INVALID_REQUEST. So does
+      one with more filters than 10,000.
+    * A filter with a number that Kafka has no name for is INVALID_REQUEST; one with 0 closes the connection, as in
+      Kafka.
+    """
+    for each in request.filters:
+        if not (each.resource_type_filter and each.pattern_type_filter and each.operation and each.permission_type):
+            raise CloseConnection("DeleteAcls with elements of type UNKNOWN")
+    if not may_on_cluster(context, AclOperation.ALTER):
+        return _refused_filters(
+            request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Request DeleteAcls needs ALTER permission."
+        )
+    acls = context.broker.member.acls
+    if acls is None:
+        return _refused_filters(request, ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+    if len(request.filters) > REMOVED_MAX:
+        return _refused_filters(request, ErrorCode.INVALID_REQUEST, f"There are more than {REMOVED_MAX} filters")
+    filters = await each_in_slices(request.filters, _filter)
+    try:
+        removed = iter(await acls.remove([each for each in filters if each.problem is None], REMOVED_MAX))
+    except KafkaError as error:
+        return _refused_filters(request, error.code, error.message)
+    return DeleteAclsResponse(
+        filter_results=await each_in_slices(
+            filters,
+            lambda each: (
+                _failed(ErrorCode.INVALID_REQUEST, each.problem)
+                if each.problem
+                else DeleteAclsFilterResult(
+                    error_code=ErrorCode.NONE,
+                    error_message=None,
+                    matching_acls=[_matching(*one) for one in next(removed)],
+                )
+            ),
+        )
+    )
+
+
+def _filter(asked: DeleteAclsFilter) -> AclFilter:
+    return AclFilter.of_codes(
+        (asked.resource_type_filter, asked.resource_name_filter, asked.pattern_type_filter),
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=asked.operation,
+        permission=asked.permission_type,
+    )
+
+
+def _matching(acl: Acl, error: KafkaError | None) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=acl.pattern.resource_type,
+        resource_name=acl.pattern.name,
+        pattern_type=acl.pattern.pattern_type,
+        principal=acl.entry.principal,
+        host=acl.entry.host,
+        operation=acl.entry.operation,
+        permission_type=acl.entry.permission,
+    )
+
+
+def _failed(code: ErrorCode, message: str | None) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
+
+
+def _refused_filters(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[_failed(code, message)] * len(request.filters))

@@ -1,0 +1,78 @@
+"""Membership of a classic group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+
+from ottla.groupcoord.classic.group import refused_join
+from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import groups_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.deciding import hidden_topics
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.classic_group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+
+@handles(JoinGroupRequest)
+def join_group(request: JoinGroupRequest, context: RequestContext[Broker]) -> Answer[JoinGroupResponse]:
+    """JoinGroup: become a member of a group; answered when the rebalance has gathered its members.
+
+    Behaviour
+    * The answer may take as long as the group's rebalance timeout. A peer that leaves meanwhile is forgotten.
+    * What each state of the group does with a join: `ottla.groupcoord.classic.rebalancing`.
+    """
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return refused_join("", ErrorCode.GROUP_AUTHORIZATION_FAILED, context.api_version)
+    return groups_of(context.broker).classic.join_group(
+        request,
+        api_version=context.api_version,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        hidden_topics=hidden_topics(context),
+    )
+
+
+NAMES_SINCE = 5
+
+
+@handles(SyncGroupRequest)
+def sync_group(request: SyncGroupRequest, context: RequestContext[Broker]) -> Answer[SyncGroupResponse]:
+    """SyncGroup: hand in the assignment as the leader, receive one's part of it as a member.
+
+    Behaviour
+    * Members wait until their leader has handed in the assignment and it is safely in the log.
+    """
+    # A request that lacks these two is refused whoever sends it.
+    if context.api_version < NAMES_SINCE or None not in (request.protocol_type, request.protocol_name):
+        require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return groups_of(context.broker).classic.sync_group(request, api_version=context.api_version)
+
+
+@handles(HeartbeatRequest)
+def heartbeat(request: HeartbeatRequest, context: RequestContext[Broker]) -> HeartbeatResponse:
+    """Heartbeat: keep a group member's session alive.
+
+    Behaviour
+    * Always answered at once, without touching the log. REBALANCE_IN_PROGRESS asks the member to join again.
+    """
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return groups_of(context.broker).classic.heartbeat(request)
+
+
+@handles(LeaveGroupRequest)
+def leave_group(request: LeaveGroupRequest, context: RequestContext[Broker]) -> Answer[LeaveGroupResponse]:
+    """LeaveGroup: members leave a group, or an administrator removes them.
+
+    Behaviour
+    * Each member has an error of its own; before version 3 there is one member, whose error is the whole answer.
+    """
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return groups_of(context.broker).classic.leave_group(request, api_version=context.api_version)

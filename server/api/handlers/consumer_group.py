@@ -1,0 +1,84 @@
+"""Consumer groups whose assignments the broker makes (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+from collections.abc import Collection, Iterator
+
+from ottla.groupcoord.consumer.group import undescribed
+from ottla.groupcoord.consumer.heartbeat import refused_heartbeat
+from ottla.server.broker import Broker
+from ottla.server.cluster.features import GROUP_VERSION
+from ottla.server.coordinator_factory import groups_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, require
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.deciding import decided, hidden_topics
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.dispatch.visible_groups import Kind, describe_groups
+from ottla.server.network.sliced_work import answer_each
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.consumer_group import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedGroup,
+)
+
+
+@handles(ConsumerGroupHeartbeatRequest, feature=GROUP_VERSION)
+def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext[Broker]
+) -> Answer[ConsumerGroupHeartbeatResponse]:
+    """ConsumerGroupHeartbeat: come to, stay in or leave a consumer group whose assignments the broker makes (KIP-848).
+
+    Behaviour
+    * The client has to have the right to read the group and to describe all topics that it names. Of topics that its
+      pattern matches those are left out that it may not describe.
+    * Answered at once, or when what the group has written for it is safely in the log.
+    * What becomes of a member in which state: `ottla.groupcoord.consumer.heartbeat`.
+    """
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    names = request.subscribed_topic_names or ()
+
+    def go_on(denied: Collection[str]) -> Answer[ConsumerGroupHeartbeatResponse]:
+        if denied:
+            return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return groups_of(context.broker).consumer.heartbeat(
+            request,
+            api_version=context.api_version,
+            client_id=context.client_id,
+            client_host=context.client_host,
+            hidden_topics=hidden_topics(context),
+        )
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)
+
+
+def _turned_off(
+    request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
+) -> Answer[ConsumerGroupDescribeResponse]:
+    return answer_each(
+        list(dict.fromkeys(request.group_ids)),
+        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
+        lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+    )
+
+
+@handles(ConsumerGroupDescribeRequest, feature=GROUP_VERSION, turned_off=_turned_off)
+def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext[Broker]
+) -> Answer[ConsumerGroupDescribeResponse]:
+    """ConsumerGroupDescribe: the members of consumer groups, what they have and what they shall have.
+
+    Behaviour
+    * A group that does not exist, or is of another kind, has an error of its own.
+    * What the client may not see is refused as `server/dispatch/visible_groups.py` says.
+    * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+    """
+    return describe_groups(Kind(groups_of(context.broker).consumer.describe, undescribed, _topics_of), request, context)
+
+
+def _topics_of(group: DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            for each in assignment.topic_partitions:
+                yield each.topic_name

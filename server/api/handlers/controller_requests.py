@@ -1,0 +1,161 @@
+"""Requests between brokers and the controller: LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition and ControlledShutdown."""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+
+from ottla.replication.cluster.metadata_cache import NO_BROKER_EPOCH
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import AclOperation, may_on_cluster, require_on_cluster
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.network.sliced_work import answer_partitions
+from ottla.wire.answers import Answer, Worked
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.controller_requests import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    RemainingPartition,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+
+@handles(LeaderAndIsrRequest)
+def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext[Broker]) -> Answer[LeaderAndIsrResponse]:
+    """LeaderAndIsr: the controller says what this broker leads and follows; see
+    `replication/replica_manager/controller_requests.py`.
+
+    Behaviour
+    * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+    * To whoever may not do a ClusterAction the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _refused_to_lead(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.broker.member.controller_requests.lead_and_follow(request)
+
+
+def _refused_to_lead(request: LeaderAndIsrRequest, code: ErrorCode) -> Worked[LeaderAndIsrResponse]:
+    def respond(errors: list[list[LeaderAndIsrPartitionError]]) -> LeaderAndIsrResponse:
+        topics = [
+            LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=each)
+            for topic, each in zip(request.topic_states, errors, strict=True)
+        ]
+        return LeaderAndIsrResponse(error_code=code, topics=topics)
+
+    return answer_partitions(
+        request.topic_states,
+        attrgetter("partition_states"),
+        lambda _, state: LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code),
+        respond,
+    )
+
+
+@handles(StopReplicaRequest)
+def stop_replica(request: StopReplicaRequest, context: RequestContext[Broker]) -> Answer[StopReplicaResponse]:
+    """StopReplica: the controller takes replicas from this broker; see
+    `replication/replica_manager/controller_requests.py`.
+
+    Behaviour
+    * Only versions that carry leader epochs are served: those of inter.broker.protocol.version 2.6 and later.
+    * To whoever may not do a ClusterAction the whole and every partition are CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if not may_on_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _refused_to_stop(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return context.broker.member.controller_requests.stop(request)
+
+
+def _refused_to_stop(request: StopReplicaRequest, code: ErrorCode) -> Worked[StopReplicaResponse]:
+    def respond(errors: list[list[StopReplicaPartitionError]]) -> StopReplicaResponse:
+        return StopReplicaResponse(error_code=code, partition_errors=list(chain.from_iterable(errors)))
+
+    return answer_partitions(
+        request.topic_states,
+        attrgetter("partition_states"),
+        lambda topic, state: StopReplicaPartitionError(
+            topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+        ),
+        respond,
+    )
+
+
+@handles(UpdateMetadataRequest)
+def update_metadata(request: UpdateMetadataRequest, context: RequestContext[Broker]) -> Answer[UpdateMetadataResponse]:
+    """UpdateMetadata: the controller says who lives and who leads what; see
+    `replication/replica_manager/controller_requests.py`.
+
+    Behaviour
+    * Only versions that know topic ids are served: those of inter.broker.protocol.version 2.8 and later.
+    * Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+    """
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
+    return context.broker.member.controller_requests.update_metadata(request)
+
+
+@handles(AlterPartitionRequest)
+async def alter_partition(request: AlterPartitionRequest, context: RequestContext[Broker]) -> AlterPartitionResponse:
+    """AlterPartition: a leader asks the controller to change a partition's in-sync replicas (KIP-497).
+
+    Behaviour: the table in `replication/controller/alter_partition.py`. Whoever may not do a ClusterAction is
+    CLUSTER_AUTHORIZATION_FAILED. At a broker that is not the controller: NOT_CONTROLLER.
+    """
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
+    controller = context.broker.member.controller
+    if controller is None:
+        return _refused_alteration(ErrorCode.NOT_CONTROLLER)
+    try:
+        return await controller.alter_partition(request, context.api_version)
+    except KafkaError as error:
+        return _refused_alteration(error.code)
+
+
+def _refused_alteration(code: ErrorCode) -> AlterPartitionResponse:
+    return AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[])
+
+
+@handles(ControlledShutdownRequest)
+async def controlled_shutdown(
+    request: ControlledShutdownRequest, context: RequestContext[Broker]
+) -> ControlledShutdownResponse:
+    """ControlledShutdown: a broker that is about to stop has the controller move its leaderships away.
+
+    Behaviour
+    * Whoever may not do a ClusterAction is CLUSTER_AUTHORIZATION_FAILED.
+    * The answer names what the broker still leads, because nobody else is in sync; it may ask again.
+    * At a broker that is not the controller: STALE_CONTROLLER_EPOCH, which is how Kafka says that the controller has
+      moved.
+    * An earlier incarnation of the broker is STALE_BROKER_EPOCH, a broker that is not there BROKER_NOT_AVAILABLE, or
+      UNKNOWN_SERVER_ERROR if its epoch is told, over which Kafka fails. Before v2 the epoch is not told and not looked
+      at.
+    """
+    require_on_cluster(context, AclOperation.CLUSTER_ACTION)
+    controller = context.broker.member.controller
+    if controller is None:
+        return _refused_shutdown(ErrorCode.NOT_CONTROLLER)
+    try:
+        remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    except KafkaError as error:
+        if error.code is ErrorCode.BROKER_NOT_AVAILABLE and request.broker_epoch != NO_BROKER_EPOCH:
+            return _refused_shutdown(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return _refused_shutdown(error.code)
+    return ControlledShutdownResponse(
+        error_code=ErrorCode.NONE,
+        remaining_partitions=[
+            RemainingPartition(topic_name=topic, partition_index=index) for topic, index in remaining
+        ],
+    )
+
+
+def _refused_shutdown(code: ErrorCode) -> ControlledShutdownResponse:
+    told = ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
+    return ControlledShutdownResponse(error_code=told, remaining_partitions=[])

@@ -1,0 +1,118 @@
+"""Committed offsets of groups: OffsetCommit, OffsetFetch and OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Coroutine
+from operator import attrgetter
+from typing import Any
+
+import trio
+
+from ottla.groupcoord.offsets.topics import TOPIC_ID_VERSION, names_of
+from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import groups_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.deciding import decided
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.dispatch.visible_groups import rights_of
+from ottla.server.network.sliced_work import answer_partitions
+from ottla.wire.answers import Answer, EncodedAnswer, Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+
+@handles(OffsetCommitRequest)
+def offset_commit(request: OffsetCommitRequest, context: RequestContext[Broker]) -> Answer[OffsetCommitResponse]:
+    """OffsetCommit: keep how far a group has read.
+
+    Behaviour
+    * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
+      is kept. A group that is not ready, or not the sender's, refuses everything, with the same error in each
+      partition.
+    * Answered when the offsets are safely in the log.
+    * The client has to have the right to read the group, or else every partition is GROUP_AUTHORIZATION_FAILED. Topics
+      that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they exist or not; ids that nobody knows are told.
+    """
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    version, broker = context.api_version, context.broker
+
+    def commit(denied: Collection[str]) -> Answer[OffsetCommitResponse]:
+        return groups_of(broker).offsets.offset_commit(request, api_version=version, denied=denied)
+
+    names = names_of(request.topics, broker.cluster, by_id=version >= TOPIC_ID_VERSION)
+    return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)
+
+
+def _refused(request: OffsetCommitRequest, code: ErrorCode) -> Worked[OffsetCommitResponse]:
+    def respond(answers: list[list[OffsetCommitResponsePartition]]) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=each)
+                for topic, each in zip(request.topics, answers, strict=True)
+            ]
+        )
+
+    return answer_partitions(
+        request.topics,
+        attrgetter("partitions"),
+        lambda topic, each: OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code),
+        respond,
+    )
+
+
+_encoder = trio.CapacityLimiter(1)
+_long_answers = trio.CapacityLimiter(2)  # at once: each may be a hundred thousand objects until it is encoded
+
+
+@handles(OffsetFetchRequest)
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext[Broker]) -> Answer[OffsetFetchResponse]:
+    """OffsetFetch: what groups have committed.
+
+    Behaviour
+    * No commit is offset -1 without an error. Topics null means everything that is committed.
+    * RequireStable waits for commits that are on their way; offsets of a transaction that has not ended are
+      UNSTABLE_OFFSET_COMMIT then.
+    * A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
+      TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
+    """
+    answer = groups_of(context.broker).offsets.offset_fetch(
+        request, api_version=context.api_version, rights=rights_of(context)
+    )
+    return _encoded(answer, context.api_version) if isinstance(answer, Coroutine) else answer
+
+
+async def _encoded(answer: Coroutine[Any, Any, OffsetFetchResponse], version: int) -> EncodedAnswer:
+    """Encode a long answer in a thread: a few bytes may ask for all offsets of many groups."""
+    async with _long_answers:
+        response = await answer
+        return EncodedAnswer(await trio.to_thread.run_sync(response.encode, version, limiter=_encoder))
+
+
+@handles(OffsetDeleteRequest)
+def offset_delete(request: OffsetDeleteRequest, context: RequestContext[Broker]) -> Answer[OffsetDeleteResponse]:
+    """OffsetDelete: forget committed offsets of some partitions.
+
+    Behaviour
+    * Offsets of a topic that the group reads at present stay: GROUP_SUBSCRIBED_TO_TOPIC. Groups of other protocols than
+      the consumer's must be empty.
+    * The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED,
+      whether they exist or not.
+    """
+    require(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
+
+    def delete(denied: Collection[str]) -> Answer[OffsetDeleteResponse]:
+        return groups_of(context.broker).offsets.offset_delete(request, denied)
+
+    names = (topic.name for topic in request.topics)
+    return decided(context, AclOperation.READ, ResourceType.TOPIC, names, delete)

@@ -1,0 +1,121 @@
+"""The metadata quorum and its nodes: DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UnregisterBroker and UnregisterController."""
+
+from __future__ import annotations
+
+from ottla.server.broker import Broker
+from ottla.server.dispatch.access import AclOperation, may_on_cluster, refusal_on_cluster
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.dispatch import handles
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages.quorum import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
+
+NO_QUORUM = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "This broker is alone, and has no metadata quorum.")
+
+
+@handles(DescribeQuorumRequest)
+def describe_quorum(request: DescribeQuorumRequest, context: RequestContext[Broker]) -> DescribeQuorumResponse:
+    """DescribeQuorum: who keeps Kafka's metadata. Nobody does here, and a client is told so.
+
+    Behaviour
+    * Only for those who may describe the cluster.
+    * UNSUPPORTED_VERSION for the whole request, whatever it names: a broker that is alone has its coordination tree in
+      a journal, of which nobody votes. It is advertised all the same, as by every broker of Kafka 4, because clients
+      guess a broker's release by what it advertises. Java's Admin raises what it raises where the request is not
+      served, UnsupportedVersionException.
+    """
+    error = _denied_by_broker(context, AclOperation.DESCRIBE) or NO_QUORUM
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[])
+
+
+@handles(AddRaftVoterRequest)
+def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext[Broker]) -> AddRaftVoterResponse:
+    """AddRaftVoter: another voter for the quorum that keeps Kafka's metadata, of which there is none.
+
+    Behaviour
+    * Only for those who may alter the cluster.
+    * The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers
+      where the voters of a quorum cannot change (kraft.version 0).
+    """
+    error = _refused_voter(context, request.cluster_id, "adding")
+    return AddRaftVoterResponse(error_code=error.code, error_message=error.message)
+
+
+@handles(RemoveRaftVoterRequest)
+def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext[Broker]) -> RemoveRaftVoterResponse:
+    """RemoveRaftVoter: one voter less for the quorum that keeps Kafka's metadata, of which there is none.
+
+    Behaviour
+    * Only for those who may alter the cluster.
+    * The id of another cluster is INCONSISTENT_CLUSTER_ID. Anything else is UNSUPPORTED_VERSION, which Kafka answers
+      where the voters of a quorum cannot change (kraft.version 0).
+    """
+    error = _refused_voter(context, request.cluster_id, "removing")
+    return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message)
+
+
+@handles(UnregisterBrokerRequest)
+def unregister_broker(request: UnregisterBrokerRequest, context: RequestContext[Broker]) -> UnregisterBrokerResponse:
+    """UnregisterBroker: a broker that will not come back is to be forgotten.
+
+    Behaviour
+    * Only for those who may alter the cluster.
+    * An id that nobody has is BROKER_ID_NOT_REGISTERED. A broker that is alone does not forget itself: INVALID_REQUEST.
+      Kafka's controller would forget any broker.
+    """
+    error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterBroker") or _answer(request.broker_id, context)
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+
+
+def _answer(broker_id: int, context: RequestContext[Broker]) -> KafkaError:
+    if broker_id == context.broker.node_id:
+        return KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is the only one, and it answers this request."
+        )
+    return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+
+
+@handles(UnregisterControllerRequest)
+def unregister_controller(
+    request: UnregisterControllerRequest, context: RequestContext[Broker]
+) -> UnregisterControllerResponse:
+    """UnregisterController: a controller that will not come back is to be forgotten. A broker that is alone has registered
+    none.
+
+    Behaviour
+    * Only for those who may alter the cluster.
+    * Every id is CONTROLLER_ID_NOT_REGISTERED.
+    """
+    error = refusal_on_cluster(context, AclOperation.ALTER, "UnregisterController") or KafkaError(
+        ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"Controller ID {request.controller_id} is not currently registered."
+    )
+    return UnregisterControllerResponse(error_code=error.code, error_message=error.message)
+
+
+def _denied_by_broker(context: RequestContext[Broker], operation: AclOperation) -> KafkaError | None:
+    """The error of Kafka's broker for a client that may not do this to the cluster, when it does not ask the controller first."""
+    if may_on_cluster(context, operation):
+        return None
+    return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
+
+
+def _refused_voter(context: RequestContext[Broker], cluster_id: str | None, doing: str) -> KafkaError:
+    """Why a voter does not come or go. `doing`: adding or removing."""
+    if (denied := _denied_by_broker(context, AclOperation.ALTER)) is not None:
+        return denied
+    own = context.broker.cluster.cluster_id
+    if cluster_id not in (None, own):
+        text = f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
+        return KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
+    text = f"Cluster doesn't support {doing} voter because the kraft.version feature is 0"
+    return KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)

@@ -1,0 +1,218 @@
+"""Share groups (KIP-932): their members, and where their share partitions start."""
+
+from collections.abc import Collection, Iterator
+
+from ottla.groupcoord.effects import NAMED_MAX
+from ottla.groupcoord.share.manager import refused_alteration, refused_deletion, refused_heartbeat, undescribed
+from ottla.groupcoord.share.service import MEMBER_ID_LENGTH_MAX
+from ottla.server.broker import Broker
+from ottla.server.cluster.features import SHARE_VERSION
+from ottla.server.coordinator_factory import groups_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, require
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.deciding import decided, denied_of
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.dispatch.visible_groups import Kind, describe_groups, rights_of
+from ottla.server.network.sliced_work import answer_each
+from ottla.wire.answers import Answer
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.share_group import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+    DescribedGroup,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from ottla.wire.schema import ZERO_UUID
+
+
+@handles(ShareGroupHeartbeatRequest, feature=SHARE_VERSION)
+def share_group_heartbeat(
+    request: ShareGroupHeartbeatRequest, context: RequestContext[Broker]
+) -> Answer[ShareGroupHeartbeatResponse]:
+    """ShareGroupHeartbeat: a member of a share group joins, says that it is there, or leaves, and hears what it may read.
+
+    Behaviour
+    * Members choose their own ids, of at most 36 characters. Member epoch 0 joins and needs topics, -1 leaves.
+    * Assignments are told when a member joins, names its topics, or its partitions have changed.
+    * The client has to have the right to read the group and to describe all topics that it names.
+    * What a heartbeat does to the group: `ottla.groupcoord.share.heartbeat`.
+    """
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    # Of an id that cannot be one Kafka says no more than that.
+    has_id = 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX
+    names = (request.subscribed_topic_names or ()) if has_id else ()
+
+    def go_on(denied: Collection[str]) -> Answer[ShareGroupHeartbeatResponse]:
+        if denied:
+            return refused_heartbeat(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return groups_of(context.broker).share.heartbeat(
+            request, client_id=context.client_id, client_host=context.client_host
+        )
+
+    return decided(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, go_on)
+
+
+def _describe_turned_off(
+    request: ShareGroupDescribeRequest, context: RequestContext[Broker]
+) -> Answer[ShareGroupDescribeResponse]:
+    return answer_each(
+        list(dict.fromkeys(request.group_ids)),
+        lambda group_id: undescribed(group_id, ErrorCode.UNSUPPORTED_VERSION),
+        lambda groups: ShareGroupDescribeResponse(groups=groups),
+    )
+
+
+@handles(ShareGroupDescribeRequest, feature=SHARE_VERSION, turned_off=_describe_turned_off)
+def share_group_describe(
+    request: ShareGroupDescribeRequest, context: RequestContext[Broker]
+) -> Answer[ShareGroupDescribeResponse]:
+    """ShareGroupDescribe: epochs, members and assignments of share groups.
+
+    Behaviour
+    * A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
+    * What the client may not see is refused as `server/dispatch/visible_groups.py` says.
+    * While the feature of such groups is at level 0, each is UNSUPPORTED_VERSION.
+    """
+    return describe_groups(Kind(groups_of(context.broker).share.describe, undescribed, _topics_of), request, context)
+
+
+def _topics_of(group: DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for each in member.assignment.topic_partitions:
+            yield each.topic_name
+
+
+def _describe_offsets_turned_off(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> Answer[DescribeShareGroupOffsetsResponse]:
+    return answer_each(
+        request.groups,
+        lambda group: DescribeShareGroupOffsetsResponseGroup(
+            group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION
+        ),
+        lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
+    )
+
+
+@handles(DescribeShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_describe_offsets_turned_off)
+async def describe_share_group_offsets(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> DescribeShareGroupOffsetsResponse:
+    """DescribeShareGroupOffsets: where the share partitions of groups start, and since version 1 how much is left to be
+    read.
+
+    Behaviour
+    * Without topics all are described that the group has read. A group that does not exist has read none: that is no
+      error.
+    * A partition or topic that nobody knows starts at -1, without an error.
+    * A group that the client may not describe is GROUP_AUTHORIZATION_FAILED. Topics that it may not describe are
+      TOPIC_AUTHORIZATION_FAILED if they are asked for, and left out if all are.
+    * While share groups are turned off (share.version 0), each group is UNSUPPORTED_VERSION.
+    """
+    return await groups_of(context.broker).share.offsets.describe(request, rights_of(context))
+
+
+def _alter_offsets_turned_off(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> AlterShareGroupOffsetsResponse:
+    return refused_alteration(ErrorCode.UNSUPPORTED_VERSION)
+
+
+@handles(AlterShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_alter_offsets_turned_off)
+async def alter_share_group_offsets(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> AlterShareGroupOffsetsResponse:
+    """AlterShareGroupOffsets: set where the share partitions of a group start.
+
+    Behaviour
+    * A group with members is NON_EMPTY_GROUP. One that does not exist is made.
+    * The client has to have the right to read the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, in
+      front of the others.
+    * A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; the others are set all the same.
+    """
+    share = groups_of(context.broker).share
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return refused_alteration(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    names = (topic.topic_name for topic in request.topics)
+    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
+    # What names too many is refused as a whole.
+    if not denied or sum([1 + len(topic.partitions) for topic in request.topics]) > NAMED_MAX:
+        return await share.alter_offsets(request)
+    refused = [each for each in request.topics if each.topic_name in denied]
+    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    response = await share.alter_offsets(request)
+    if not response.error_code:
+        response.responses = [*(_refused_alteration(each, context.broker) for each in refused), *response.responses]
+    return response
+
+
+def _refused_alteration(
+    topic: AlterShareGroupOffsetsRequestTopic, broker: Broker
+) -> AlterShareGroupOffsetsResponseTopic:
+    """Answer for a refused topic; Kafka includes its id."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    known = broker.cluster.topic(topic.topic_name)
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        topic_id=ZERO_UUID if known is None else known.topic_id,
+        partitions=[
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=each.partition_index, error_code=code, error_message=code.message
+            )
+            for each in topic.partitions
+        ],
+    )
+
+
+def _delete_offsets_turned_off(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> DeleteShareGroupOffsetsResponse:
+    return refused_deletion(ErrorCode.UNSUPPORTED_VERSION)
+
+
+@handles(DeleteShareGroupOffsetsRequest, feature=SHARE_VERSION, turned_off=_delete_offsets_turned_off)
+async def delete_share_group_offsets(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext[Broker]
+) -> DeleteShareGroupOffsetsResponse:
+    """DeleteShareGroupOffsets: forget where the share partitions of topics start, for one group.
+
+    Behaviour
+    * A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND.
+    * The client has to have the right to delete the group. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED,
+      in front of the others.
+    * A topic that does not exist, or that the group has not read, is UNKNOWN_TOPIC_OR_PARTITION.
+    * A group that has never read anything has no topics to speak of, and the answer is empty.
+    """
+    share = groups_of(context.broker).share
+    if not may(context, AclOperation.DELETE, ResourceType.GROUP, request.group_id):
+        return refused_deletion(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    names = (topic.topic_name for topic in request.topics)
+    denied = await denied_of(context, AclOperation.READ, ResourceType.TOPIC, names)
+    # What names too many is refused as a whole.
+    if not denied or len(request.topics) > NAMED_MAX:
+        return await share.delete_offsets(request)
+    refused = [each.topic_name for each in request.topics if each.topic_name in denied]
+    request.topics = [each for each in request.topics if each.topic_name not in denied]
+    response = await share.delete_offsets(request)
+    if not response.error_code:
+        response.responses = [*map(_refused_deletion, refused), *response.responses]
+    return response
+
+
+def _refused_deletion(name: str) -> DeleteShareGroupOffsetsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DeleteShareGroupOffsetsResponseTopic(
+        topic_name=name, topic_id=ZERO_UUID, error_code=code, error_message=code.message
+    )

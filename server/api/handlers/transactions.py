@@ -1,0 +1,170 @@
+"""Steps of a transaction: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn and WriteTxnMarkers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from operator import attrgetter
+
+from ottla.groupcoord.offsets.manager import TXN_TOPIC_ID_VERSION
+from ottla.groupcoord.offsets.topics import names_of
+from ottla.groupcoord.transactions.service import BATCH_VERSION
+from ottla.replication.cluster.metadata_cache import is_internal_topic
+from ottla.server.api.produce.markers import write_markers
+from ottla.server.broker import Broker
+from ottla.server.coordinator_factory import groups_of, transactions_of
+from ottla.server.dispatch.access import AclOperation, ResourceType, may, may_on_cluster, require, require_on_cluster
+from ottla.server.dispatch.context import RequestContext
+from ottla.server.dispatch.deciding import decided
+from ottla.server.dispatch.dispatch import handles
+from ottla.server.network.sliced_work import answer_partitions
+from ottla.wire.answers import Answer, Worked
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+@handles(AddPartitionsToTxnRequest)
+def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: RequestContext[Broker]
+) -> Answer[AddPartitionsToTxnResponse]:
+    """AddPartitionsToTxn: partitions take part in a transaction, or do they?
+
+    Behaviour
+    * Until version 3 producers ask, about one transaction. Since version 4 other brokers do, about many: a broker that
+      gets the first batch of a transaction for a partition adds the partition, or verifies that it takes part
+      (`verify_only`).
+    * All of the partitions or none: if one does not exist the others get OPERATION_NOT_ATTEMPTED.
+    * Answered when the change is safely in the log; at once if nothing has to change. CONCURRENT_TRANSACTIONS while the
+      transaction before is being ended, TRANSACTION_ABORTABLE for a verified partition that does not take part.
+    * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+    * Producers have to have the rights to write with the transactional id, or else every partition has the error that
+      says so, and to all topics: internal ones are nobody's. Brokers have to have the right to do a ClusterAction.
+    """
+    version, transactions = context.api_version, transactions_of(context.broker)
+    if version >= BATCH_VERSION:
+        require_on_cluster(context, AclOperation.CLUSTER_ACTION)
+        return transactions.add_partitions(request, api_version=version)
+    transactional_id = request.v3_and_below_transactional_id
+    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return transactions.add_partitions(request, api_version=version, refusal=refusal)
+    internal = {topic.name for topic in request.v3_and_below_topics if is_internal_topic(topic.name)}
+
+    def add(denied: Collection[str]) -> Answer[AddPartitionsToTxnResponse]:
+        denied = {*internal, *denied} if internal else denied
+        return transactions.add_partitions(request, api_version=version, denied=denied)
+
+    names = (topic.name for topic in request.v3_and_below_topics if topic.name not in internal)
+    return decided(context, AclOperation.WRITE, ResourceType.TOPIC, names, add)
+
+
+@handles(AddOffsetsToTxnRequest)
+def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext[Broker]
+) -> Answer[AddOffsetsToTxnResponse]:
+    """AddOffsetsToTxn: a transaction is going to commit offsets of a group.
+
+    Behaviour
+    * The partition of `__consumer_offsets` that keeps the group's offsets takes part in the transaction, as if it had
+      been named in AddPartitionsToTxn; the errors are the same.
+    * The client has to have the rights to write with the transactional id and to read the group.
+    """
+    require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    require(context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return transactions_of(context.broker).add_offsets(request, api_version=context.api_version)
+
+
+@handles(TxnOffsetCommitRequest)
+def txn_offset_commit(
+    request: TxnOffsetCommitRequest, context: RequestContext[Broker]
+) -> Answer[TxnOffsetCommitResponse]:
+    """TxnOffsetCommit: keep how far a group has read, if a producer's transaction is committed.
+
+    Behaviour
+    * The transaction is verified first, or the group's partition is added to it from version 5 on. What keeps it from
+      that is the error of every partition; the client tries again, this broker does not.
+    * From version 3 on the member and its generation are checked as with OffsetCommit, whatever the state of a classic
+      group; without a member anybody may commit. Since version 6 topics have ids, and a stale member epoch or a group
+      that does not exist is told as such; before, both are ILLEGAL_GENERATION.
+    * Partitions that do not exist, and metadata longer than offset.metadata.max.bytes, are refused one by one; the rest
+      is kept. Answered when the offsets are safely in the log.
+    * Until the transaction has ended nobody sees the offsets, and who asks for stable ones hears
+      UNSTABLE_OFFSET_COMMIT.
+    * The client has to have the rights to write with the transactional id and to read the group, or else every
+      partition has the error that says so. Topics that it may not read are TOPIC_AUTHORIZATION_FAILED, whether they
+      exist or not.
+    """
+    if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    version, broker = context.api_version, context.broker
+
+    def commit(denied: Collection[str]) -> Answer[TxnOffsetCommitResponse]:
+        service = groups_of(broker).transactional_offsets
+        return service.txn_offset_commit(request, api_version=version, denied=denied)
+
+    names = names_of(request.topics, broker.cluster, by_id=version >= TXN_TOPIC_ID_VERSION)
+    return decided(context, AclOperation.READ, ResourceType.TOPIC, names, commit)
+
+
+def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> Worked[TxnOffsetCommitResponse]:
+    def respond(answers: list[list[TxnOffsetCommitResponsePartition]]) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=each)
+                for topic, each in zip(request.topics, answers, strict=True)
+            ]
+        )
+
+    return answer_partitions(
+        request.topics,
+        attrgetter("partitions"),
+        lambda topic, each: TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code),
+        respond,
+    )
+
+
+@handles(EndTxnRequest)
+def end_txn(request: EndTxnRequest, context: RequestContext[Broker]) -> Answer[EndTxnResponse]:
+    """EndTxn: commit or abort a transaction.
+
+    Behaviour
+    * Answered as soon as the decision is safely in the log. The markers follow; until they are written the producer
+      hears CONCURRENT_TRANSACTIONS when it begins the next transaction.
+    * Since version 5 every transaction has an epoch of its own, and the answer names the producer's next one. So a
+      request that comes again is told from one that ends the next transaction.
+    * Before version 2 PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+    """
+    require(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    return transactions_of(context.broker).end_txn(request, api_version=context.api_version)
+
+
+@handles(WriteTxnMarkersRequest)
+def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext[Broker]
+) -> Answer[WriteTxnMarkersResponse]:
+    """WriteTxnMarkers: a transaction coordinator, or an administrator, ends transactions in the partitions of this broker.
+
+    Behaviour
+    * Coordinators have to have the right to do a ClusterAction, administrators that to alter the cluster. To others
+      every partition is CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if not may_on_cluster(context, AclOperation.ALTER, quietly=True) and not may_on_cluster(
+        context, AclOperation.CLUSTER_ACTION
+    ):
+        return write_markers(context.broker, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # A marker for offsets asks the group coordinator, whose code `coordinator_factory` has imported with this module.
+    return write_markers(context.broker, request)
