@@ -18,6 +18,7 @@ from ottla.server.network.calls import Call
 from ottla.server.network.transport import PageMissing
 from ottla.server.security.quotas.charge import Charge
 from ottla.wire.answers import EncodedAnswer, PendingAnswer
+from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 SENDFILE_CHUNK_BYTES = 1024 * 1024
 SMALL_REGION_BYTES = 32 * 1024
 JOINED_BYTES_MAX = 128 * 1024  # before another region is joined
+TURN_S = SLICE_S  # a peer may read as fast as this sends, and a fetch may ask for 55 MiB
 # Everything else in an outbox is a region of a file.
 _BUFFER_TYPES = frozenset({bytes, bytearray, memoryview})
 
@@ -38,7 +40,7 @@ class Progress(enum.Enum):
     """Results of `Outbox.send`."""
 
     DONE = "everything was handed to the transport"
-    BLOCKED = "the transport takes no more for now"
+    BLOCKED = "the transport takes no more for now, or others are due: go on when it is writable"
     COLD = "the next piece of a file has to come from the disk: call `warm` in a thread"
 
 
@@ -86,7 +88,7 @@ class Outbox:
         call.route.response_bytes += size
 
     def send(self, transport: Transport) -> Progress:
-        """Send as much as the transport takes without waiting."""
+        """Send as much as the transport takes without waiting, for a time slice at most."""
         parts = self.parts
         # Nearly all that is sent: one answer without records.
         if len(parts) == 1 and type(data := parts[0]) is bytes:
@@ -99,13 +101,16 @@ class Outbox:
                 return DONE
             parts[0] = memoryview(data)[sent:]
             return BLOCKED
+        late_from = time.monotonic() + TURN_S
         while parts:
             if count := self._buffers_in_front(transport):
                 if not self._send_buffers(transport, count):
                     return BLOCKED
             # A region is in front: a large one, one that was begun, or one that the disk may be needed for.
-            elif (progress := self._send_region(transport, parts[0])) is not DONE:
+            elif (progress := self._send_region(transport, parts[0], late_from)) is not DONE:
                 return progress
+            if parts and time.monotonic() > late_from:
+                return BLOCKED
         return DONE
 
     def _buffers_in_front(self, transport: Transport) -> int:
@@ -144,7 +149,7 @@ class Outbox:
         parts[:count] = [memoryview(data)[sent:]]
         return False
 
-    def _send_region(self, transport: Transport, region: FileRegion) -> Progress:
+    def _send_region(self, transport: Transport, region: FileRegion, late_from: float) -> Progress:
         while (rest := region.length - self._region_sent) > 0:
             position = region.position + self._region_sent
             # A piece is looked for once, although the socket may take it in several parts: a look is a system call.
@@ -169,6 +174,8 @@ class Outbox:
             if sent == 0:
                 raise ConnectionError(f"the log file ends {rest} bytes before the region that was promised")
             self._region_sent += sent
+            if sent < rest and time.monotonic() > late_from:
+                return BLOCKED
         self._region_sent = self._region_looked_at = 0
         # It goes at once, because a region keeps its file open.
         del self.parts[0]

@@ -195,12 +195,12 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
     # --- out
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as many pieces as the socket takes; see `Transport`. TLS has no use for the flags."""
+        """Send as many pieces as the socket takes within a turn; see `Transport`. TLS has no use for the flags."""
         session = self._session
         if not session.flush():
             raise BlockingIOError
         sent, self._begun = self._begun, 0
-        size = len(data)
+        size, late_from = len(data), time.monotonic() + TURN_S
         assert sent <= size
         with memoryview(data) as view:
             while sent < size:
@@ -210,6 +210,8 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
                     self._begun = end - sent
                     break
                 sent = end
+                if time.monotonic() > late_from:  # an answer without records may be long
+                    break
         if not sent and size:
             raise BlockingIOError
         return sent
@@ -218,7 +220,7 @@ class BatchedTlsTransport(TlsWaiting, PageCacheReader):
         done = 0
         try:
             while done < len(piece):
-                done += self._write(piece[done:])  # at most one record
+                done += self._write(piece[done:])
         except OSError as error:
             raise broken(error) from None
         finally:

@@ -31,6 +31,7 @@ import functools
 import os
 import socket
 import ssl
+import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication import system
@@ -40,12 +41,14 @@ from ottla.server.network.readiness import WAIT_READABLE, WAIT_WRITABLE
 from ottla.server.network.tls_session import Bios, TlsWaiting, Watch
 from ottla.server.network.transport import PageCacheReader, PageMissing, has_left, unread
 from ottla.server.security.tls_contexts import KERNEL_TLS
+from ottla.wire.time_slice import SLICE_S
 
 if TYPE_CHECKING:
     from ottla.replication.log.storage import FileRegion
 
 RECORD_BYTES = 16 * 1024  # of plain text, at most
 PIECE_BYTES = 256 * 1024  # read and encrypted at a time
+TURN_S = SLICE_S
 _SOL_TLS, _TLS_TX = 282, 1  # Linux's numbers, which Python has no names for
 _TCP_ULP = 31
 _TLS_CRYPTO_INFO_BYTES = 4
@@ -149,15 +152,18 @@ class TlsStream(TlsWaiting):
         return total
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send as many records as the socket takes; see `Transport`. TLS has no use for the flags."""
-        sent, size = 0, len(data)
+        """Send as many records as the socket takes within a turn; see `Transport`. TLS has no use for the flags."""
+        sent, size, late_from = 0, len(data), time.monotonic() + TURN_S
         self._begun = 0
+        self._send_waits_for = WAIT_WRITABLE
         with memoryview(data) as view:
             try:
                 while sent < size:
-                    sent += self._write(view[sent:])  # at most one record
+                    # Record by record: one that was begun is all that the next call has to come with.
+                    sent += self._write(view[sent : sent + RECORD_BYTES])
+                    if time.monotonic() > late_from:
+                        break
             except ssl.SSLWantWriteError:
-                self._send_waits_for = WAIT_WRITABLE
                 self._begun = min(size - sent, RECORD_BYTES)
             except ssl.SSLWantReadError:
                 self._send_waits_for = WAIT_READABLE

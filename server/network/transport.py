@@ -44,7 +44,7 @@ class Transport(Protocol):
         """Receive at most `size` bytes (0: as many as there is room for); returns how many, 0 at the end of the stream."""
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send what goes now; returns how many bytes that are. `flags`: MSG_MORE if more follows at once."""
+        """Send what goes now, within a turn; returns how many bytes that are. `flags`: MSG_MORE if more follows at once."""
 
     def send_region(self, region: FileRegion, position: int, length: int) -> int:
         """Send bytes of a region's file; returns how many that are, 0 at the end of the file.

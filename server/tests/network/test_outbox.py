@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.replication.system import SENDFILE_BYTES, SPLICED_BYTES_MAX
+from ottla.server.network import outbox as outbox_module
 from ottla.server.network import transport
 from ottla.server.network.outbox import Outbox, Progress
 from ottla.server.network.transport import PlainTransport
@@ -192,3 +193,36 @@ def test_a_socket_is_offered_twice_what_it_took_and_not_asked_again_while_it_is_
         SENDFILE_BYTES,
         SENDFILE_BYTES,
     ]  # first what is left of the piece looked for
+
+
+class Greedy:
+    """Transport of a peer that reads as fast as anybody sends."""
+
+    def __init__(self):
+        self.sent = b""
+
+    def send(self, data, flags=0):
+        self.sent += data
+        return len(data)
+
+    def send_region(self, region, position, length):
+        return self.send(region.file.read_at(position, length))
+
+    def is_in_memory(self, region, position, length):
+        return True
+
+    def read_in_memory(self, region):
+        return None
+
+
+def test_others_have_a_turn_although_a_peer_takes_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outbox_module, "TURN_S", -1.0)
+    content = os.urandom(3 * outbox_module.SENDFILE_CHUNK_BYTES)
+    path = tmp_path / "segment.log"
+    path.write_bytes(content)
+    outbox, greedy = Outbox(), Greedy()
+    with path.open("rb") as file:
+        outbox.parts += [b"head", Region(file, 0, len(content)), b"tail"]
+        progress = [outbox.send(greedy) for _ in range(5)]
+    assert progress == [Progress.BLOCKED] * 4 + [Progress.DONE]
+    assert greedy.sent == b"head" + content + b"tail" and not outbox.parts

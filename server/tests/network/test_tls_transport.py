@@ -14,7 +14,7 @@ import trio
 
 from ottla.replication import system
 from ottla.replication.log.storage import FileRegion, OsFile
-from ottla.server.network import tls_batches, tls_transport
+from ottla.server.network import tls_batches, tls_session, tls_transport
 from ottla.server.network.connection import Connection
 from ottla.server.network.inbox import Inbox, ReceiveBuffers
 from ottla.server.network.listener_context import Complaints
@@ -42,8 +42,9 @@ from ottla.server.tests.encrypted import (
 
 
 @pytest.fixture
-def socket_pair():
+def socket_pair(monkeypatch):
     """Makes a transport with OpenSSL on the socket, and the client's socket."""
+    monkeypatch.setattr(tls_transport, "TURN_S", math.inf)
     with contextlib.ExitStack() as made:
 
         def make(version=ssl.TLSVersion.TLSv1_3):
@@ -211,6 +212,39 @@ def test_a_connection_in_a_pause_is_looked_at_whatever_its_transport(pair):
     assert not connection.peer_has_left()
     client.close()  # without a farewell
     assert connection.peer_has_left()
+
+
+def test_a_record_that_was_begun_goes_on_without_those_behind_it(socket_pair, tmp_path, monkeypatch):
+    transport, client = socket_pair()
+    content = os.urandom(4 << 20)
+    region = FileRegion(OsFile(str(written(tmp_path, content))), 0, len(content))
+    sent = 0
+    with pytest.raises(BlockingIOError):
+        while True:
+            sent += transport.send_region(region, sent, len(content) - sent)
+    got = received(client, 1 << 20)
+    read = tls_transport.read_what_is_there
+    # The system has taken all other pages back.
+    monkeypatch.setattr(tls_transport, "read_what_is_there", lambda file, view, at: read(file, view[:RECORD_BYTES], at))
+    sent += transport.send_region(region, sent, len(content) - sent)
+    got += received(client, 1 << 20)
+    assert len(got) == sent and content.startswith(got)
+
+
+def test_a_long_answer_is_encrypted_in_turns(pair, monkeypatch):
+    monkeypatch.setattr(tls_transport, "TURN_S", -1.0)
+    monkeypatch.setattr(tls_batches, "TURN_S", -1.0)
+    transport, client = pair()
+    data, sent, got = os.urandom(300_000), 0, b""
+    piece = tls_session.PIECE_BYTES if isinstance(transport, tls_batches.BatchedTlsTransport) else RECORD_BYTES
+    while sent < len(data):
+        with contextlib.suppress(BlockingIOError):  # the socket takes less than a record
+            count = transport.send(data[sent:])
+            assert count == min(piece, len(data) - sent)
+            sent += count
+        assert transport.send_waits_for is WAIT_WRITABLE
+        got += received(client, len(data))
+    assert got == data
 
 
 def test_a_record_that_was_begun_waits_for_its_pages(socket_pair, tmp_path, monkeypatch):
